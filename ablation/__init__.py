@@ -1,0 +1,1 @@
+"""Runs that leave records: one-shot runs and grids of them."""

@@ -1,0 +1,1 @@
+"""Who decides how many tokens to draft: one file a rule."""

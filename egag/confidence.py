@@ -1,0 +1,23 @@
+"""The confidence rule of transformers (`assistant_confidence_threshold`)."""
+
+import torch
+from torch import Tensor
+
+from egag.controller import GammaController
+
+
+class ConfidenceGamma(GammaController):
+    """Stop after a draft whose probability in the drafter's raw distribution is below a threshold.
+
+    The unsure token is kept, as in transformers. A drafter without a distribution drafts to the limit.
+    """
+
+    def __init__(self, confidence_threshold: float = 0.4, confidence_gamma_max: int = 20) -> None:
+        self.threshold, self.gamma = confidence_threshold, confidence_gamma_max
+
+    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
+        if drafted >= self.gamma:
+            return False
+        if logits is None or token is None:
+            return True
+        return torch.softmax(logits.float(), dim=-1)[token].item() >= self.threshold

@@ -1,0 +1,56 @@
+"""The contract of a draft-length rule, and the simplest rule: a fixed gamma.
+
+A rule may stop before a token is drawn or after one, which is then kept. No rule drops a token already
+drawn: that would bias the output's law. Rules read only the draft side of the current round; `update`
+tells them the verdict of the round before the next one starts.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from sampling.events import Step
+
+
+class GammaController:
+    """How many tokens to draft this round.
+
+    `gamma` is this round's limit: the rule sets it in `begin`, `update`, or in `before` when
+    `drafted == 0`, where the distribution of the first draft is at hand.
+    """
+
+    gamma: int
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        """The rule with the given parameters; it needs no model."""
+        return cls(**values)
+
+    def begin(self) -> None:
+        """Forget everything about earlier prompts."""
+
+    def before(self, drafted: int, logits: Tensor | None) -> bool:
+        """Whether to draw one more draft, given the raw logits `[V]` it would be drawn from.
+
+        `logits` is None for a drafter that has no distribution (n-grams).
+        """
+        return drafted < self.gamma
+
+    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
+        """Whether to go on after the draft `token` (0-d) was drawn from raw `logits`; it is kept anyway.
+
+        Asked before the drafter pays for its next forward; `drafted` counts this token.
+        """
+        return drafted < self.gamma
+
+    def update(self, step: "Step") -> None:
+        """Learn from a judged round."""
+
+
+class FixedGamma(GammaController):
+    """The same gamma in every round; 0 is plain autoregression."""
+
+    def __init__(self, gamma: int = 4) -> None:
+        self.gamma = gamma

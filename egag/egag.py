@@ -1,0 +1,42 @@
+"""EGAG: entropy-adaptive gamma. The surer the drafter is of its first draft, the longer it drafts."""
+
+import math
+
+from torch import Tensor
+
+from egag.controller import GammaController
+from egag.entropy import entropy
+
+
+class EntropyGamma(GammaController):
+    """gamma = floor((1 - H / ln V) * gamma_max), clamped to [gamma_min, gamma_max], smoothed by an EMA.
+
+    H is the entropy (nats) of the drafter's raw distribution for the first draft of the round: the
+    distribution that draws that draft, so the rule costs no forward of its own. With `ema` beta > 0
+    the smoothed value s = beta * s + (1 - beta) * gamma is rounded half up; the first round starts s.
+    A drafter without a distribution (n-grams) drafts `gamma_max`.
+
+    Example with gamma_max 6, beta 0: H / ln V = 0.45 gives floor(0.55 * 6) = 3.
+    """
+
+    def __init__(self, egag_gamma_min: int = 1, egag_gamma_max: int = 6, egag_ema: float = 0.9) -> None:
+        self.gamma_min, self.gamma_max, self.beta = egag_gamma_min, egag_gamma_max, egag_ema
+        self.begin()
+
+    def begin(self) -> None:
+        self.gamma = self.gamma_max
+        self._smoothed: float | None = None
+
+    def before(self, drafted: int, logits: Tensor | None) -> bool:
+        if drafted == 0 and logits is not None:
+            self.gamma = self._choose(entropy(logits).item() / math.log(logits.shape[-1]))
+        return drafted < self.gamma
+
+    def _choose(self, normalised_entropy: float) -> int:
+        raw = self._clamp(math.floor((1.0 - normalised_entropy) * self.gamma_max))
+        previous = raw if self._smoothed is None else self._smoothed
+        self._smoothed = self.beta * previous + (1.0 - self.beta) * raw
+        return self._clamp(math.floor(self._smoothed + 0.5))
+
+    def _clamp(self, gamma: int) -> int:
+        return max(self.gamma_min, min(self.gamma_max, gamma))

@@ -1,0 +1,26 @@
+"""The draft-length schedule of transformers (`num_assistant_tokens_schedule="heuristic"`)."""
+
+from typing import TYPE_CHECKING
+
+from egag.controller import GammaController
+
+if TYPE_CHECKING:
+    from sampling.events import Step
+
+
+class HeuristicGamma(GammaController):
+    """Two more after a round that was accepted whole, one fewer (at least 1) after any other.
+
+    A round that drafted nothing, because no room or no match was there, teaches nothing.
+    """
+
+    def __init__(self, heuristic_gamma: int = 5) -> None:
+        self.start = heuristic_gamma
+        self.begin()
+
+    def begin(self) -> None:
+        self.gamma = self.start
+
+    def update(self, step: "Step") -> None:
+        if step.drafts:
+            self.gamma = self.gamma + 2 if step.accepted == len(step.drafts) else max(1, self.gamma - 1)

@@ -1,0 +1,1 @@
+"""Drafters without a model: what the text so far says about what comes next."""

@@ -1,0 +1,67 @@
+"""NASD: n-gram assisted speculative decoding. Counts of the text so far draft what comes next."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+
+from egag.controller import GammaController
+from ngram_assisted.storage import NGramStorage
+from sampling.drafter import Context, Drafter
+from sampling.events import Step
+from sampling.methods import STORAGES
+from sampling.proposal import Proposal
+
+
+class NgramDrafter(Drafter):
+    """Drafts the most frequent continuation until a context is unknown; a draft is a point mass.
+
+    The storage is filled from the prompt, then from what is emitted, and at every position on the accepted
+    path with the target's other top `top_k_filler` candidates. `top_k_filler` 1 counts the emitted token
+    only (the NAPD method). With `reset` off the counts outlive the prompt.
+    """
+
+    def __init__(self, storage: NGramStorage, top_k_filler: int = 3, reset: bool = True) -> None:
+        self.storage, self.top_k_filler, self.reset = storage, top_k_filler, reset
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        chosen = values["set_ngramstorage"]
+        storage = STORAGES[chosen.name].load()(*chosen.arguments)
+        return cls(storage, values["top_k_filler"], values["reset_in_between"])
+
+    def begin(self, ctx: Context) -> None:
+        if self.reset:
+            self.storage.reset()
+        self.storage.initialize(ctx.tokens)
+
+    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        window = ctx.tokens[-(self.storage.n - 1) :]
+        drafts: list[int] = []
+        while len(drafts) < limit and gamma.before(len(drafts), None):
+            token = self.storage.next_token(window)
+            if token is None:
+                break
+            drafts.append(token)
+            window = [*window[1:], token] if len(window) == self.storage.n - 1 else [*window, token]
+            if not gamma.after(len(drafts), None, None):
+                break
+        return Proposal(torch.tensor(drafts, dtype=torch.long, device=ctx.device))
+
+    def observe(self, ctx: Context, step: Step) -> None:
+        rows = [0, *(row + 1 for row in step.path)][: len(step.emitted)]
+        candidates = self._candidates(ctx, rows)
+        for place, token in enumerate(step.emitted):
+            at = step.position + place
+            context = ctx.tokens[max(0, at - self.storage.n + 1) : at]
+            self.storage.update(context, token)
+            for other in candidates[place]:
+                if other != token:
+                    self.storage.update(context, other)
+
+    def _candidates(self, ctx: Context, rows: list[int]) -> list[list[int]]:
+        """The target's most likely tokens at each judged position, `top_k_filler` of them."""
+        if self.top_k_filler == 1 or ctx.logits is None:
+            return [[] for _ in rows]
+        top: list[list[int]] = ctx.logits[rows].topk(self.top_k_filler, dim=-1).indices.tolist()
+        return top

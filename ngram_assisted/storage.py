@@ -1,0 +1,75 @@
+"""Counts of n-grams: which token has followed a context most often."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+Gram = tuple[int, ...]
+
+
+class NGramStorage:
+    """Counts of k-grams of every order k in [2, n]; the longest known context answers.
+
+    A context is the k - 1 tokens before a token. Its answer is the token with the highest count; on a tie
+    the one that reached that count first. Updates and look-ups take O(n).
+    """
+
+    def __init__(self, n: int) -> None:
+        if n < 2:
+            raise ValueError(f"n-gram order {n} given; allowed: 2 or more")
+        self.n = n
+        self.orders: Sequence[int] = range(n, 1, -1)
+        self.reset()
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        """The storage of the given order; it needs no model."""
+        return cls(**values)
+
+    def reset(self) -> None:
+        """Forget every count."""
+        self._counts: dict[Gram, dict[int, int]] = {}
+        self._best: dict[Gram, int] = {}
+
+    def initialize(self, tokens: Sequence[int]) -> None:
+        """Count every n-gram of a text."""
+        for index in range(1, len(tokens)):
+            self.update(tokens[max(0, index - self.n + 1) : index], tokens[index])
+
+    def update(self, context: Sequence[int], token: int) -> None:
+        """Count `token` after the last k - 1 tokens of `context`, for every order k that it fills."""
+        for order in self.orders:
+            if len(context) >= order - 1:
+                self._count(tuple(context[len(context) - order + 1 :]), token)
+
+    def next_token(self, context: Sequence[int]) -> int | None:
+        """The most frequent token after the longest known end of `context`; None when none is known."""
+        for order in self.orders:
+            if len(context) >= order - 1:
+                best = self._best.get(tuple(context[len(context) - order + 1 :]))
+                if best is not None:
+                    return best
+        return None
+
+    def has_gram(self, gram: Sequence[int]) -> bool:
+        """Whether the n-gram (a context and its token) was ever counted."""
+        *context, token = gram
+        return token in self._counts.get(tuple(context), {})
+
+    def __len__(self) -> int:
+        """Number of contexts known."""
+        return len(self._best)
+
+    def _count(self, context: Gram, token: int) -> None:
+        counts = self._counts.setdefault(context, {})
+        counts[token] = counts.get(token, 0) + 1
+        best = self._best.get(context)
+        if best is None or counts[token] > counts[best]:
+            self._best[context] = token
+
+
+class OneLevelNGramStorage(NGramStorage):
+    """Counts of n-grams of order n only: shorter contexts are unknown."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.orders = (n,)

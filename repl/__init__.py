@@ -1,0 +1,1 @@
+"""The interactive session: commands, state, prompt, live view."""

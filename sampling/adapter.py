@@ -1,0 +1,47 @@
+"""Any transformers causal model as a runner's model: its own modules, our cache, our mask."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from sampling import attention
+from sampling.cache import RollbackCache
+
+
+class TransformersModel:
+    """Feeds positions, a ready mask and a `RollbackCache` to the model's own forward."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.hf = model.eval()
+        config = model.config
+        self.num_layers: int = config.num_hidden_layers
+        self.window: int = config.max_position_embeddings
+        self.vocab_size: int = config.vocab_size
+        self.device, self.dtype = model.device, model.dtype
+        if getattr(model, "_supports_attention_backend", False):
+            attention.register()
+            model.set_attn_implementation(attention.FOLDED)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`. transformers computes at least one row of logits; 0 rows drop it."""
+        output = self.hf(
+            input_ids=tokens.unsqueeze(0),
+            position_ids=positions.unsqueeze(0),
+            attention_mask=None if mask is None else mask[None, None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=max(rows, 1),
+            output_hidden_states=bool(hidden),
+        )
+        logits: Tensor = output.logits[0, -rows:] if rows else output.logits[0, :0]
+        return logits, {layer: output.hidden_states[layer][0] for layer in hidden}

@@ -1,0 +1,54 @@
+"""Attention that never repeats the key/value heads: the query heads of a group become query rows."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+FOLDED = "folded_sdpa"
+
+
+def folded_attention(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
+) -> Tensor:
+    """`[1, heads, n, D]` queries on `[1, kv_heads, L, D]` keys and values -> `[1, heads, n, D]`.
+
+    Head h reads key/value head h // group. mask: additive, `[n, L]` or `[1, 1, n, L]`; None = all rows
+    are seen.
+    """
+    batch, heads, count, dim = query.shape
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    folded = query.reshape(batch, kv_heads, group * count, dim)
+    if mask is not None and group > 1:
+        mask = mask.repeat(*[1] * (mask.dim() - 2), group, 1)
+    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
+    return out.reshape(batch, heads, count, dim)
+
+
+def _folded_for_transformers(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """`folded_attention` with the signature that transformers' attention modules call."""
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        blocked = torch.finfo(query.dtype).min
+        attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, blocked)
+    out = folded_attention(query, key, value, attention_mask, scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def register() -> None:
+    """Make `attn_implementation="folded_sdpa"` known to transformers."""
+    AttentionInterface.register(FOLDED, _folded_for_transformers)
+    AttentionMaskInterface.register(FOLDED, sdpa_mask)

@@ -1,0 +1,1 @@
+"""Drafters that run a model: one file each."""

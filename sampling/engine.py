@@ -1,0 +1,81 @@
+"""From a method's name and settings to a stream of events, on a loaded pair."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from sampling.drafter import Drafter
+from sampling.events import Event
+from sampling.loop import decode
+from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, VERIFIERS, Method
+from sampling.pair import Pair
+from sampling.runner import ModelRunner
+from utils.errors import UserError
+from utils.logits_processor import LogitsProcessor
+from utils.parameter import Chosen
+
+
+def make_processor(chosen: Chosen) -> LogitsProcessor:
+    """The processor behind a setting such as `nucleus 0.8 0.9`."""
+    processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
+    return processor
+
+
+class Engine:
+    """Runs methods on a pair. It owns the drafters, whose declared memory outlives a prompt."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self._drafters: dict[tuple[Any, ...], Drafter] = {}
+
+    @cached_property
+    def _recomputing(self) -> Pair:
+        return self.pair.recomputing()
+
+    def stream(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Iterator[Event]:
+        """Events of one method on one prompt (ids); `values` holds the settings by name.
+
+        Raises `UserError` when the method needs a drafter model and none is loaded.
+        """
+        method = METHODS[name]
+        pair = self.pair if values["cache"] else self._recomputing
+        target = self._target(method, pair)
+        settings = {**values, **method.preset}
+        return decode(
+            target,
+            self._drafter(method, pair, settings),
+            CONTROLLERS[method.controller].build(pair, settings),
+            VERIFIERS[method.verifier].build(pair, settings),
+            make_processor(values["processor"]),
+            prompt,
+            max_new_tokens=values["length"],
+            stop=pair.stop,
+            rng=torch.Generator(target.device).manual_seed(values["seed"]),
+        )
+
+    def lossless(self, name: str, processor: Chosen) -> bool:
+        """Whether the method's output has the target's own law under this processor."""
+        method = METHODS[name]
+        verifier = VERIFIERS[method.verifier].build(self.pair, method.preset)
+        return bool(verifier.lossless(make_processor(processor)))
+
+    def forget(self) -> None:
+        """Drop what drafters remember of earlier prompts."""
+        self._drafters.clear()
+
+    def _target(self, method: Method, pair: Pair) -> ModelRunner:
+        if method.runs == "target":
+            return pair.target
+        if pair.drafter is None:
+            raise UserError(f"{method.name}: no drafter model is loaded; allowed: start with --drafter")
+        return pair.drafter
+
+    def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any]) -> Drafter:
+        part = DRAFTERS[method.drafter]
+        own = tuple(str(values.get(p.name, p.default)) for p in part.parameters)
+        key = (method.name, pair is self.pair, *own)
+        if key not in self._drafters:
+            self._drafters[key] = part.build(pair, values)
+        return self._drafters[key]

@@ -1,0 +1,78 @@
+"""What a decode run tells: frozen records of plain Python values, in the order they happen."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "context"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt is in the caches. `prefill_s` covers the target's and the drafter's forwards over it."""
+
+    prompt_tokens: int
+    prefill_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round: what was drafted, what was judged, what was emitted, and where the time went.
+
+    `drafts`, `parents`, `q` and `p` have one entry a draft: its token, the row of its parent (-1 = the
+    last committed token; None for a chain), and its probability under the drafter and under the target
+    at its place. `path` holds the rows of the accepted drafts, in order; `tested` counts the drafts that
+    were judged. `next_token` is the token the target chose after them (None when an accepted stop token
+    ended the text first): a bonus token when nothing was rejected, else a recovered one. `position` is the
+    index of the round's first new token in prompt + output. `entropy` is that of the drafter's raw
+    distribution for the first draft, in nats. `draft_s` covers proposing and learning, `verify_s` the
+    target's forward, `other_s` the rest (processors, judging, bookkeeping).
+
+    Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
+    """
+
+    round: int
+    position: int
+    gamma: int
+    drafts: tuple[int, ...]
+    parents: tuple[int, ...] | None
+    q: tuple[float, ...]
+    p: tuple[float, ...]
+    path: tuple[int, ...]
+    tested: int
+    next_token: int | None
+    entropy: float | None
+    vocab_size: int
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+
+    @property
+    def accepted(self) -> int:
+        """Drafts that were accepted and emitted."""
+        return len(self.path)
+
+    @property
+    def emitted(self) -> tuple[int, ...]:
+        """The round's new tokens: the accepted drafts, then the target's own."""
+        kept = tuple(self.drafts[row] for row in self.path)
+        return kept if self.next_token is None else (*kept, self.next_token)
+
+    @property
+    def rejected(self) -> int | None:
+        """Row of the draft that was rejected last, where the accepted path ends; None after a bonus token."""
+        if self.next_token is None:
+            return None
+        last = self.path[-1] if self.path else -1
+        parents = range(-1, len(self.drafts) - 1) if self.parents is None else self.parents
+        return max((row for row, parent in enumerate(parents) if parent == last), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a run: why, and how many tokens it made."""
+
+    reason: FinishReason
+    new_tokens: int
+
+
+Event = Prefilled | Step | Finished

@@ -1,0 +1,212 @@
+"""A lean forward for Llama-family models: fused projections, few small operations, weights shared.
+
+Speculation on a small model is decided by what surrounds the matrix products. Here q, k and v are one
+product, gate and up another; rotary embeddings come from a table; attention folds the query groups; keys
+and values are written straight into the rollback cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from sampling.attention import folded_attention
+from sampling.cache import RollbackCache
+from sampling.linear import Linear, make_linear
+
+FAMILIES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+_STATIC_ROPE = ("default", "linear", "llama3", "yarn")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Heads and widths of a model, and the epsilon of its norms."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The weights of one block; `q_norm` and `k_norm` are `[head_dim]` where the family has them."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True)
+class LeanModel:
+    """A causal model as a list of blocks; a subset of the blocks is another model on the same weights."""
+
+    embedding: Tensor
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Linear
+    cos: Tensor
+    sin: Tensor
+    shape: Shape
+    window: int
+    vocab_size: int
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embedding.dtype
+
+    def subset(self, keep: Sequence[int]) -> "LeanModel":
+        """The model that runs only the blocks `keep`, in order: a layer-skipping drafter (2309.08168)."""
+        return replace(self, layers=tuple(self.layers[index] for index in keep))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`."""
+        x = F.embedding(tokens, self.embedding)
+        rotation = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+        mask = None if mask is None else mask.repeat(self.shape.heads // self.shape.kv_heads, 1)
+        states = {0: x} if 0 in hidden else {}
+        for index, layer in enumerate(self.layers):
+            x = x + self._attention(layer, index, x, rotation, mask, cache)
+            x = x + self._mlp(layer, x)
+            if index + 1 in hidden and index + 1 < self.num_layers:
+                states[index + 1] = x
+        if not rows and self.num_layers not in hidden:
+            return x.new_empty(0, self.vocab_size), states
+        final = F.rms_norm(x, x.shape[-1:], self.norm, self.shape.eps)
+        if self.num_layers in hidden:
+            states[self.num_layers] = final
+        return self.head(final[len(tokens) - rows :]), states
+
+    def _attention(
+        self,
+        layer: Layer,
+        index: int,
+        x: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        cache: RollbackCache,
+    ) -> Tensor:
+        heads, kv_heads, dim, eps = self.shape.heads, self.shape.kv_heads, self.shape.head_dim, self.shape.eps
+        count = x.shape[0]
+        mixed = layer.qkv(F.rms_norm(x, x.shape[-1:], layer.attention_norm, eps)).view(count, -1, dim)
+        turning = mixed[:, : heads + kv_heads]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            queries = F.rms_norm(mixed[:, :heads], (dim,), layer.q_norm, eps)
+            turning = torch.cat([queries, F.rms_norm(mixed[:, heads : heads + kv_heads], (dim,), layer.k_norm, eps)], 1)
+        cos, sin = rotation
+        turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
+        keys, values = cache.layers[index].write(
+            turned[:, heads:].transpose(0, 1).unsqueeze(0), mixed[:, heads + kv_heads :].transpose(0, 1).unsqueeze(0)
+        )
+        query = turned[:, :heads].transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
+        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return layer.out(out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim))
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        gate, up = layer.gate_up(F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.shape.eps)).split(
+            self.shape.intermediate, dim=-1
+        )
+        return layer.down(F.silu(gate) * up)
+
+
+def fits(model: PreTrainedModel) -> bool:
+    """Whether the lean forward covers this model: a known family, SiLU, full attention, static rotary table."""
+    config = model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        type(model).__name__ in FAMILIES
+        and config.hidden_act == "silu"
+        and rope.get("rope_type", "default") in _STATIC_ROPE
+        and all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
+    )
+
+
+def from_transformers(model: PreTrainedModel, release: bool = False) -> LeanModel:
+    """The lean form of a model that `fits`.
+
+    release: empty the model's own weights block by block while they are fused, so that the two never
+    stand in memory together. The transformers model is unusable afterwards.
+    """
+    config, body = model.config, model.model
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    shape = Shape(
+        config.num_attention_heads, config.num_key_value_heads, head_dim, config.intermediate_size, config.rms_norm_eps
+    )
+    embedding = body.embed_tokens.weight.detach()
+    head = make_linear(model.lm_head.weight, model.lm_head.bias)
+    layers = []
+    for block in body.layers:
+        layers.append(_fuse(block))
+        if release:
+            block.to("meta")
+    cos, sin = _rotary_table(model, embedding, head_dim)
+    return LeanModel(
+        embedding,
+        tuple(layers),
+        body.norm.weight.detach(),
+        head,
+        cos,
+        sin,
+        shape,
+        config.max_position_embeddings,
+        config.vocab_size,
+    )
+
+
+def _fuse(block: nn.Module) -> Layer:
+    attention, mlp = block.self_attn, block.mlp
+    q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+    return Layer(
+        attention_norm=block.input_layernorm.weight.detach(),
+        qkv=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
+        q_norm=None if q_norm is None else q_norm.weight.detach(),
+        k_norm=None if k_norm is None else k_norm.weight.detach(),
+        out=_joined(attention.o_proj),
+        mlp_norm=block.post_attention_layernorm.weight.detach(),
+        gate_up=_joined(mlp.gate_proj, mlp.up_proj),
+        down=_joined(mlp.down_proj),
+    )
+
+
+def _joined(*layers: nn.Linear) -> Linear:
+    """Linear layers of one input as one product, outputs side by side."""
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+    return make_linear(weight, torch.cat(biases) if biases else None)
+
+
+def _rotary_table(model: PreTrainedModel, like: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+    """cos and sin `[window, head_dim]`; sin carries the sign of the rotation, so that a roll replaces it.
+
+    rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated.
+    """
+    positions = torch.arange(model.config.max_position_embeddings, device=like.device).unsqueeze(0)
+    cos, sin = model.model.rotary_emb(like[:1].unsqueeze(0), positions)
+    sign = torch.ones(head_dim, device=like.device, dtype=sin.dtype)
+    sign[: head_dim // 2] = -1.0
+    return cos[0].detach(), (sin[0] * sign).detach()

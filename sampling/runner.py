@@ -1,0 +1,193 @@
+"""One model and one cache: rows in, logits out, and back again.
+
+A model here is anything with the `CausalModel` forward below: a transformers model behind an adapter
+(`sampling/adapter.py`) or the lean Llama-family forward (`sampling/lean.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sampling.cache import RollbackCache
+from sampling.proposal import ancestor_mask, depths
+
+_PREFILL_CHUNK = 512
+
+
+class CausalModel(Protocol):
+    """What a runner asks of a model. `window` is its context length, `vocab_size` its rows of logits."""
+
+    num_layers: int
+    window: int
+    vocab_size: int
+    device: torch.device
+    dtype: torch.dtype
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits `[rows, V]` of the last `rows` of the tokens `[n]`, and the asked hidden states `[n, H]`.
+
+        positions: `[n]`. mask: additive, `[n, cache.length + n]` in the model's dtype; None when n is 1 or
+        when `rows` see everything. Keys and values go into the cache behind `cache.length`, which the
+        caller advances. Layer numbers count as transformers' `hidden_states` do: 0 is the embedding, i the
+        output of layer i, the last one after the final norm.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """logits `[rows, V]` in the model's dtype; hidden `{layer: [n, H]}` for the layers asked for."""
+
+    logits: Tensor
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+
+
+class ModelRunner:
+    """A model with the cache of one sequence. `vocab_size` may be lowered to a pair's common vocabulary."""
+
+    def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
+        self.model = model
+        self.vocab_size = vocab_size or model.vocab_size
+        self.window = model.window
+        self.device = model.device
+        self.forwards = 0
+        self._cache = RollbackCache(model.num_layers)
+
+    @property
+    def length(self) -> int:
+        """Tokens whose keys and values are in the cache."""
+        return self._cache.length
+
+    def crop(self, length: int) -> None:
+        """Forget the tokens from `length` on."""
+        self._cache.crop(length)
+
+    def keep(self, base: int, path: Sequence[int]) -> None:
+        """Of a judged proposal fed from row `base` on, keep the root and the accepted drafts."""
+        self._cache.keep(base, path)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Output:
+        """Feed n tokens behind the cached ones and count them as cached.
+
+        tokens: `[n]`. parents: for a tree, the n - 1 parents of tokens[1:], as in a proposal; None = a
+        chain. rows: how many rows of logits, from the end (default all n).
+        """
+        ids = self._ids(tokens)
+        start = self._cache.length
+        offsets = _offsets(ids.shape[0], parents)
+        mask = self._mask(start, ids.shape[0], parents)
+        output = self._run(ids, offsets + start, mask, self._cache, hidden, rows)
+        self._cache.advance(ids.shape[0])
+        return output
+
+    def catch_up(self, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Output:
+        """Feed the tokens of a sequence that the cache lacks; logits `[1, V]` after the last one.
+
+        Raises `ValueError` when nothing is missing: there is no row to return.
+        """
+        if self.length >= len(tokens):
+            raise ValueError(f"{self.length} of {len(tokens)} tokens are cached: nothing to feed")
+        return self.forward(tokens[self.length :], hidden=hidden, rows=1)
+
+    def prefill(self, tokens: Sequence[int], hidden: Sequence[int] = ()) -> dict[int, Tensor]:
+        """Start a new sequence with these tokens; hidden states `[len(tokens), H]` of the asked layers.
+
+        Long prompts go through in chunks, so that masks and activations stay small.
+        """
+        self.crop(0)
+        parts = [
+            self.forward(tokens[i : i + _PREFILL_CHUNK], hidden=hidden, rows=0).hidden
+            for i in range(0, len(tokens), _PREFILL_CHUNK)
+        ]
+        return {layer: torch.cat([part[layer] for part in parts]) for layer in hidden} if parts else {}
+
+    def _ids(self, tokens: Tensor | Sequence[int]) -> Tensor:
+        if isinstance(tokens, Tensor):
+            return tokens.to(self.device)
+        return torch.tensor(tokens, dtype=torch.long, device=self.device)
+
+    def _mask(self, start: int, count: int, parents: Sequence[int] | None) -> Tensor | None:
+        """Additive mask `[count, start + count]`: all committed rows, and among the new ones the ancestors."""
+        if count == 1:
+            return None
+        seen = torch.ones(count, start + count, dtype=torch.bool)
+        seen[:, start:] = seen[:, start:].tril() if parents is None else ancestor_mask(parents)
+        mask = torch.zeros(seen.shape, dtype=self.model.dtype).masked_fill_(~seen, torch.finfo(self.model.dtype).min)
+        return mask.to(self.device)
+
+    def _run(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int | None,
+    ) -> Output:
+        self.forwards += 1
+        count = ids.shape[0] if rows is None else rows
+        logits, states = self.model.forward(ids, positions.to(self.device), mask, cache, hidden, count)
+        return Output(logits[:, : self.vocab_size], states)
+
+
+class RecomputingRunner(ModelRunner):
+    """The same runner without a cache: every forward starts from the first token. Slow, and trivially right."""
+
+    def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
+        super().__init__(model, vocab_size)
+        self._fed = torch.empty(0, dtype=torch.long, device=self.device)
+
+    @property
+    def length(self) -> int:
+        return self._fed.shape[0]
+
+    def crop(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot crop {self.length} rows to {length}")
+        self._fed = self._fed[:length]
+
+    def keep(self, base: int, path: Sequence[int]) -> None:
+        rows = [*range(base + 1), *(base + 1 + row for row in path)]
+        self._fed = self._fed[torch.tensor(rows, device=self.device)]
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Output:
+        new = self._ids(tokens)
+        start, count = self.length, new.shape[0]
+        ids = torch.cat([self._fed, new])
+        positions = torch.cat([torch.arange(start), _offsets(count, parents) + start])
+        whole = None if parents is None else [*range(-1, start - 1), *(start + parent for parent in parents)]
+        mask = self._mask(0, start + count, whole)
+        scratch = RollbackCache(self.model.num_layers)
+        output = self._run(ids, positions, mask, scratch, hidden, count if rows is None else rows)
+        self._fed = ids
+        return Output(output.logits, {layer: states[start:] for layer, states in output.hidden.items()})
+
+
+def _offsets(count: int, parents: Sequence[int] | None) -> Tensor:
+    """Position of each fed row behind the cached ones: the root at 0, a draft at its depth."""
+    return torch.arange(count) if parents is None else torch.tensor([0, *depths(parents)])

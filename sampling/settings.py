@@ -1,0 +1,68 @@
+"""All settings of a session or a run, by name: the general ones, a toggle a method, and the parts' parameters."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sampling.methods import METHODS, PROCESSORS
+from utils.errors import UserError
+from utils.parameter import Chosen, Parameter, chosen, integer, toggle
+from utils.registry import Registry
+
+GENERAL = (
+    integer("length", 100, "most tokens to generate", minimum=1),
+    chosen("processor", Chosen("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
+    integer("seed", 42, "random seed of every method", minimum=0),
+    toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially right)"),
+    toggle("chat", True, "wrap the prompt in the model's chat template"),
+)
+
+
+def _all() -> Iterator[Parameter]:
+    yield from GENERAL
+    yield from (toggle(method.name, method.on, method.help) for method in METHODS.values())
+    seen: dict[str, Parameter] = {}
+    for method in METHODS.values():
+        for parameter in method.parameters:
+            if parameter.name not in seen:
+                seen[parameter.name] = parameter
+                yield parameter
+
+
+PARAMETERS = Registry[Parameter]("setting", *_all())
+
+
+class Settings(Mapping[str, Any]):
+    """The value of every parameter; a bad assignment raises `UserError` and changes nothing."""
+
+    def __init__(self) -> None:
+        self._values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        PARAMETERS[name]
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def assign(self, name: str, text: str) -> None:
+        """Set a parameter from text."""
+        value = PARAMETERS[name].parse(text)
+        _check_together({**self._values, name: value})
+        self._values[name] = value
+
+    def show(self, name: str) -> str:
+        """The value as text that `assign` takes back."""
+        return PARAMETERS[name].show(self[name])
+
+    def enabled(self) -> list[str]:
+        """Names of the methods that are on, in the order of the table."""
+        return [name for name in METHODS if self[name]]
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    low, high = values["egag_gamma_min"], values["egag_gamma_max"]
+    if low > high:
+        raise UserError(f"egag_gamma_min {low} is above egag_gamma_max {high}; allowed: min <= max")

@@ -1,0 +1,1 @@
+"""Leaves that every other package may import: registries, parameters, processors, metrics."""

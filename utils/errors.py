@@ -1,0 +1,25 @@
+"""Errors that a person caused and can mend; everything else is a bug and keeps its traceback."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(ValueError):
+    """A request that cannot be met; the message says what was given and what is allowed."""
+
+
+class UnknownName(UserError):
+    """A name that no table holds, with the nearest one that does exist."""
+
+    def __init__(self, kind: str, given: str, allowed: Iterable[str]) -> None:
+        self.given = given
+        self.allowed = tuple(allowed)
+        message = f"unknown {kind} {given!r}; allowed: {', '.join(self.allowed)}"
+        near = nearest(given, self.allowed)
+        super().__init__(f"{message}. Did you mean {near!r}?" if near else message)
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str | None:
+    """The allowed name closest in spelling to `given`, or None when nothing is close."""
+    matches = get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.5)
+    return matches[0] if matches else None

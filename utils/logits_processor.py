@@ -1,0 +1,121 @@
+"""From raw logits to the distribution that is sampled: temperature, then top-k, then top-p.
+
+A processor maps logits `[n, V]` to probabilities `[n, V]` in float32, row by row, and never edits its
+argument. Greedy is one of them: it returns a one-hot row, so that nothing downstream has to know.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+_NUCLEUS_FIRST_LOOK = 256
+
+
+class LogitsProcessor(ABC):
+    """Distribution after the user's sampling settings; `greedy` says that every row is one-hot."""
+
+    greedy: bool = False
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        """The processor with the given arguments; it needs no model."""
+        return cls(**values)
+
+    @abstractmethod
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Probabilities `[n, V]` (float32, rows sum to 1) from logits `[n, V]` of any dtype."""
+
+    def sample(self, probs: Tensor, rng: torch.Generator) -> Tensor:
+        """One token id a row, `[n]`, drawn from `probs` with the run's own generator."""
+        return sample(probs, rng)
+
+
+def sample(probs: Tensor, rng: torch.Generator) -> Tensor:
+    """One token id a row: `[n]` from probabilities `[n, V]`."""
+    return torch.multinomial(probs, 1, generator=rng).squeeze(-1)
+
+
+class Greedy(LogitsProcessor):
+    """One-hot at the argmax, the lowest id on a tie; a temperature is accepted and has no effect."""
+
+    greedy = True
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        self.temperature = temperature
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        best = logits.argmax(dim=-1, keepdim=True)
+        return torch.zeros(logits.shape, device=logits.device).scatter_(-1, best, 1.0)
+
+
+class Multinomial(LogitsProcessor):
+    """Softmax at a temperature."""
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return _softmax(logits, self.temperature)
+
+
+class TopK(LogitsProcessor):
+    """The k most likely tokens; ties with the k-th stay in, so a row's set depends on that row alone."""
+
+    def __init__(self, temperature: float, k: int) -> None:
+        self.temperature, self.k = temperature, k
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return _renormalise(_top_k(_softmax(logits, self.temperature), self.k))
+
+
+class Nucleus(LogitsProcessor):
+    """The smallest set of most likely tokens whose mass reaches p (top-p; ties at its edge stay in)."""
+
+    def __init__(self, temperature: float, p: float) -> None:
+        self.temperature, self.p = temperature, p
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return _renormalise(_top_p(_softmax(logits, self.temperature), self.p))
+
+
+class TopKNucleus(LogitsProcessor):
+    """Top-k, renormalised, then top-p."""
+
+    def __init__(self, temperature: float, k: int, p: float) -> None:
+        self.temperature, self.k, self.p = temperature, k, p
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        kept = _renormalise(_top_k(_softmax(logits, self.temperature), self.k))
+        return _renormalise(_top_p(kept, self.p))
+
+
+def _softmax(logits: Tensor, temperature: float) -> Tensor:
+    return torch.softmax(logits.float() / temperature, dim=-1)
+
+
+def _renormalise(probs: Tensor) -> Tensor:
+    return probs / probs.sum(dim=-1, keepdim=True)
+
+
+def _top_k(probs: Tensor, k: int) -> Tensor:
+    edge = probs.topk(min(k, probs.shape[-1]), dim=-1).values[..., -1:]
+    return torch.where(probs >= edge, probs, 0.0)
+
+
+def _top_p(probs: Tensor, p: float) -> Tensor:
+    """Cut by value: the edge is the probability of the token whose cumulative mass first reaches p.
+
+    Sorting a whole vocabulary costs more than a small model's layer, and a nucleus is nearly always
+    within the first few hundred tokens; where it is not, the whole row is sorted.
+    """
+    look = min(_NUCLEUS_FIRST_LOOK, probs.shape[-1])
+    top = probs.topk(look, dim=-1).values
+    mass = top.cumsum(dim=-1)
+    if look < probs.shape[-1] and bool((mass[..., -1] < p).any()):
+        top = probs.sort(dim=-1, descending=True).values
+        mass = top.cumsum(dim=-1)
+    last = (mass < p).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
+    return torch.where(probs >= top.gather(-1, last), probs, 0.0)

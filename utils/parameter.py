@@ -1,0 +1,178 @@
+"""A parameter, declared once: parsing, limits, completion and help all come from here.
+
+Values travel as plain Python objects in a dict `{name: value}`; text is parsed at the edge.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from utils.errors import UnknownName, UserError, nearest
+from utils.registry import Registry
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A named value with its limits.
+
+    `parse` turns text into the value and raises `UserError`; `show` is its inverse, so that
+    `parse(show(value)) == value`. `words` are what a completer offers, `usage` what help prints.
+    """
+
+    name: str
+    default: Any
+    help: str
+    usage: str
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line of a table: a class by its import path, and the parameters it reads.
+
+    The class has a `build(cls, pair, values)` constructor. The path is a string so that a table can
+    be listed without importing torch. `source` is a paper or a project, `lossless` a remark for
+    the list of methods.
+    """
+
+    name: str
+    path: str
+    help: str
+    source: str = ""
+    parameters: tuple[Parameter, ...] = ()
+
+    def load(self) -> Any:
+        """The class behind `path` ("package.module:Class")."""
+        module, _, name = self.path.partition(":")
+        return getattr(import_module(module), name)
+
+    def build(self, pair: Any, values: Values) -> Any:
+        """An object of this part for a loaded pair of models; missing values take their defaults."""
+        own = {p.name: values.get(p.name, p.default) for p in self.parameters}
+        return self.load().build(pair, own)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A part's name with its arguments, as typed in one value: `nucleus 0.8 0.9`."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{a:g}" if isinstance(a, float) else str(a) for a in self.arguments)])
+
+
+def integer(name: str, default: int, help: str, *, minimum: int) -> Parameter:
+    """An integer of at least `minimum`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            raise UserError(f"{name}: {text!r} given; allowed: an integer of {minimum} or more")
+        return value
+
+    return Parameter(name, default, help, f"INT >= {minimum}", parse)
+
+
+def number(
+    name: str,
+    default: float | None,
+    help: str,
+    *,
+    above: float = float("-inf"),
+    minimum: float = float("-inf"),
+    below: float = float("inf"),
+    maximum: float = float("inf"),
+) -> Parameter:
+    """A finite number inside the bounds (`above` and `below` are exclusive)."""
+    low = f"{minimum:g} <= " if minimum > float("-inf") else f"{above:g} < " if above > float("-inf") else ""
+    high = f" <= {maximum:g}" if maximum < float("inf") else f" < {below:g}" if below < float("inf") else ""
+    allowed = f"{low}NUMBER{high}"
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not (above < value < below and minimum <= value <= maximum and abs(value) != float("inf")):
+            raise UserError(f"{name}: {text!r} given; allowed: {allowed}")
+        return value
+
+    return Parameter(name, default, help, allowed, parse, lambda value: f"{value:g}")
+
+
+ON = ("on", "true", "yes", "1")
+OFF = ("off", "false", "no", "0")
+
+
+def toggle(name: str, default: bool, help: str) -> Parameter:
+    """An on/off switch."""
+
+    def parse(text: str) -> bool:
+        if text.lower() in ON:
+            return True
+        if text.lower() in OFF:
+            return False
+        near = nearest(text, ("on", "off"))
+        hint = f". Did you mean {near!r}?" if near else ""
+        raise UserError(f"{name}: {text!r} given; allowed: on, off{hint}")
+
+    return Parameter(name, default, help, "[on|off]", parse, lambda value: "on" if value else "off", ("on", "off"))
+
+
+def choice(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Parameter:
+    """One name of a few."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise UnknownName(name, text, allowed)
+        return text
+
+    return Parameter(name, default, help, "|".join(allowed), parse, str, allowed)
+
+
+def chosen(name: str, default: Chosen, help: str, parts: Registry[Part]) -> Parameter:
+    """A part of a table with its arguments, by position or as `key=value`."""
+
+    def parse(text: str) -> Chosen:
+        head, *rest = text.split() or [""]
+        part = parts[head.lower()]
+        return Chosen(part.name, _arguments(name, part, rest))
+
+    usage = " | ".join(" ".join([part.name, *(p.name for p in part.parameters)]) for part in parts.values())
+    return Parameter(name, default, help, usage, parse, str, tuple(parts))
+
+
+def _arguments(name: str, part: Part, words: list[str]) -> tuple[Any, ...]:
+    """Words matched to the part's parameters; a missing one takes its default or is an error."""
+    given: dict[str, str] = {}
+    order = [p.name for p in part.parameters]
+    usage = " ".join([part.name, *order])
+    for position, word in enumerate(words):
+        key, equals, value = word.partition("=")
+        if equals and key not in order:
+            raise UnknownName(f"argument of {part.name}", key, order)
+        if not equals and position >= len(order):
+            raise UserError(f"{name}: too many arguments in {' '.join([part.name, *words])!r}; allowed: {usage}")
+        key, value = (key, value) if equals else (order[position], word)
+        if key in given:
+            raise UserError(f"{name}: {key} is given twice in {' '.join([part.name, *words])!r}")
+        given[key] = value
+    values = []
+    for parameter in part.parameters:
+        if parameter.name in given:
+            values.append(parameter.parse(given[parameter.name]))
+        elif parameter.default is None:
+            raise UserError(f"{name}: {part.name} needs {parameter.name}; allowed: {usage}")
+        else:
+            values.append(parameter.default)
+    return tuple(values)

@@ -1,0 +1,45 @@
+"""Tables of named things: what can be listed, completed, documented and tested by looping."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from utils.errors import UnknownName
+
+
+class Named(Protocol):
+    """Anything a registry can hold."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Registry(Mapping[str, T]):
+    """A fixed table by name, in declaration order; a wrong name is an error that helps.
+
+    `kind` is what an entry is called in messages ("drafter", "command").
+    Raises `ValueError` when two entries share a name.
+    """
+
+    def __init__(self, kind: str, *entries: T) -> None:
+        self.kind = kind
+        self._entries = {entry.name: entry for entry in entries}
+        if len(self._entries) != len(entries):
+            raise ValueError(f"two entries of one name in the table of {kind}s")
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise UnknownName(self.kind, name, self._entries) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
