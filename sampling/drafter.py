@@ -50,14 +50,14 @@ class Drafter(ABC):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         """The drafter for a loaded pair of models with the given parameters."""
 
-    def begin(self, ctx: Context) -> None:
+    def begin(self, ctx: Context) -> None:  # noqa: B027
         """A new prompt: forget the last one, read `ctx.tokens[:-1]` if that helps. Timed as prefill."""
 
     @abstractmethod
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR."""
 
-    def observe(self, ctx: Context, step: Step) -> None:
+    def observe(self, ctx: Context, step: Step) -> None:  # noqa: B027
         """Learn from a judged round; `ctx.tokens` already ends with `step.emitted`."""
 
 

@@ -7,13 +7,13 @@ and values are written straight into the rollback cache.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from sampling.attention import folded_attention
 from sampling.cache import RollbackCache
 from sampling.linear import Linear, make_linear
 
@@ -23,12 +23,11 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Heads and widths of a model, and the epsilon of its norms."""
+    """Heads and their width, and the epsilon of its norms."""
 
     heads: int
     kv_heads: int
     head_dim: int
-    intermediate: int
     eps: float
 
 
@@ -128,9 +127,7 @@ class LeanModel:
         return layer.out(out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim))
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.shape.eps)).split(
-            self.shape.intermediate, dim=-1
-        )
+        gate, up = layer.gate_up(F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.shape.eps)).chunk(2, dim=-1)
         return layer.down(F.silu(gate) * up)
 
 
@@ -154,9 +151,7 @@ def from_transformers(model: PreTrainedModel, release: bool = False) -> LeanMode
     """
     config, body = model.config, model.model
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    shape = Shape(
-        config.num_attention_heads, config.num_key_value_heads, head_dim, config.intermediate_size, config.rms_norm_eps
-    )
+    shape = Shape(config.num_attention_heads, config.num_key_value_heads, head_dim, config.rms_norm_eps)
     embedding = body.embed_tokens.weight.detach()
     head = make_linear(model.lm_head.weight, model.lm_head.bias)
     layers = []
@@ -178,7 +173,7 @@ def from_transformers(model: PreTrainedModel, release: bool = False) -> LeanMode
     )
 
 
-def _fuse(block: nn.Module) -> Layer:
+def _fuse(block: Any) -> Layer:
     attention, mlp = block.self_attn, block.mlp
     q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
     return Layer(

@@ -9,7 +9,7 @@ from utils.registry import Registry
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
 TEMPERATURE = number("temperature", None, "softmax temperature", above=0.0)
-TOP_K = integer("k", None, "how many tokens stay in", minimum=1)  # type: ignore[arg-type]
+TOP_K = integer("k", None, "how many tokens stay in", minimum=1)
 TOP_P = number("p", None, "mass of the tokens that stay in", above=0.0, maximum=1.0)
 
 STORAGES = Registry[Part](
@@ -19,13 +19,13 @@ STORAGES = Registry[Part](
         "ngram_assisted.storage:NGramStorage",
         "k-grams of every order k in [2, n], longest first",
         parameters=(integer("n", None, "order of the n-grams", minimum=2),),
-    ),  # type: ignore[arg-type]
+    ),
     Part(
         "onelevel",
         "ngram_assisted.storage:OneLevelNGramStorage",
         "n-grams of order n only",
         parameters=(integer("n", None, "order of the n-grams", minimum=2),),
-    ),  # type: ignore[arg-type]
+    ),
 )
 
 DRAFTERS = Registry[Part](

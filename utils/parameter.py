@@ -68,8 +68,8 @@ class Chosen:
         return " ".join([self.name, *(f"{a:g}" if isinstance(a, float) else str(a) for a in self.arguments)])
 
 
-def integer(name: str, default: int, help: str, *, minimum: int) -> Parameter:
-    """An integer of at least `minimum`."""
+def integer(name: str, default: int | None, help: str, *, minimum: int) -> Parameter:
+    """An integer of at least `minimum`; a default of None means that it must be given."""
 
     def parse(text: str) -> int:
         try:

@@ -1,6 +1,7 @@
 """A stop-watch for the phases of a round that never waits for the device more than once."""
 
 import time
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ class PhaseClock:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._cuda = device.type == "cuda"
-        self._marks: list[tuple[str, float | torch.cuda.Event]] = []
+        self._marks: list[tuple[str, Any]] = []
 
     def start(self) -> None:
         """Begin a new measurement."""
@@ -31,19 +32,15 @@ class PhaseClock:
             torch.cuda.synchronize(self._device)
         seconds: dict[str, float] = {}
         for (_, before), (phase, after) in zip(self._marks, self._marks[1:], strict=False):
-            seconds[phase] = seconds.get(phase, 0.0) + _seconds(before, after)
+            seconds[phase] = seconds.get(phase, 0.0) + self._seconds(before, after)
         return seconds
 
-    def _mark(self) -> "float | torch.cuda.Event":
+    def _mark(self) -> Any:
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-
-def _seconds(before: "float | torch.cuda.Event", after: "float | torch.cuda.Event") -> float:
-    if isinstance(before, float) and isinstance(after, float):
-        return after - before
-    assert isinstance(before, torch.cuda.Event)
-    return float(before.elapsed_time(after)) / 1e3
+    def _seconds(self, before: Any, after: Any) -> float:
+        return float(before.elapsed_time(after)) / 1e3 if self._cuda else after - before

@@ -1,0 +1,176 @@
+"""What a run was: counts, times and the rates that follow from them. Definitions in docs/metrics.md."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sampling.events import Event, Finished, FinishReason, Prefilled, Step
+
+
+@dataclass(slots=True)
+class RunMetrics:
+    """The running account of one generation; feed it every event, read it at any time.
+
+    Rates are None where nothing was drafted or no time has passed: unknown is not zero.
+    """
+
+    prompt_tokens: int = 0
+    output_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    prefill_s: float = 0.0
+    first_round_s: float = 0.0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+    rounds: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    gamma_sum: int = 0
+    entropies: list[float] = field(default_factory=list)
+    normalised_entropies: list[float] = field(default_factory=list)
+    accepted_counts: Counter[int] = field(default_factory=Counter)
+    tested_at: Counter[int] = field(default_factory=Counter)
+
+    def add(self, event: Event) -> None:
+        """Account for one event."""
+        if isinstance(event, Prefilled):
+            self.prompt_tokens, self.prefill_s = event.prompt_tokens, event.prefill_s
+        elif isinstance(event, Step):
+            self._add_step(event)
+        elif isinstance(event, Finished):
+            self.finish_reason = event.reason
+
+    def _add_step(self, step: Step) -> None:
+        if not self.rounds:
+            self.first_round_s = step.draft_s + step.verify_s + step.other_s
+        self.rounds += 1
+        self.output_ids.extend(step.emitted)
+        self.drafted += len(step.drafts)
+        self.tested += step.tested
+        self.accepted += step.accepted
+        self.draft_s += step.draft_s
+        self.verify_s += step.verify_s
+        self.other_s += step.other_s
+        self.gamma_sum += step.gamma
+        self.accepted_counts[step.accepted] += 1
+        reached = step.accepted if step.rejected is None else step.accepted + 1
+        self.tested_at.update(range(1, reached + 1))
+        if step.entropy is not None:
+            self.entropies.append(step.entropy)
+            self.normalised_entropies.append(step.entropy / math.log(step.vocab_size))
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.output_ids)
+
+    @property
+    def decode_s(self) -> float:
+        """All rounds."""
+        return self.draft_s + self.verify_s + self.other_s
+
+    @property
+    def ttft_s(self) -> float:
+        """Prefill and first round: when the first token is there."""
+        return self.prefill_s + self.first_round_s
+
+    @property
+    def wall_s(self) -> float:
+        """Prefill and all rounds; what a consumer does between events is not in it."""
+        return self.prefill_s + self.decode_s
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return _ratio(self.new_tokens, self.decode_s)
+
+    @property
+    def e2e_tokens_per_s(self) -> float | None:
+        return _ratio(self.new_tokens, self.wall_s)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / drafted."""
+        return _ratio(self.accepted, self.drafted)
+
+    @property
+    def alpha(self) -> float | None:
+        """accepted / tested: only drafts that were judged."""
+        return _ratio(self.accepted, self.tested)
+
+    @property
+    def tokens_per_round(self) -> float | None:
+        """Emitted tokens a round, the target's own included; 1.00 for plain autoregression."""
+        return _ratio(self.new_tokens, self.rounds)
+
+    @property
+    def accept_hist(self) -> list[int]:
+        """Rounds by number of accepted drafts: entry i counts the rounds that accepted i."""
+        return [self.accepted_counts[i] for i in range(max(self.accepted_counts, default=-1) + 1)]
+
+    @property
+    def accepted_at(self) -> list[int]:
+        """Rounds that accepted at least i drafts, for i = 1, 2, ..."""
+        hist = self.accept_hist
+        return [sum(hist[i:]) for i in range(1, len(hist))]
+
+    @property
+    def unconditional_acceptance(self) -> list[float]:
+        """By position i = 1, 2, ...: accepted at i / rounds."""
+        return [count / self.rounds for count in self.accepted_at]
+
+    @property
+    def conditional_acceptance(self) -> list[float]:
+        """By position i = 1, 2, ...: accepted at i / tested at i."""
+        accepted = self.accepted_at
+        return [
+            (accepted[i - 1] if i <= len(accepted) else 0) / self.tested_at[i]
+            for i in range(1, max(self.tested_at, default=0) + 1)
+        ]
+
+    @property
+    def mean_gamma(self) -> float | None:
+        return _ratio(self.gamma_sum, self.rounds)
+
+    @property
+    def mean_entropy(self) -> float | None:
+        """Mean entropy (nats) of the drafter's raw distribution for the first draft of a round."""
+        return _ratio(sum(self.entropies), len(self.entropies))
+
+    @property
+    def mean_normalised_entropy(self) -> float | None:
+        """The same, divided by ln V: what EGAG reads."""
+        return _ratio(sum(self.normalised_entropies), len(self.normalised_entropies))
+
+    def per_round_ms(self, seconds: float) -> float | None:
+        """A total in seconds as milliseconds a round."""
+        return _ratio(seconds * 1e3, self.rounds)
+
+    @property
+    def draft_ms(self) -> float | None:
+        return self.per_round_ms(self.draft_s)
+
+    @property
+    def verify_ms(self) -> float | None:
+        return self.per_round_ms(self.verify_s)
+
+    @property
+    def other_ms(self) -> float | None:
+        return self.per_round_ms(self.other_s)
+
+
+def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:
+    """tokens/s of a run over that of the reference on the same prompt, settings and machine state."""
+    if run.tokens_per_s is None or not reference.tokens_per_s:
+        return None
+    return run.tokens_per_s / reference.tokens_per_s
+
+
+def cost_ratio(run: RunMetrics, reference: RunMetrics) -> float | None:
+    """c: time a drafted token over the time of the reference's one-token target forward (2211.17192)."""
+    a_draft = _ratio(run.draft_s, run.drafted)
+    a_forward = _ratio(reference.verify_s, reference.rounds)
+    return a_draft / a_forward if a_draft is not None and a_forward else None
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
