@@ -1,0 +1,186 @@
+"""What every drafter x controller x lossless verifier must do, as functions that raise AssertionError.
+
+The tests call them on what the tables hold; the mutation tests call them on planted bugs and expect the
+error. Laws are tested by chi-square at `FALSE_ALARM` a test.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from scipy.stats import chi2
+
+from egag.controller import FixedGamma, GammaController
+from sampling.drafter import Context, Drafter, NullDrafter
+from sampling.events import Event, Finished, Step
+from sampling.loop import decode
+from sampling.pair import Pair
+from sampling.proposal import Proposal
+from sampling.verifier import RejectionVerifier, Verifier
+from tests.conformance.toy import PROMPT
+from utils.logits_processor import Greedy, LogitsProcessor
+
+FALSE_ALARM = 1e-6
+RUNS = 1000
+
+
+@dataclass
+class Case:
+    """One combination under test, built afresh for a pair."""
+
+    drafter: Callable[[Pair], Drafter]
+    gamma: Callable[[], GammaController]
+    verifier: Callable[[], Verifier]
+
+
+def run(
+    case: Case,
+    pair: Pair,
+    processor: LogitsProcessor,
+    length: int,
+    seed: int = 0,
+    prompt: tuple[int, ...] = PROMPT,
+    drafter: Drafter | None = None,
+) -> list[Event]:
+    """All events of one run."""
+    return list(
+        decode(
+            pair.target,
+            drafter or case.drafter(pair),
+            case.gamma(),
+            case.verifier(),
+            processor,
+            prompt,
+            max_new_tokens=length,
+            stop=pair.stop,
+            rng=torch.Generator().manual_seed(seed),
+        )
+    )
+
+
+def output(events: list[Event]) -> list[int]:
+    """The new ids of a run."""
+    return [token for event in events if isinstance(event, Step) for token in event.emitted]
+
+
+def greedy_reference(pair: Pair, length: int, prompt: tuple[int, ...] = PROMPT) -> list[int]:
+    """AR by hand: argmax of the uncached forward, cut at a stop token or the window."""
+    runner = pair.recomputing().target
+    tokens = list(prompt)
+    while len(tokens) < min(len(prompt) + length, runner.window):
+        runner.crop(0)
+        tokens.append(int(runner.forward(tokens, rows=1).logits[0].argmax()))
+        if tokens[-1] in pair.stop:
+            break
+    return tokens[len(prompt) :]
+
+
+def check_greedy(case: Case, pair: Pair, length: int = 30) -> None:
+    """Greedy output is AR's on a few prompts, token for token; the events add up."""
+    for prompt in (PROMPT, PROMPT[::-1], PROMPT[1:], PROMPT[2:]):
+        _check_greedy_on(prompt, case, pair, length)
+
+
+def _check_greedy_on(prompt: tuple[int, ...], case: Case, pair: Pair, length: int) -> None:
+    events = run(case, pair, Greedy(), length, prompt=prompt)
+    expected = greedy_reference(pair, length, prompt)
+    assert output(events) == expected, f"{output(events)} is not AR's {expected}"
+    assert isinstance(events[-1], Finished)
+    assert events[-1].new_tokens == len(expected) <= length
+    for step in events[1:-1]:
+        assert isinstance(step, Step)
+        assert 0 <= step.accepted <= step.tested <= len(step.drafts)
+        assert len(step.q) == len(step.p) == len(step.drafts)
+
+
+def check_law(case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS) -> None:
+    """The joint law of the first `length` tokens over many runs is the target's own."""
+    law = exact_law(pair, processor, length)
+    drafter = case.drafter(pair)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(runs):
+        counts[tuple(output(run(case, pair, processor, length, seed, drafter=drafter)))] += 1
+    statistic, freedom = _chi_square(counts, law, runs)
+    limit = float(chi2.isf(FALSE_ALARM, freedom))
+    assert statistic < limit, f"chi-square {statistic:.1f} is over {limit:.1f} at {freedom} degrees of freedom"
+
+
+def check_sibling_law(verifier: Verifier, runs: int = 20_000) -> None:
+    """One node with two children drawn without replacement from a q unlike p: the first emitted token follows p.
+
+    No model runs, so that the draws are many enough to see what only a second rejection shows.
+    """
+    p = torch.tensor([[0.05, 0.15, 0.30, 0.50]]).expand(3, 4)
+    q = torch.tensor([0.60, 0.25, 0.10, 0.05])
+    rng = torch.Generator().manual_seed(0)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for _ in range(runs):
+        first = torch.multinomial(q, 1, generator=rng)
+        rest = q.scatter(0, first, 0.0)
+        rest = rest / rest.sum()
+        second = torch.multinomial(rest, 1, generator=rng)
+        proposal = Proposal(torch.cat([first, second]), (-1, -1), torch.stack([q, rest]))
+        verdict = verifier.verify(proposal, p, rng)
+        counts[(int(proposal.tokens[verdict.path[0]]) if verdict.path else verdict.token,)] += 1
+    statistic, freedom = _chi_square(counts, {(token,): float(p[0, token]) for token in range(4)}, runs)
+    assert statistic < float(chi2.isf(FALSE_ALARM, freedom)), f"chi-square {statistic:.1f} on siblings"
+
+
+def exact_law(pair: Pair, processor: LogitsProcessor, length: int) -> dict[tuple[int, ...], float]:
+    """Probability of every continuation of `length` tokens, by enumeration with the uncached forward."""
+    runner = pair.recomputing().target
+    law: dict[tuple[int, ...], float] = {}
+    for path in product(range(runner.vocab_size), repeat=length):
+        mass = 1.0
+        for depth, token in enumerate(path):
+            runner.crop(0)
+            mass *= float(processor(runner.forward([*PROMPT, *path[:depth]], rows=1).logits)[0, token])
+        law[path] = mass
+    return law
+
+
+def _chi_square(counts: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float], runs: int) -> tuple[float, int]:
+    """Pearson's statistic with cells of fewer than 5 expected pooled; an impossible outcome is infinite."""
+    statistic, cells, rest_seen, rest_expected = 0.0, 0, 0, 0.0
+    for path, mass in law.items():
+        if mass == 0.0 and counts[path]:
+            return float("inf"), 1
+        if mass * runs < 5:
+            rest_seen, rest_expected = rest_seen + counts[path], rest_expected + mass * runs
+        else:
+            statistic += (counts[path] - mass * runs) ** 2 / (mass * runs)
+            cells += 1
+    if rest_expected >= 1:
+        statistic, cells = statistic + (rest_seen - rest_expected) ** 2 / rest_expected, cells + 1
+    return statistic, max(1, cells - 1)
+
+
+def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None = None) -> None:
+    """Every proposal equals that of a drafter that recomputes everything from the same tokens.
+
+    Greedy, so that a proposal is a function of the tokens; the rule is stateless here (fixed gamma).
+    `honest` builds that drafter where the case under test is broken on purpose.
+    """
+    fresh = (honest or case).drafter(pair.recomputing())
+    steps = [event for event in run(case, pair, Greedy(), length) if isinstance(event, Step)]
+    tokens = list(PROMPT)
+    ctx = Context(list(PROMPT), len(PROMPT), pair.target, Greedy(), torch.Generator())
+    fresh.begin(ctx)
+    for step in steps:
+        ctx.tokens = list(tokens)
+        again = fresh.propose(ctx, FixedGamma(step.gamma), length - (len(tokens) - len(PROMPT)) - 1)
+        assert again.tokens.tolist() == list(step.drafts), f"round {step.round} drafted {step.drafts}"
+        tokens.extend(step.emitted)
+
+
+def check_self_draft(case: Case, pair: Pair, processor: LogitsProcessor) -> None:
+    """A drafter that is the target's twin is accepted whole, in every round."""
+    for event in run(case, pair, processor, 24):
+        if isinstance(event, Step):
+            assert event.accepted == event.tested == len(event.drafts), f"round {event.round}: {event}"
+            assert event.rejected is None
+
+
+AR = Case(lambda pair: NullDrafter(), lambda: FixedGamma(0), RejectionVerifier)

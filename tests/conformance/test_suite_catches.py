@@ -1,0 +1,189 @@
+"""The suite must fail on the classic bugs: each is planted here, and each must be caught."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from egag.controller import FixedGamma, GammaController
+from ngram_assisted.nasd import NgramDrafter
+from ngram_assisted.storage import NGramStorage
+from sampling import cache, loop, runner, verifier
+from sampling.drafter import Context
+from sampling.drafters import model
+from sampling.drafters.model import ModelDrafter
+from sampling.events import Step
+from sampling.proposal import Proposal
+from sampling.verifier import RejectionVerifier, TargetMatchVerifier, Verdict
+from tests.conformance import suite
+from tests.conformance.suite import Case
+from tests.conformance.toy import toy_pair
+from tests.conformance.trees import PointTreeDrafter, TreeDrafter
+from utils.logits_processor import Greedy, Multinomial
+
+CHAIN = Case(lambda pair: ModelDrafter.build(pair, {}), lambda: FixedGamma(4), RejectionVerifier)
+TREE = Case(lambda pair: TreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
+POINT_TREE = Case(lambda pair: PointTreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
+
+
+def test_the_unbroken_engine_passes() -> None:
+    """Without a planted bug the same calls pass: the alarms below come from the bugs."""
+    for case in (CHAIN, TREE, POINT_TREE):
+        suite.check_greedy(case, toy_pair())
+        suite.check_law(case, toy_pair(), Multinomial(1.0))
+    suite.check_redraft(CHAIN, toy_pair())
+    suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), Greedy())
+
+
+def test_a_target_cache_that_is_not_cropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    crop = cache.RollbackCache.crop
+    monkeypatch.setattr(cache.RollbackCache, "crop", lambda self, length: None if length else crop(self, 0))
+    with pytest.raises((AssertionError, ValueError)):
+        suite.check_greedy(CHAIN, toy_pair())
+
+
+def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output stays right, acceptance falls: only the redraft sees it."""
+
+    class Stale(ModelDrafter):
+        def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+            crop = self.runner.crop
+            self.runner.crop = lambda length: crop(min(self.runner.length, length + 1))  # type: ignore[method-assign]
+            try:
+                return super().propose(ctx, gamma, limit)
+            except ValueError:
+                return Proposal.empty(ctx.device)
+            finally:
+                self.runner.crop = crop  # type: ignore[method-assign]
+
+    stale = Case(lambda pair: Stale(pair.drafter), lambda: FixedGamma(4), RejectionVerifier)
+    suite.check_greedy(stale, toy_pair())
+    with pytest.raises(AssertionError):
+        suite.check_redraft(stale, toy_pair(), honest=CHAIN)
+
+
+def test_tree_rows_that_are_not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache.RollbackLayer, "move", lambda self, source, target: None)
+    with pytest.raises(AssertionError):
+        suite.check_greedy(POINT_TREE, toy_pair())
+
+
+def test_positions_counted_by_row_instead_of_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_offsets", lambda count, parents: torch.arange(count))
+    with pytest.raises(AssertionError):
+        suite.check_greedy(POINT_TREE, toy_pair())
+
+
+def test_a_tree_whose_branches_see_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def causal(parents: Sequence[int]) -> Tensor:
+        return torch.ones(len(parents) + 1, len(parents) + 1, dtype=torch.bool).tril()
+
+    monkeypatch.setattr(runner, "ancestor_mask", causal)
+    with pytest.raises(AssertionError):
+        suite.check_greedy(POINT_TREE, toy_pair())
+
+
+@pytest.mark.parametrize("case", [CHAIN, TREE], ids=["chain", "tree"])
+def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    monkeypatch.setattr(verifier, "residual", lambda p, q: p)
+    with pytest.raises(AssertionError):
+        suite.check_law(case, toy_pair(), Multinomial(1.0))
+
+
+def test_a_residual_that_forgets_the_siblings_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Siblings judged by the first one's q instead of the law they were drawn from."""
+    monkeypatch.setattr(verifier, "_law_of", lambda proposal, row, p: proposal.probs[0])
+    with pytest.raises(AssertionError):
+        suite.check_sibling_law(RejectionVerifier())
+
+
+def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts drawn from the processed law but judged against the raw one."""
+    propose = ModelDrafter.propose
+
+    def raw(self: ModelDrafter, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        proposal = propose(self, ctx, gamma, limit)
+        flat = None if proposal.probs is None else torch.full_like(proposal.probs, 1 / proposal.probs.shape[1])
+        return Proposal(proposal.tokens, None, flat, proposal.entropy)
+
+    monkeypatch.setattr(ModelDrafter, "propose", raw)
+    with pytest.raises(AssertionError):
+        suite.check_law(CHAIN, toy_pair(), Multinomial(1.0))
+
+
+def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unsure draft that is drawn and then thrown away biases the law."""
+    propose = ModelDrafter.propose
+
+    def dropping(self: ModelDrafter, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        proposal = propose(self, ctx, gamma, limit)
+        if not len(proposal) or proposal.probs is None or proposal.probs[-1, proposal.tokens[-1]] >= 0.4:
+            return proposal
+        return Proposal(proposal.tokens[:-1], None, proposal.probs[:-1], proposal.entropy)
+
+    monkeypatch.setattr(ModelDrafter, "propose", dropping)
+    with pytest.raises(AssertionError):
+        suite.check_law(Case(CHAIN.drafter, lambda: FixedGamma(1), RejectionVerifier), toy_pair(), Multinomial(1.0))
+
+
+def test_a_stop_token_overlooked_inside_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blind(step: Step, stop: object) -> Step:
+        return step
+
+    monkeypatch.setattr(loop, "_cut", blind)
+    caught = 0
+    for token in range(6):
+        pair = toy_pair(drafter_seed=None, stop=frozenset({token}))
+        try:
+            suite.check_greedy(CHAIN, pair)
+        except AssertionError:
+            caught += 1
+    assert caught
+
+
+def test_a_bonus_token_after_a_rejection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token drawn from the row after the rejected draft instead of the row it was judged by."""
+    verify = TargetMatchVerifier.verify
+
+    def shifted(self: TargetMatchVerifier, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        verdict = verify(self, proposal, p, rng)
+        if len(verdict.path) == len(proposal):
+            return verdict
+        return Verdict(verdict.path, int(p[len(verdict.path) + 1].argmax()), verdict.tested, verdict.p, verdict.q)
+
+    monkeypatch.setattr(TargetMatchVerifier, "verify", shifted)
+    with pytest.raises(AssertionError):
+        suite.check_greedy(Case(CHAIN.drafter, CHAIN.gamma, TargetMatchVerifier), toy_pair())
+
+
+def test_counts_that_leak_into_the_next_prompt() -> None:
+    """A storage that is not reset drafts what another prompt taught it."""
+
+    class Leaking(NgramDrafter):
+        def __init__(self) -> None:
+            super().__init__(NGramStorage(3), top_k_filler=1, reset=False)
+
+    def drafted(drafter: NgramDrafter) -> list[tuple[int, ...]]:
+        case = Case(lambda pair: drafter, lambda: FixedGamma(4), RejectionVerifier)
+        suite.run(case, toy_pair(), Greedy(), 20, prompt=(5, 5, 3, 1))
+        return [step.drafts for step in suite.run(case, toy_pair(), Greedy(), 20) if isinstance(step, Step)]
+
+    fresh = Case(lambda pair: NgramDrafter(NGramStorage(3), 1), lambda: FixedGamma(4), RejectionVerifier)
+    alone = [step.drafts for step in suite.run(fresh, toy_pair(), Greedy(), 20) if isinstance(step, Step)]
+    assert drafted(NgramDrafter(NGramStorage(3), top_k_filler=1)) == alone
+    assert drafted(Leaking()) != alone
+
+
+def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drafter that reads one token too few still leaves the output right; self-drafting sees it."""
+    catch_up = runner.ModelRunner.catch_up
+
+    def late(self: runner.ModelRunner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> runner.Output:
+        output = catch_up(self, tokens, hidden)
+        return runner.Output(output.logits.roll(1, -1), output.hidden)
+
+    monkeypatch.setattr(model.ModelRunner, "catch_up", late)
+    suite.check_greedy(CHAIN, toy_pair(drafter_seed=None))
+    with pytest.raises(AssertionError):
+        suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), Greedy())
