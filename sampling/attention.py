@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 FOLDED = "folded_sdpa"
 
@@ -49,6 +47,9 @@ def _folded_for_transformers(
 
 
 def register() -> None:
-    """Make `attn_implementation="folded_sdpa"` known to transformers."""
+    """Make `attn_implementation="folded_sdpa"` known to transformers, whose model code is imported only here."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
     AttentionInterface.register(FOLDED, _folded_for_transformers)
     AttentionMaskInterface.register(FOLDED, sdpa_mask)

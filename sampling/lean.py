@@ -5,17 +5,19 @@ product, gate and up another; rotary embeddings come from a table; attention fol
 and values are written straight into the rollback cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedModel
 
 from sampling.cache import RollbackCache
 from sampling.linear import Linear, make_linear
+
+if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
+    from transformers import PreTrainedModel
 
 FAMILIES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
@@ -131,77 +133,79 @@ class LeanModel:
         return layer.down(F.silu(gate) * up)
 
 
-def fits(model: PreTrainedModel) -> bool:
-    """Whether the lean forward covers this model: a known family, SiLU, full attention, static rotary table."""
-    config = model.config
+def fits(model: "PreTrainedModel") -> bool:
+    """Whether the lean forward covers this model: see `covers`."""
+    return covers(type(model).__name__, model.config)
+
+
+def covers(architecture: str, config: Any) -> bool:
+    """Whether the lean forward computes this: a known family, SiLU, full attention, static rotary table."""
     rope = getattr(config, "rope_parameters", None) or {}
     return (
-        type(model).__name__ in FAMILIES
+        architecture in FAMILIES
         and config.hidden_act == "silu"
         and rope.get("rope_type", "default") in _STATIC_ROPE
         and all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
     )
 
 
-def from_transformers(model: PreTrainedModel, release: bool = False) -> LeanModel:
+def from_transformers(model: "PreTrainedModel", release: bool = False) -> LeanModel:
     """The lean form of a model that `fits`.
 
-    release: empty the model's own weights block by block while they are fused, so that the two never
-    stand in memory together. The transformers model is unusable afterwards.
+    release: empty the model's own weights, so that they are freed block by block while they are fused and
+    the two forms never stand in memory together. The transformers model is unusable afterwards.
     """
-    config, body = model.config, model.model
+    weights = {name: weight.detach() for name, weight in model.named_parameters(remove_duplicate=False)}
+    rotary = model.model.rotary_emb
+    inv_freq = rotary.inv_freq
+    if release:
+        model.to("meta")
+    return from_weights(model.config, weights, inv_freq, rotary.attention_scaling)
+
+
+def from_weights(
+    config: Any, weights: MutableMapping[str, Tensor], inv_freq: Tensor, rope_scale: float = 1.0
+) -> LeanModel:
+    """The lean form of the weights by their transformers names, which are taken out of the mapping as they are fused.
+
+    config: what `covers` accepts. inv_freq: `[head_dim / 2]` rotary frequencies; rope_scale: factor on cos
+    and sin (YaRN). A checkpoint without `lm_head.weight` ties it to the embedding.
+    """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     shape = Shape(config.num_attention_heads, config.num_key_value_heads, head_dim, config.rms_norm_eps)
-    embedding = body.embed_tokens.weight.detach()
-    head = make_linear(model.lm_head.weight, model.lm_head.bias)
-    layers = []
-    for block in body.layers:
-        layers.append(_fuse(block))
-        if release:
-            block.to("meta")
-    cos, sin = _rotary_table(model, embedding, head_dim)
-    return LeanModel(
-        embedding,
-        tuple(layers),
-        body.norm.weight.detach(),
-        head,
-        cos,
-        sin,
-        shape,
-        config.max_position_embeddings,
-        config.vocab_size,
-    )
+    embedding = weights.pop("model.embed_tokens.weight")
+    head = make_linear(weights.pop("lm_head.weight", embedding), weights.pop("lm_head.bias", None))
+    layers = tuple(_fuse(weights, f"model.layers.{index}.") for index in range(config.num_hidden_layers))
+    cos, sin = _rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
+    norm = weights.pop("model.norm.weight")
+    return LeanModel(embedding, layers, norm, head, cos, sin, shape, config.max_position_embeddings, config.vocab_size)
 
 
-def _fuse(block: Any) -> Layer:
-    attention, mlp = block.self_attn, block.mlp
-    q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+def _fuse(weights: MutableMapping[str, Tensor], prefix: str) -> Layer:
+    def joined(*names: str) -> Linear:
+        """Linear layers of one input as one product, outputs side by side."""
+        weight = torch.cat([weights.pop(f"{prefix}{name}.weight") for name in names])
+        biases = [weights.pop(f"{prefix}{name}.bias") for name in names if f"{prefix}{name}.bias" in weights]
+        return make_linear(weight, torch.cat(biases) if biases else None)
+
     return Layer(
-        attention_norm=block.input_layernorm.weight.detach(),
-        qkv=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
-        q_norm=None if q_norm is None else q_norm.weight.detach(),
-        k_norm=None if k_norm is None else k_norm.weight.detach(),
-        out=_joined(attention.o_proj),
-        mlp_norm=block.post_attention_layernorm.weight.detach(),
-        gate_up=_joined(mlp.gate_proj, mlp.up_proj),
-        down=_joined(mlp.down_proj),
+        attention_norm=weights.pop(f"{prefix}input_layernorm.weight"),
+        qkv=joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        q_norm=weights.pop(f"{prefix}self_attn.q_norm.weight", None),
+        k_norm=weights.pop(f"{prefix}self_attn.k_norm.weight", None),
+        out=joined("self_attn.o_proj"),
+        mlp_norm=weights.pop(f"{prefix}post_attention_layernorm.weight"),
+        gate_up=joined("mlp.gate_proj", "mlp.up_proj"),
+        down=joined("mlp.down_proj"),
     )
 
 
-def _joined(*layers: nn.Linear) -> Linear:
-    """Linear layers of one input as one product, outputs side by side."""
-    weight = torch.cat([layer.weight.detach() for layer in layers])
-    biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-    return make_linear(weight, torch.cat(biases) if biases else None)
-
-
-def _rotary_table(model: PreTrainedModel, like: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
+def _rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin `[window, head_dim]`; sin carries the sign of the rotation, so that a roll replaces it.
 
     rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated.
     """
-    positions = torch.arange(model.config.max_position_embeddings, device=like.device).unsqueeze(0)
-    cos, sin = model.model.rotary_emb(like[:1].unsqueeze(0), positions)
-    sign = torch.ones(head_dim, device=like.device, dtype=sin.dtype)
-    sign[: head_dim // 2] = -1.0
-    return cos[0].detach(), (sin[0] * sign).detach()
+    positions = torch.arange(window, device=like.device, dtype=torch.float32)
+    angles = positions.unsqueeze(1) * inv_freq.to(like.device, torch.float32)
+    cos, sin = (angles.cos() * scale).to(like.dtype), (angles.sin() * scale).to(like.dtype)
+    return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)

@@ -64,15 +64,17 @@ def kernel(device_type: str, dtype: torch.dtype) -> type[DenseLinear] | type[Pac
         packed = PackedLinear(weight)
         for rows in _PROBE_ROWS:
             x = torch.randn(rows, _PROBE_SHAPE[1], generator=generator).to(dtype)
-            torch.testing.assert_close(packed(x), dense(x), rtol=2e-2, atol=2e-2 * _PROBE_SHAPE[1] ** 0.5)
-            if _median_s(packed, x) > _median_s(dense, x):
+            if not torch.allclose(packed(x), dense(x), rtol=2e-2, atol=2e-2 * _PROBE_SHAPE[1] ** 0.5):
                 return DenseLinear
-    except (RuntimeError, AttributeError, AssertionError):
+            if median_s(packed, x) > median_s(dense, x):
+                return DenseLinear
+    except (RuntimeError, AttributeError):
         return DenseLinear
     return PackedLinear
 
 
-def _median_s(layer: Linear, x: Tensor, repeats: int = 15) -> float:
+def median_s(layer: Linear, x: Tensor, repeats: int = 15) -> float:
+    """Median seconds of a layer on some rows, after a warm-up."""
     for _ in range(3):
         layer(x)
     times = []

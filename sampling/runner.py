@@ -20,11 +20,20 @@ _PREFILL_CHUNK = 512
 class CausalModel(Protocol):
     """What a runner asks of a model. `window` is its context length, `vocab_size` its rows of logits."""
 
-    num_layers: int
-    window: int
-    vocab_size: int
-    device: torch.device
-    dtype: torch.dtype
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
 
     def forward(
         self,

@@ -1,0 +1,111 @@
+"""What a checkpoint must be to draft or to verify: refusals with their reason, before and after the weights."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sampling.runner import CausalModel, ModelRunner
+from utils.errors import UserError
+
+_ROLLS_BACK = "allowed: a decoder-only model whose layers all use full attention"
+_NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
+_PROBE_TOKENS = (1, 2, 3, 4, 5, 6)
+
+
+def refuse_config(name: str, config: Any, stateful: bool) -> None:
+    """Raise `UserError` for a model whose cache cannot be rolled back by length; the message says why.
+
+    stateful: whether transformers marks the model's class as one that carries a recurrent state.
+    """
+    reason = _reason(config, stateful)
+    if reason:
+        raise UserError(f"{name} ({config.model_type}): {reason}; {_ROLLS_BACK}")
+
+
+def _reason(config: Any, stateful: bool) -> str | None:
+    if getattr(config, "is_encoder_decoder", False):
+        return "an encoder-decoder model is no causal language model"
+    if stateful:
+        return "its recurrent state sums up all earlier tokens, so that rejected drafts cannot be taken back"
+    window = getattr(config, "max_position_embeddings", None)
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    sliding = _sliding_window(config)
+    if kinds == {"sliding_attention"} or (not kinds and sliding is not None):
+        if sliding is not None and window is not None and sliding >= window:
+            return None
+        return f"its sliding-window attention ({sliding} tokens) drops old cache rows, which a rollback would need"
+    if kinds:
+        return f"a hybrid of layer types ({', '.join(sorted(kinds))}), whose cache cannot be rolled back by length"
+    missing = [key for key in _NEEDED if getattr(config, key, None) is None]
+    return f"its configuration names no {missing[0]}" if missing else None
+
+
+def _sliding_window(config: Any) -> int | None:
+    """The window, where one is in use: Qwen2 names one that `use_sliding_window` switches off."""
+    if not getattr(config, "use_sliding_window", True):
+        return None
+    return getattr(config, "sliding_window", None)
+
+
+def refuse_no_rollback(name: str, model: CausalModel) -> None:
+    """Feed a few tokens, roll back, feed them again: raise `UserError` unless the logits agree.
+
+    This finds what no configuration tells: a forward that ignores our cache, positions or mask.
+    """
+    runner = ModelRunner(model)
+    try:
+        first = runner.forward(_PROBE_TOKENS).logits
+        runner.crop(2)
+        again = runner.forward(_PROBE_TOKENS[2:]).logits
+        runner.crop(5)
+        alone = runner.forward(_PROBE_TOKENS[5:]).logits
+    except (TypeError, AttributeError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise UserError(f"{name}: its forward does not work with a rollback cache ({error}); {_ROLLS_BACK}") from error
+    if not (_close(first[2:], again) and _close(first[5:], alone)):
+        raise UserError(f"{name}: its logits change after a rollback, its cache holds more than rows; {_ROLLS_BACK}")
+
+
+def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal to rounding, which a real fault exceeds many times over."""
+    a, b = a.float(), b.float()
+    return bool((a - b).norm() <= 0.05 * a.norm() + 1e-6)
+
+
+def common_vocabulary(names: Sequence[str], rows: Sequence[int], tokens: int) -> tuple[int, str | None]:
+    """The rows of logits that two models share, and a note when one has more.
+
+    rows: of target and drafter; tokens: ids that the tokenizer can produce. Raises `UserError` when a
+    model lacks rows for tokens that the other one can emit. Example: rows (152064, 151936), 151665 tokens -> 151936.
+    """
+    common = min(rows)
+    if rows[0] == rows[1]:
+        return common, None
+    if common < tokens:
+        raise UserError(
+            f"{names[0]} has {rows[0]} rows of logits, {names[1]} has {rows[1]}, their tokenizer has {tokens} tokens; "
+            "allowed: a pair that both cover every token"
+        )
+    return common, (
+        f"The vocabularies are padded differently ({names[0]}: {rows[0]} rows, {names[1]}: {rows[1]}, "
+        f"tokenizer: {tokens} tokens): both are cut to {common} rows."
+    )
+
+
+def refuse_tokenizers(names: Sequence[str], target: Any, drafter: Any) -> None:
+    """Raise `UserError` unless both tokenizers give every token the same id; the message shows one that differs."""
+    ours, theirs = target.get_vocab(), drafter.get_vocab()
+    if ours == theirs:
+        return
+    differing = {token for token, _ in ours.items() ^ theirs.items()}
+    token = min(differing, key=lambda token: (min(ours.get(token, 1 << 62), theirs.get(token, 1 << 62)), token))
+    raise UserError(
+        f"{names[0]} and {names[1]} have different tokenizers: {token!r} is {_id(ours, token)} in the target and "
+        f"{_id(theirs, token)} in the drafter ({len(differing)} tokens differ); allowed: a drafter of the same family"
+    )
+
+
+def _id(vocabulary: dict[str, int], token: str) -> str:
+    return f"id {vocabulary[token]}" if token in vocabulary else "unknown"

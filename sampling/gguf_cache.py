@@ -1,0 +1,132 @@
+"""A GGUF file as a folder that loads fast: de-quantised once, kept in the user's cache folder.
+
+The folder is a plain checkpoint (float32 safetensors, config, tokenizer) with `conversion.json`, which says
+what it was made from. A folder appears whole, by one rename, or not at all.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_dir
+
+from sampling.gguf_convert import convert
+from sampling.progress import Progress, part, silent
+from utils.errors import UserError
+
+CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
+META = "conversion.json"
+CONVERTER_VERSION = 1
+
+
+def cache_folder() -> Path:
+    """The folder named by SPECULATIVE_WORKBENCH_CACHE, or the user's cache folder of this program."""
+    return Path(os.environ.get(CACHE_VARIABLE) or user_cache_dir("speculative-workbench"))
+
+
+def converted(gguf: Path, progress: Progress = silent) -> Path:
+    """The folder with the de-quantised checkpoint of a GGUF file, made now if the cache lacks it.
+
+    Safe when several processes ask at once: one converts, the others wait for it. A file whose path, size
+    and time of change are on record is not read again; any other is recognised by its sha256. Raises
+    `UserError` for a file that is no GGUF checkpoint and for a cache folder that cannot be written.
+    """
+    gguf = gguf.resolve()
+    known = _known(gguf)
+    if known is not None:
+        return known
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        progress(f"Reading {gguf.name}", 0.0)
+        digest = _sha256(gguf)
+        progress("Waiting for another process that converts the same file")
+        with _lock(cache_folder() / f"{digest[:16]}.lock"):
+            return _ensure(gguf, digest, progress)
+    except OSError as error:
+        raise UserError(
+            f"{gguf}: the conversion into {cache_folder()} failed: {error.strerror or error}; "
+            f"allowed: a cache folder with room for it, named by {CACHE_VARIABLE}"
+        ) from error
+
+
+def _ensure(gguf: Path, digest: str, progress: Progress) -> Path:
+    """The folder for this content; the caller holds its lock."""
+    stem = f"gguf-{digest[:16]}-"
+    folder = cache_folder() / f"{stem}v{CONVERTER_VERSION}"
+    if not (folder / META).is_file():
+        _remove(f".{stem}*")
+        scratch = Path(tempfile.mkdtemp(prefix=f".{stem}", dir=cache_folder()))
+        try:
+            convert(gguf, scratch, part(progress, 0.05, 1.0))
+            _write_meta(scratch, {"version": CONVERTER_VERSION, "sha256": digest, "sources": []})
+            _remove(f"{stem}*")
+            scratch.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    meta = _read_meta(folder)
+    _write_meta(folder, {**meta, "sources": [*meta["sources"], _identity(gguf)]})
+    return folder
+
+
+def _known(gguf: Path) -> Path | None:
+    """The folder of this version that has this very file on record."""
+    identity = _identity(gguf)
+    for meta in cache_folder().glob(f"gguf-*-v{CONVERTER_VERSION}/{META}"):
+        if identity in _read_meta(meta.parent)["sources"]:
+            return meta.parent
+    return None
+
+
+def _identity(gguf: Path) -> dict[str, Any]:
+    stat = gguf.stat()
+    return {"path": str(gguf), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+    return meta
+
+
+def _write_meta(folder: Path, meta: dict[str, Any]) -> None:
+    """Replace the record in one step: a reader sees the old one or the new one."""
+    scratch = folder / f"{META}.new"
+    scratch.write_text(json.dumps(meta, indent=2), encoding="utf-8")
+    scratch.replace(folder / META)
+
+
+def _remove(pattern: str) -> None:
+    """Delete what a killed process or an older converter left behind."""
+    for path in cache_folder().glob(pattern):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold a lock file between processes; the system frees it when the holder dies."""
+    with path.open("a+b") as file:
+        if os.name == "nt":
+            import msvcrt
+
+            while True:
+                try:
+                    file.seek(0)
+                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined]
+                    break
+                except OSError:  # LK_LOCK gives up after ten seconds
+                    continue
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

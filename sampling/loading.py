@@ -1,0 +1,156 @@
+"""One model from its source: the right loader, the refusals, and errors in the user's words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sampling import lean
+from sampling.checks import refuse_config, refuse_no_rollback
+from sampling.fast_load import lean_folder
+from sampling.gguf_convert import quiet
+from sampling.pair import ModelInfo
+from sampling.runner import CausalModel
+from sampling.sources import ALLOWED, Source, beside
+from sampling.stop import neutral, stop_ids
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model with its tokenizer, the ids that end its answers, and what had to be mended."""
+
+    model: CausalModel
+    tokenizer: "PreTrainedTokenizerBase"
+    stop: frozenset[int]
+    info: ModelInfo
+    notes: tuple[str, ...] = ()
+
+
+def load(source: Source, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
+    """Load one causal model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
+    with _explained(source, trust_remote_code), quiet():
+        converted = lean_folder(Path(source.place), device, dtype) if source.local else None
+        if converted is not None:
+            return _converted(source, converted)
+        return _checkpoint(source, device, dtype, trust_remote_code)
+
+
+def _converted(source: Source, model: lean.LeanModel) -> Loaded:
+    from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(source.place)
+    stop = stop_ids(tokenizer, GenerationConfig.from_pretrained(source.place))
+    return Loaded(model, tokenizer, stop, _info(source, model, "lean forward"))
+
+
+def _checkpoint(source: Source, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    config = AutoConfig.from_pretrained(source.place, trust_remote_code=trust)
+    refuse_config(source.name, config, _stateful(config))
+    tokenizer = AutoTokenizer.from_pretrained(source.place, trust_remote_code=trust)
+    with _within_memory(source, config, dtype):
+        hf = AutoModelForCausalLM.from_pretrained(
+            source.place,
+            dtype=dtype,
+            trust_remote_code=trust,
+            device_map=None if device.type == "cpu" else {"": str(device)},
+        ).eval()
+        refuse_config(source.name, hf.config, getattr(hf, "_is_stateful", False))
+        kept, ignored = neutral(hf.generation_config)
+        stop = stop_ids(tokenizer, hf.config, hf.generation_config)
+        hf.generation_config = GenerationConfig(**kept)
+        model, forward = _runnable(source, hf)
+    notes = (f"{source.name}: {ignored}.",) if ignored else ()
+    return Loaded(model, tokenizer, stop, _info(source, model, forward), notes)
+
+
+def _runnable(source: Source, hf: Any) -> tuple[CausalModel, str]:
+    """The model behind the engine's forward, and what that forward is called."""
+    if lean.fits(hf):
+        return lean.from_transformers(hf, release=True), "lean forward"
+    from sampling.adapter import TransformersModel
+
+    model = TransformersModel(hf)
+    refuse_no_rollback(source.name, model)
+    return model, "transformers' forward"
+
+
+def _stateful(config: Any) -> bool:
+    """Whether transformers marks the class for this configuration as stateful; unknown classes are looked at later."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    known = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return bool(getattr(known, "_is_stateful", False))
+
+
+def _info(source: Source, model: CausalModel, forward: str) -> ModelInfo:
+    detail = f"{source.detail}; {model.num_layers} layers, {forward}"
+    return ModelInfo(source.name, str(model.device), str(model.dtype).removeprefix("torch."), detail)
+
+
+@contextmanager
+def _within_memory(source: Source, config: Any, dtype: torch.dtype) -> Iterator[None]:
+    """Turn running out of memory into a sentence that says how much the weights take."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise UserError(
+            f"{source.name}: out of memory; its weights take {_weights_gib(config, dtype):.1f} GiB in "
+            f"{str(dtype).removeprefix('torch.')}, and the cache comes on top; "
+            "allowed: a smaller model, --dtype bfloat16 or another --device"
+        ) from error
+
+
+def _weights_gib(config: Any, dtype: torch.dtype) -> float:
+    """Size of the weights, counted on a model without storage."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    return float(sum(weight.numel() for weight in empty.parameters()) * dtype.itemsize / 2**30)
+
+
+@contextmanager
+def _explained(source: Source, trust_remote_code: bool) -> Iterator[None]:
+    """Turn what transformers raises for a checkpoint that cannot be had into a `UserError`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise UserError(f"{source.name}: out of memory; allowed: a smaller model or another --device") from error
+    except ImportError as error:
+        raise UserError(f"{source.name}: a package that it needs is missing: {_first_line(error)}") from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(_explanation(source, error, trust_remote_code)) from error
+
+
+def _explanation(source: Source, error: Exception, trust_remote_code: bool) -> str:
+    text = str(error)
+    if "trust_remote_code" in text and not trust_remote_code:
+        return f"{source.name}: it runs code of its own; allowed: --trust-remote-code, if you trust its author"
+    if not source.local and isinstance(error, OSError):
+        why = _hub_reason(text)
+        hint = beside(Path(source.place))
+        return f"{source.name}: hub id {source.place!r} could not be fetched: {why}; allowed: {ALLOWED}{hint}"
+    return f"{source.name}: transformers cannot load it ({_first_line(error)}); allowed: a causal language model"
+
+
+def _hub_reason(text: str) -> str:
+    if "gated" in text:
+        return "it is gated, log in with `hf auth login` after you were granted access"
+    if "not a valid model identifier" in text or "404" in text:
+        return "the hub has no such model, or it is private"
+    return "no network and not in the local cache"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,111 @@
+"""Loading a pair: the public entry of everything that reads weights."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from sampling.checks import common_vocabulary, refuse_tokenizers
+from sampling.devices import choose_device, choose_dtype
+from sampling.lean import LeanModel
+from sampling.loading import Loaded, load
+from sampling.pair import ModelInfo, Pair
+from sampling.progress import Progress, silent
+from sampling.runner import ModelRunner
+from sampling.sources import EMBEDDED_NAME, resolve
+
+__all__ = ["DRAFT_LAYERS", "LoadOptions", "Progress", "load_pair"]
+
+DRAFT_LAYERS = tuple(range(24))
+DRAFT_AGREEMENT = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What to load and where, as a user writes it.
+
+    target, drafter: hub id, folder or FILE.gguf. target None: the embedded default. drafter None: the
+    embedded default's own layers when the target is the embedded default, else no drafter.
+    drafter_device None: the target's.
+    """
+
+    target: str | None = None
+    drafter: str | None = None
+    device: str = "auto"
+    drafter_device: str | None = None
+    dtype: str = "auto"
+    trust_remote_code: bool = False
+
+
+def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
+    """Load target and drafter, check that they fit each other, and say what was mended.
+
+    Raises `UserError` for everything that a user can put right: a name that leads nowhere, an unfit model,
+    tokenizers that differ, a device that is not there, too little memory.
+    """
+    device = choose_device(options.device)
+    drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
+    dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
+    target = _load(options.target, device, dtype, options, progress)
+    if options.drafter is None and options.target is not None:
+        return _alone(target)
+    if options.drafter is None:
+        drafter = _layers_of(target, drafter_device, drafter_dtype, options, progress)
+    elif (options.drafter, drafter_device, drafter_dtype) == (options.target, device, dtype):
+        drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
+    else:
+        drafter = _load(options.drafter, drafter_device, drafter_dtype, options, progress)
+    progress("Checking the pair")
+    return _paired(target, drafter)
+
+
+def _load(
+    given: str | None, device: torch.device, dtype: torch.dtype, options: LoadOptions, progress: Progress
+) -> Loaded:
+    source = resolve(given, progress)
+    progress(f"Loading {source.name}")
+    return load(source, device, dtype, options.trust_remote_code)
+
+
+def _layers_of(
+    target: Loaded, device: torch.device, dtype: torch.dtype, options: LoadOptions, progress: Progress
+) -> Loaded:
+    """The embedded default's drafter: some of the target's layers, on the very same weights where it can be."""
+    same = (target.model.device, target.model.dtype) == (device, dtype)
+    whole = target if same else _load(None, device, dtype, options, progress)
+    assert isinstance(whole.model, LeanModel), "the embedded default is a Llama"
+    detail = (
+        f"layers {len(DRAFT_LAYERS)} of {whole.model.num_layers} of the target, {'shared' if same else 'own'} weights; "
+        f"agrees on about {DRAFT_AGREEMENT:.1f}x of tokens: no speedup is to be expected"
+    )
+    info = ModelInfo(f"{EMBEDDED_NAME}, {len(DRAFT_LAYERS)} layers", whole.info.device, whole.info.dtype, detail)
+    return replace(whole, model=whole.model.subset(DRAFT_LAYERS), info=info, notes=())
+
+
+def _alone(target: Loaded) -> Pair:
+    return Pair(ModelRunner(target.model), None, target.tokenizer, target.stop, target.info, None, target.notes)
+
+
+def _paired(target: Loaded, drafter: Loaded) -> Pair:
+    names = (target.info.name, drafter.info.name)
+    refuse_tokenizers(names, target.tokenizer, drafter.tokenizer)
+    tokens = max(target.tokenizer.get_vocab().values()) + 1
+    rows, padded = common_vocabulary(names, (target.model.vocab_size, drafter.model.vocab_size), tokens)
+    notes = (*target.notes, *drafter.notes, padded, _shorter_window(target, drafter))
+    return Pair(
+        ModelRunner(target.model, rows),
+        ModelRunner(drafter.model, rows),
+        target.tokenizer,
+        target.stop,
+        target.info,
+        drafter.info,
+        tuple(note for note in notes if note),
+    )
+
+
+def _shorter_window(target: Loaded, drafter: Loaded) -> str | None:
+    if drafter.model.window >= target.model.window:
+        return None
+    return (
+        f"{drafter.info.name} sees {drafter.model.window} tokens, {target.info.name} {target.model.window}: "
+        f"behind token {drafter.model.window} nothing is drafted."
+    )

