@@ -51,7 +51,7 @@ def converted(gguf: Path, progress: Progress = silent) -> Path:
     except MemoryError as error:
         need = 8 * gguf.stat().st_size / 2**30  # 4-bit weights become 32-bit ones
         raise UserError(
-            f"{gguf}: out of memory while it is de-quantised, which takes about {need:.1f} GiB; allowed: a smaller model"
+            f"{gguf}: out of memory, de-quantising takes about {need:.1f} GiB; allowed: a smaller model"
         ) from error
     except OSError as error:
         raise UserError(

@@ -19,7 +19,7 @@ from transformers import (
     Qwen2Config,
 )
 
-SPECIALS = ("<|pad|>", "<|im_start|>", "<|im_end|>", "<|end|>")
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>")
 CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -39,7 +39,7 @@ def tiny_tokenizer(eos: str = "<|end|>", swapped: bool = False) -> PreTrainedTok
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos, pad_token="<|pad|>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos, pad_token="<|endoftext|>")
     tokenizer.chat_template = CHAT
     return tokenizer
 
