@@ -34,8 +34,15 @@ class LogitsProcessor(ABC):
 
 
 def sample(probs: Tensor, rng: torch.Generator) -> Tensor:
-    """One token id a row: `[n]` from probabilities `[n, V]`."""
-    return torch.multinomial(probs, 1, generator=rng).squeeze(-1)
+    """One token id a row: `[n]` from probabilities `[n, V]`, by inverting the cumulative law.
+
+    `torch.multinomial` draws a number for every token of the vocabulary; this draws one. `right` keeps a
+    token of probability 0 from ever being drawn.
+    """
+    wide = torch.float32 if probs.device.type == "mps" else torch.float64  # MPS has no float64
+    mass = probs.to(wide).cumsum(dim=-1)
+    point = torch.rand(probs.shape[0], 1, generator=rng, device=probs.device, dtype=wide) * mass[:, -1:]
+    return torch.searchsorted(mass, point, right=True).squeeze(-1)
 
 
 class Greedy(LogitsProcessor):
