@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from sampling.pair import Pair
 
 Target = Annotated[
     str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Target model; default: the embedded one.")
@@ -43,3 +46,21 @@ class PrintProgress:
         if message != self._last:
             self._last = message
             typer.echo(message, err=True)
+
+
+def load(
+    target: str | None,
+    drafter: str | None,
+    device: str,
+    drafter_device: str | None,
+    dtype: str,
+    trust_remote_code: bool,
+) -> "Pair":
+    """Load the models that the options name; what was mended goes to stderr."""
+    from sampling.models import LoadOptions, load_pair
+
+    options = LoadOptions(target, drafter, device, drafter_device, dtype, trust_remote_code)
+    pair = load_pair(options, PrintProgress())
+    for note in pair.notes:
+        typer.echo(note, err=True)
+    return pair

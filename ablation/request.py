@@ -50,11 +50,16 @@ def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, objec
 
 
 def choose_methods(text: str | None, settings: Settings) -> tuple[str, ...]:
-    """The named methods, each once and in the given order; else those that are on."""
-    names = settings.enabled() if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    """The named methods; else those that are on."""
+    names = tuple(settings.enabled()) if text is None else choose_names(text)
     if not names:
         raise UserError(f"no method to run; allowed: {', '.join(METHODS)}")
-    return tuple(dict.fromkeys(METHODS[name].name for name in names))
+    return names
+
+
+def choose_names(text: str) -> tuple[str, ...]:
+    """Names of methods between commas, each once and in the given order."""
+    return tuple(dict.fromkeys(METHODS[name.strip()].name for name in text.split(",") if name.strip()))
 
 
 def open_output(path: Path | None) -> TextIO | None:
