@@ -1,6 +1,5 @@
 """Chain and tree forwards behind the rollback cache against transformers' own uncached forward, in fp32."""
 
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
