@@ -258,10 +258,8 @@ def test_devices_and_dtypes(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_dtype_takes_bfloat16_only_where_it_always_wins(
     monkeypatch: pytest.MonkeyPatch, faster_at: tuple[int, ...], chosen: torch.dtype
 ) -> None:
-    def product_s(dtype: torch.dtype, rows: int) -> float:
-        return 1.0 if dtype == torch.float32 else 0.5 if rows in faster_at else 2.0
+    def probe_ms(cls: object, dtype: torch.dtype) -> tuple[float, ...]:
+        return tuple(1.0 if dtype == torch.float32 else 0.5 if rows in faster_at else 2.0 for rows in (1, 5))
 
-    monkeypatch.setattr(devices, "_product_s", product_s)
-    devices._cpu_dtype.cache_clear()
+    monkeypatch.setattr(devices, "probe_ms", probe_ms)
     assert devices.choose_dtype("auto", torch.device("cpu")) == chosen
-    devices._cpu_dtype.cache_clear()
