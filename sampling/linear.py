@@ -22,6 +22,9 @@ class Linear(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 
+Kernel = Callable[..., Linear]
+
+
 class DenseLinear:
     """The plain kernel, on any device and dtype."""
 
@@ -56,7 +59,7 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 @cache
-def kernel(device_type: str, dtype: torch.dtype) -> type[DenseLinear] | type[PackedLinear]:
+def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
     """`PackedLinear` where it runs, agrees with the plain kernel and takes less for 1 plus 5 tokens."""
     if device_type != "cpu" or not torch.backends.mkldnn.enabled:
         return DenseLinear
@@ -72,7 +75,7 @@ def kernel(device_type: str, dtype: torch.dtype) -> type[DenseLinear] | type[Pac
 
 
 @cache
-def probe_ms(cls: Callable[[Tensor], Linear], dtype: torch.dtype) -> tuple[float, ...]:
+def probe_ms(cls: Kernel, dtype: torch.dtype) -> tuple[float, ...]:
     """Least milliseconds of a pass over a stack of layers, for each of `PROBE_ROWS` rows.
 
     The stack is larger than a CPU's caches: in a model every weight comes from memory, and a single warm
