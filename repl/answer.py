@@ -129,7 +129,7 @@ def judgements(step: Step) -> list[str]:
 
 
 def round_line(step: Step, decode: Decode) -> str:
-    """The line of /debug for one round."""
+    """The line of /debug for one round; `decode` should show special tokens too."""
     drafts = [
         f"{decode([token])!r} q={_probability(q)} p={_probability(p)} {judgement}"
         for token, q, p, judgement in zip(step.drafts, step.q, step.p, judgements(step), strict=True)

@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from repl.answer import Answer, Span, round_line
+from repl.answer import Answer, Decode, Span, round_line
 from repl.interrupt import silent_keyboard
 from repl.loading import Loading
 from repl.replies import Message, Sheet
@@ -103,7 +103,7 @@ class LiveView:
                 while not loading.wait(0.1):
                     status.update(loading.describe())
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, debug: bool) -> None:
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
         """Show a run while it happens, then the whole answer.
 
         Paints between events only, when the engine's clock stands still, and from this thread only.
@@ -115,7 +115,7 @@ class LiveView:
             for event, account in run:
                 scene.account = account
                 if isinstance(event, Step):
-                    scene.add(event, debug)
+                    scene.add(event, label)
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
         answer.finish()
@@ -134,11 +134,11 @@ class _Scene:
     step: Step | None = None
     rounds: list[str] = field(default_factory=list)
 
-    def add(self, step: Step, debug: bool) -> None:
+    def add(self, step: Step, label: Decode | None) -> None:
         self.step = step
         self.answer.add(step)
-        if debug:
-            self.rounds.append(round_line(step, self.answer.decode))
+        if label:
+            self.rounds.append(round_line(step, label))
 
     def draw(self, live: Live) -> None:
         self.print_rounds()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from repl.answer import Answer, round_line
+from repl.answer import Answer, Decode, round_line
 from repl.loading import Loading
 from repl.replies import Message, Sheet
 from sampling.events import Event, Step
@@ -34,14 +34,14 @@ class PlainView:
                 said = loading.message
                 self.err.print(said, style="dim", markup=False, highlight=False)
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, debug: bool) -> None:
-        """Print a run when it has ended; with `debug` its rounds while it happens."""
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
+        """Print a run when it has ended; with `label` its rounds while it happens."""
         self.out.file.write(f"[{title}]\n")
         for event, _ in run:
             if isinstance(event, Step):
                 answer.add(event)
-                if debug:
-                    self.out.file.write(f"{round_line(event, answer.decode)}\n")
+                if label:
+                    self.out.file.write(f"{round_line(event, label)}\n")
         answer.finish()
         self.out.file.write(f"{answer.text}\n\n")
         self.out.file.flush()

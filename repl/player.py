@@ -14,7 +14,7 @@ from utils.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from repl.answer import Answer
+    from repl.answer import Answer, Decode
     from repl.loading import Loading
     from sampling.events import Event
     from sampling.metrics import RunMetrics
@@ -29,7 +29,10 @@ class View(Protocol):
     def echo(self, line: str) -> None: ...
     def reply(self, reply: Message | Sheet) -> None: ...
     def wait(self, loading: "Loading") -> None: ...
-    def watch(self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", debug: bool) -> None: ...
+    def watch(
+        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", label: "Decode | None"
+    ) -> None:
+        """Show a run and its answer; with `label`, which names a token, also a line a round."""
 
 
 class Player:
@@ -101,11 +104,13 @@ class Player:
         answers = self.session.ask(prompt)
         from repl.answer import Answer
 
+        pair = answers.comparison.engine.pair
         for name in answers.methods:
             if answers.stopped:
                 break
-            answer = Answer(answers.comparison.engine.pair.decode)
-            self.view.watch(METHODS[name].title, answers.run(name), answer, self.session.debug)
+            # Round lines name every token, also the special ones that a text leaves out.
+            label = pair.tokenizer.decode if self.session.debug else None
+            self.view.watch(METHODS[name].title, answers.run(name), Answer(pair.decode), label)
             if name in answers.failures:
                 self._fail(f"{where}{METHODS[name].title}: {answers.failures[name]}")
         if answers.finished():

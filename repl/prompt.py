@@ -41,11 +41,9 @@ def _keys() -> KeyBindings:
 
 
 def toolbar(session: Session) -> StyleAndTextTuples:
-    """Enabled methods, the settings that matter to them, and the models or how far they are loaded."""
+    """Enabled methods, the models or how far they are loaded, and the settings that matter to the methods."""
     enabled = ", ".join(METHODS[name].title for name in session.settings.enabled()) or "no method is on"
-    parts: StyleAndTextTuples = [("class:on", enabled), ("class:off", f" | {summary(session)} | ")]
-    parts.append(_models(session))
-    return parts
+    return [("class:on", enabled), ("", " | "), _models(session), ("class:off", f" | {summary(session)}")]
 
 
 def _models(session: Session) -> tuple[str, str]:
@@ -53,7 +51,9 @@ def _models(session: Session) -> tuple[str, str]:
     if pair is not None:
         names = [info.name for info in (pair.target_info, pair.drafter_info) if info]
         return "class:off", " + ".join(names)
-    return ("class:bad", "no model: loading failed") if loading.done else ("class:on", f"loading: {loading.describe()}")
+    if loading.done:
+        return "class:bad", f"no model: {loading.error}"
+    return "class:on", f"loading: {loading.describe()}"
 
 
 def lines(session: Session) -> Iterator[str]:
