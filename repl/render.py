@@ -13,14 +13,19 @@ _WIDE = 70
 def show(console: Console, reply: Message | Sheet) -> None:
     """Print a reply."""
     if isinstance(reply, Message):
-        console.print(Text(reply.text, "dim"))
+        line(console, Text(reply.text, "dim"))
     else:
         console.print(_sheet(reply, console.width))
 
 
 def problem(console: Console, text: str) -> None:
     """Print a failure."""
-    console.print(Text.assemble(("error: ", "bold red"), text))
+    line(console, Text.assemble(("error: ", "bold red"), text))
+
+
+def line(console: Console, text: Text) -> None:
+    """Print one line, which stays one line where no terminal breaks it."""
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _sheet(sheet: Sheet, width: int) -> RenderableType:
