@@ -141,15 +141,21 @@ def choice(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Para
 
 
 def chosen(name: str, default: Chosen, help: str, parts: Registry[Part]) -> Parameter:
-    """A part of a table with its arguments, by position or as `key=value`."""
+    """A part of a table with its arguments, by position or as `key=value`; shown without trailing defaults."""
 
     def parse(text: str) -> Chosen:
         head, *rest = text.split() or [""]
         part = parts[head.lower()]
         return Chosen(part.name, _arguments(name, part, rest))
 
+    def show(value: Chosen) -> str:
+        arguments = list(value.arguments)
+        while arguments and arguments[-1] == parts[value.name].parameters[len(arguments) - 1].default:
+            arguments.pop()
+        return str(Chosen(value.name, tuple(arguments)))
+
     usage = " | ".join(" ".join([part.name, *(p.name for p in part.parameters)]) for part in parts.values())
-    return Parameter(name, default, help, usage, parse, str, tuple(parts))
+    return Parameter(name, default, help, usage, parse, show, tuple(parts))
 
 
 def _arguments(name: str, part: Part, words: list[str]) -> tuple[Any, ...]:

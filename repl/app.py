@@ -1,0 +1,139 @@
+"""The session as a program: interactive on a terminal, line by line from a pipe or a script."""
+
+import os
+import sys
+from collections.abc import Iterator
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from repl import script
+from repl.loading import Load, Loading
+from repl.player import Player
+from repl.session import Session
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from repl.live import LiveView
+    from repl.plain import PlainView
+
+FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
+_PIPE_WIDTH = 100
+
+
+def main(load: Load, script_file: Path | None = None) -> int:
+    """Run a session until its lines end; the process's exit status.
+
+    A pipe's and a script's status is 1 when a command or a generation failed; a person has seen it happen.
+    """
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    loading = Loading(load)
+    try:
+        status = _run(Session(loading), script_file)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read our output has left; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = FAILED
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    if loading.running:
+        # An import under way in a thread cannot be stopped, and must not meet a dying interpreter.
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def _run(session: Session, script_file: Path | None) -> int:
+    smart = sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    if script_file is not None:
+        return _play_script(session, script_file, smart)
+    if smart and sys.stdin.isatty():
+        return _interact(session)
+    return _read_lines(session)
+
+
+def _interact(session: Session) -> int:
+    from repl import prompt
+
+    session.loading.start()
+    player: Player | None = None
+    for line in prompt.lines(session):
+        player = player or Player(session, _live_view())
+        player.execute(line)
+        if player.left:
+            return INTERRUPTED if player.interrupted else 0
+    return 0
+
+
+def _play_script(session: Session, path: Path, smart: bool) -> int:
+    try:
+        lines = script.read(path)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return WRONG_CALL
+    session.loading.start()
+    player = Player(session, _live_view() if smart else _plain_view())
+    player.play(lines, str(path))
+    return _status(player)
+
+
+def _read_lines(session: Session) -> int:
+    """Lines from a pipe, or typed on a terminal that can do nothing but print."""
+    typed = sys.stdin.isatty()
+    session.loading.start()
+    player = Player(session, _plain_view())
+    for number, line in enumerate(_stdin(prompting=typed), start=1):
+        player.execute(line, "" if typed else f"line {number}: ")
+        if player.left or (player.interrupted and not typed):
+            break
+    return 0 if typed else _status(player)
+
+
+def _stdin(prompting: bool) -> Iterator[str]:
+    while True:
+        if prompting:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+        try:
+            line = sys.stdin.readline()
+        except KeyboardInterrupt:
+            if not prompting:
+                raise
+            sys.stderr.write("\n")
+            continue
+        if not line:
+            return
+        yield line.rstrip("\r\n")
+
+
+def _status(player: Player) -> int:
+    if player.interrupted:
+        return INTERRUPTED
+    return FAILED if player.failures else 0
+
+
+def _live_view() -> "LiveView":
+    from rich.console import Console
+
+    from repl.live import LiveView
+
+    return LiveView(Console(highlight=False))
+
+
+def _plain_view() -> "PlainView":
+    from repl.plain import PlainView
+
+    return PlainView(_plain_console(sys.stdout), _plain_console(sys.stderr))
+
+
+def _plain_console(stream: TextIO) -> "Console":
+    from rich.console import Console
+
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) > 0 else _PIPE_WIDTH
+    return Console(file=stream, width=width, highlight=False, force_terminal=False)

@@ -1,0 +1,161 @@
+"""The live view: the answer grows round by round, its numbers under it."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from repl.answer import Answer, Decode, Span, round_line
+from repl.interrupt import silent_keyboard
+from repl.loading import Loading
+from repl.replies import Message, Sheet
+from sampling.events import Event, Step
+from sampling.metrics import RunMetrics
+
+LAST_ROUND = {"accepted": "bold green", "rejected": "strike red", "target": "bold blue"}
+OLDER = {"accepted": "green", "target": ""}
+END = {"stop": "end of text", "length": "length reached", "context": "context window full", None: "stopped"}
+
+# Control characters of a model's output would reach the terminal as commands.
+_CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
+
+
+class Pace:
+    """When to paint: at most 15 times a second, and at most a hundredth of the time, by measured cost."""
+
+    interval_s = 1 / 15
+    share = 0.01
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._next = 0.0
+
+    def paint(self, draw: Callable[[], None]) -> None:
+        """Call `draw` if it is time to."""
+        start = self._clock()
+        if start < self._next:
+            return
+        draw()
+        end = self._clock()
+        self._next = end + max(self.interval_s, (end - start) / self.share)
+
+
+def coloured(answer: Answer) -> Text:
+    """The whole answer."""
+    text = Text()
+    for span in answer.old:
+        text.append(span.text.translate(_CONTROLS), OLDER[span.kind])
+    for span in answer.last:
+        text.append(span.text.translate(_CONTROLS), LAST_ROUND[span.kind])
+    return text
+
+
+def tail(answer: Answer, console: Console, height: int) -> Text:
+    """The last lines of the answer that fit; costs what fits, not what was written."""
+    room = height * console.width
+    old: list[Span] = []
+    for span in reversed(answer.old):
+        if room <= 0:
+            break
+        old.append(span)
+        room -= max(len(span.text), 1) + span.text.count("\n") * console.width // 2
+    window = Answer(answer.decode, old[::-1], answer.last)
+    lines = coloured(window).wrap(console, console.width)
+    return Text("\n").join(lines[-height:])
+
+
+def numbers(account: RunMetrics, step: Step | None) -> list[str]:
+    """What stands under a growing answer; what is unknown is left out."""
+    facts = [
+        ("{:.1f} tok/s", account.tokens_per_s),
+        ("accepted {:.0%}", account.acceptance_rate),
+        ("{:.2f} tok/round", account.tokens_per_round),
+        ("gamma {}", step.gamma if step and step.gamma else None),
+        ("H {:.2f}", step.entropy if step else None),
+        ("round {}", account.rounds or None),
+    ]
+    return [form.format(value) for form, value in facts if value is not None]
+
+
+class LiveView:
+    """The view for terminals; `out` and `err` are the same screen."""
+
+    def __init__(self, console: Console) -> None:
+        self.out = self.err = console
+
+    def echo(self, line: str) -> None:
+        """A line of a script, as if it had been typed."""
+        self.out.print(Text(f"> {line}", "bold"))
+
+    def reply(self, reply: Message | Sheet) -> None:
+        """Show what a command answered."""
+        from repl import render
+
+        render.show(self.out, reply)
+
+    def wait(self, loading: Loading) -> None:
+        """Until the models are there, say what is being loaded."""
+        if not loading.done:
+            with silent_keyboard(), self.out.status(loading.describe()) as status:
+                while not loading.wait(0.1):
+                    status.update(loading.describe())
+
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
+        """Show a run while it happens, then the whole answer.
+
+        Paints between events only, when the engine's clock stands still, and from this thread only.
+        """
+        scene = _Scene(self.out, title, answer)
+        with silent_keyboard(), Live(console=self.out, auto_refresh=False, transient=True) as live:
+            pace = Pace()
+            pace.paint(lambda: scene.draw(live))
+            for event, account in run:
+                scene.account = account
+                if isinstance(event, Step):
+                    scene.add(event, label)
+                pace.paint(lambda: scene.draw(live))
+            scene.print_rounds()
+        answer.finish()
+        self.out.print(scene.heading())
+        self.out.print(coloured(answer), end="\n\n")
+
+
+@dataclass
+class _Scene:
+    """What a run looks like at the moment."""
+
+    console: Console
+    title: str
+    answer: Answer
+    account: RunMetrics = field(default_factory=RunMetrics)
+    step: Step | None = None
+    rounds: list[str] = field(default_factory=list)
+
+    def add(self, step: Step, label: Decode | None) -> None:
+        self.step = step
+        self.answer.add(step)
+        if label:
+            self.rounds.append(round_line(step, label))
+
+    def draw(self, live: Live) -> None:
+        self.print_rounds()
+        facts = numbers(self.account, self.step) if self.step else ["reading the prompt"]
+        status = Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))
+        below = len(status.wrap(self.console, self.console.width))
+        text = tail(self.answer, self.console, max(1, self.console.height - below - 2))
+        live.update(Group(text, status), refresh=True)
+
+    def print_rounds(self) -> None:
+        """Put the debug lines that have gathered above the view."""
+        if self.rounds:
+            self.console.print(Text("\n".join(self.rounds).translate(_CONTROLS), "dim"))
+            self.rounds.clear()
+
+    def heading(self) -> Text:
+        """What stands over the whole answer."""
+        account = self.account
+        facts = [f"{account.new_tokens} tokens", *numbers(account, None), END[account.finish_reason]]
+        return Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))

@@ -1,0 +1,117 @@
+"""The pair of models, loaded behind the prompt: the screen does not wait for torch."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from repl.storage import log_traceback
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from sampling.engine import Engine
+    from sampling.models import Progress
+    from sampling.pair import Pair
+
+Load = Callable[["Progress"], "Pair"]
+
+# Not a sentence that anybody would measure with.
+_WARM_UP = "Seven grey herons stood in the shallow water."
+
+
+class Loading:
+    """A background thread that loads and warms up; read `message` and `fraction` at any time.
+
+    `on_change` is called from that thread after every change; it must be safe there.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self.message = "starting"
+        self.fraction: float | None = None
+        self.error: UserError | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self._load = load
+        self._engine: Engine | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def start(self) -> None:
+        """Begin, once."""
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Loaded or failed."""
+        return self._done.is_set()
+
+    @property
+    def running(self) -> bool:
+        """Under way in its thread."""
+        return self._thread.is_alive()
+
+    @property
+    def pair(self) -> "Pair | None":
+        """The models, once they are there."""
+        return self._engine.pair if self._engine else None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until loaded or failed; False when the time is up first."""
+        return self._done.wait(timeout)
+
+    def engine(self) -> "Engine":
+        """The engine; waits for it. Raises the `UserError` that loading ended with."""
+        self._done.wait()
+        if self._engine is None:
+            raise self.error or UserError("no model is loaded")
+        return self._engine
+
+    def describe(self) -> str:
+        """One line on where loading is: what happens and how much of it is done."""
+        share = "" if self.fraction is None else f" {self.fraction:.0%}"
+        return f"{self.message}{share}"
+
+    def _tell(self, message: str, fraction: float | None = None) -> None:
+        self.message, self.fraction = message, fraction
+        self.on_change()
+
+    def _run(self) -> None:
+        # Importing torch is seconds of pure Python: a short switch interval keeps the prompt quick meanwhile.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(min(interval, 5e-4))
+        try:
+            self._engine = self._prepare()
+            self._tell("ready")
+        except UserError as error:
+            self.error = error
+        except Exception as error:
+            self.error = UserError(f"loading failed: {type(error).__name__}: {error} ({log_traceback(error)})")
+        finally:
+            sys.setswitchinterval(interval)
+            self._done.set()
+            self.on_change()
+
+    def _prepare(self) -> "Engine":
+        self._tell("importing torch")
+        # Bars and advice of the library would be drawn across the prompt.
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        from sampling.engine import Engine
+
+        pair = self._load(self._tell)
+        self._tell("warming up")
+        _warm_up(pair)
+        return Engine(pair)
+
+
+def _warm_up(pair: "Pair") -> None:
+    """Run both models a few rounds, so that the first method measured does not pay for first calls."""
+    from sampling.engine import Engine
+    from sampling.settings import Settings
+
+    settings = Settings()
+    settings.assign("length", "6")
+    engine, prompt = Engine(pair), pair.encode([_WARM_UP], chat=False)
+    for name in ("target", "speculative") if pair.drafter else ("target",):
+        for _ in engine.stream(name, settings, prompt):
+            pass

@@ -1,0 +1,47 @@
+"""The view for pipes and dumb terminals: whole answers as plain text on the output, progress on the error output."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from repl.answer import Answer, Decode, round_line
+from repl.loading import Loading
+from repl.replies import Message, Sheet
+from sampling.events import Event, Step
+from sampling.metrics import RunMetrics
+
+
+class PlainView:
+    """Answers, tables and debug lines go to `out`; confirmations, progress and errors to `err`."""
+
+    def __init__(self, out: Console, err: Console) -> None:
+        self.out, self.err = out, err
+
+    def echo(self, line: str) -> None:
+        """A line of a script: it is in the script already."""
+
+    def reply(self, reply: Message | Sheet) -> None:
+        """Show what a command answered."""
+        from repl import render
+
+        render.show(self.out if isinstance(reply, Sheet) else self.err, reply)
+
+    def wait(self, loading: Loading) -> None:
+        """Until the models are there, say once for each step what is done."""
+        said = ""
+        while not loading.wait(0.1):
+            if loading.message != said:
+                said = loading.message
+                self.err.print(said, style="dim", markup=False, highlight=False)
+
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
+        """Print a run when it has ended; with `label` its rounds while it happens."""
+        self.out.file.write(f"[{title}]\n")
+        for event, _ in run:
+            if isinstance(event, Step):
+                answer.add(event)
+                if label:
+                    self.out.file.write(f"{round_line(event, label)}\n")
+        answer.finish()
+        self.out.file.write(f"{answer.text}\n\n")
+        self.out.file.flush()

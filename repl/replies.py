@@ -1,0 +1,56 @@
+"""What a command answers: plain records. Whoever owns the screen renders them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One line that confirms."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows under a heading: name, value, explanation."""
+
+    heading: str
+    rows: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Sections on one page: /help and /status."""
+
+    title: str
+    sections: tuple[Section, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Clear the screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """Leave the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Lines of a script to execute, with their numbers in the file."""
+
+    path: Path
+    lines: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A prompt for every enabled method."""
+
+    prompt: str
+
+
+Reply = Message | Sheet | Clear | Quit | Play | Ask | None

@@ -1,0 +1,43 @@
+"""A session as a script: the commands that bring its state back, one a line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from repl.session import STATE, Session
+from repl.storage import write_atomically
+from utils.errors import UserError
+
+HEADER = "# speculative-workbench session"
+
+
+def lines_of(session: Session) -> Iterator[str]:
+    """The whole state as commands that can be played onto any other state."""
+    yield HEADER
+    yield "# play it with /load FILE or --script FILE; prompts may be added as further lines"
+    # Bounds that hold only together: open the lower one first, then upper and lower fit in this order.
+    yield "/egag_gamma_min 1"
+    for name in sorted(STATE, key=lambda name: name == "egag_gamma_min"):
+        yield f"/{name} {session.show(name)}"
+
+
+def save(session: Session, path: Path) -> Path:
+    """Write the script; replaces a saved session, refuses to touch any other file. Raises `UserError`."""
+    try:
+        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(HEADER):
+            raise UserError(f"{path} exists and is no saved session; it was left as it is. Choose another name")
+        write_atomically(path, "\n".join(lines_of(session)) + "\n")
+    except OSError as error:
+        raise UserError(f"cannot save to {path}: {error.strerror}") from error
+    return path
+
+
+def read(path: Path) -> tuple[tuple[int, str], ...]:
+    """The lines to play with their numbers, without comments and empty ones. Raises `UserError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no text file (not UTF-8)") from error
+    numbered = enumerate(text.splitlines(), start=1)
+    return tuple((number, line) for number, line in numbered if line.strip() and not line.startswith("#"))

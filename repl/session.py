@@ -1,0 +1,131 @@
+"""The state of an interactive session, and one prompt's way through the methods. Nothing is rendered here."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from repl.interrupt import Interrupt
+from repl.loading import Loading
+from repl.storage import log_traceback
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UserError
+from utils.parameter import Parameter, toggle
+from utils.registry import Registry
+
+if TYPE_CHECKING:
+    from sampling.comparison import Comparison
+    from sampling.divergence import Divergence
+    from sampling.engine import Engine
+    from sampling.events import Event
+    from sampling.metrics import RunMetrics
+
+DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
+STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG)
+
+
+class Session:
+    """Settings, the engine once it is loaded, and the last comparison."""
+
+    def __init__(self, loading: Loading) -> None:
+        self.loading = loading
+        self.settings = Settings()
+        self.debug = False
+        self.answers: Answers | None = None
+        self._engine: Engine | None = None
+
+    @property
+    def engine(self) -> "Engine":
+        """The engine; waits for it. Raises the `UserError` that loading ended with."""
+        if self._engine is None:
+            self._engine = self.loading.engine()
+        return self._engine
+
+    def show(self, name: str) -> str:
+        """A setting's value as text that `assign` takes back."""
+        return DEBUG.show(self.debug) if name == DEBUG.name else self.settings.show(name)
+
+    def assign(self, name: str, text: str) -> None:
+        """Set a setting from text. Raises `UserError`, and then nothing has changed."""
+        if name == DEBUG.name:
+            self.debug = DEBUG.parse(text)
+        else:
+            self.settings.assign(name, text)
+
+    def ask(self, prompt: str) -> "Answers":
+        """A prompt for every enabled method; waits for the models. Raises `UserError`."""
+        methods = self.settings.enabled()
+        if not methods:
+            raise UserError(f"no method is on; allowed: {', '.join(f'/{name} on' for name in METHODS)}")
+        engine = self.engine
+        from sampling.comparison import Comparison
+
+        ids = engine.pair.encode([prompt], self.settings["chat"])
+        first = self.answers is None
+        self.answers = Answers(self, Comparison(engine, self.settings, ids), tuple(methods), first)
+        return self.answers
+
+    def renew_engine(self) -> None:
+        """New caches and drafters on the same weights: whatever an interrupted forward left is gone."""
+        from sampling.engine import Engine
+        from sampling.runner import ModelRunner
+
+        pair = self.engine.pair
+        target = ModelRunner(pair.target.model, pair.target.vocab_size)
+        drafter = pair.drafter and ModelRunner(pair.drafter.model, pair.drafter.vocab_size)
+        self._engine = Engine(replace(pair, target=target, drafter=drafter))
+
+
+class Answers:
+    """The runs of the enabled methods on one prompt, one after the other.
+
+    `stopped`: the user stopped it, and methods that had not begun have no run. `failures`: what went wrong,
+    by method; the others go on.
+    """
+
+    def __init__(self, session: Session, comparison: "Comparison", methods: tuple[str, ...], first: bool) -> None:
+        self.comparison, self.methods, self.first = comparison, methods, first
+        self.stopped = False
+        self.failures: dict[str, str] = {}
+        self._session = session
+
+    def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:
+        """Events of one method with its account; errors end up in `failures`, an interrupt in `stopped`.
+
+        The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
+        """
+        try:
+            with Interrupt() as interrupt:
+                for event, account in self.comparison.run(name):
+                    yield event, account
+                    if interrupt.asked:
+                        self.stopped = True
+                        return
+        except KeyboardInterrupt:
+            self.stopped = True
+            self._renew_engine()
+        except UserError as error:
+            self.failures[name] = str(error)
+        except Exception as error:
+            self.failures[name] = f"{type(error).__name__}: {error} ({log_traceback(error)})"
+            self._renew_engine()
+
+    def finished(self) -> list[str]:
+        """Methods with something to show, in the order they ran."""
+        metrics = self.comparison.metrics
+        return [name for name in self.methods if name in metrics and metrics[name].rounds and name not in self.failures]
+
+    def verdicts(self) -> dict[str, "Divergence | None"]:
+        """How each output compares with the reference's; may ask the target again, unless it was stopped."""
+        if self.stopped:
+            return dict.fromkeys(self.finished())
+        try:
+            return {name: self.comparison.divergence(name) for name in self.finished()}
+        except KeyboardInterrupt:
+            self.stopped = True
+            self._renew_engine()
+            return dict.fromkeys(self.finished())
+
+    def _renew_engine(self) -> None:
+        self._session.renew_engine()
+        self.comparison.engine = self._session.engine

@@ -1,0 +1,158 @@
+"""Commands without a terminal: what is declared is what is parsed, completed, explained and validated."""
+
+from pathlib import Path
+
+import pytest
+
+from repl.command import summary
+from repl.commands import COMMANDS, complete, execute, find, parse
+from repl.replies import Ask, Message, Quit, Sheet
+from repl.session import STATE, Session
+from utils.errors import UserError
+
+SPEC = {
+    "help", "quit", "clear", "status", "target", "drafter", "speculative", "ngram", "egag", "length", "gamma",
+    "egag_gamma_min", "egag_gamma_max", "egag_ema", "processor", "set_ngramstorage", "top_k_filler",
+    "reset_in_between", "cache", "chat", "debug", "seed",
+}  # fmt: skip
+FILES = {"save", "load"}
+
+
+def test_every_documented_command_is_there() -> None:
+    assert set(COMMANDS) >= SPEC
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_an_example_that_runs(name: str, idle_session: Session) -> None:
+    command = COMMANDS[name]
+    assert command.help and command.group
+    if name not in FILES:
+        assert execute(idle_session, f"/{name} {command.example}") is not None
+    page = execute(idle_session, f"/help {name}")
+    assert isinstance(page, Sheet)
+    assert {"usage", "example"} <= {row[0] for row in page.sections[0].rows}
+
+
+@pytest.mark.parametrize("name", [n for n, p in STATE.items() if isinstance(p.default, bool)])
+def test_a_toggle_flips_alone_and_is_idempotent_with_a_word(name: str, idle_session: Session) -> None:
+    before = idle_session.show(name)
+    execute(idle_session, f"/{name}")
+    assert idle_session.show(name) != before
+    for word in ("on", "on", "off", "off"):
+        execute(idle_session, f"/{name} {word}")
+        assert idle_session.show(name) == word
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("/gamma -1", ["'-1'", "0 or more"]),
+        ("/gamma four", ["'four'", "integer"]),
+        ("/egag perhaps", ["'perhaps'", "on, off"]),
+        ("/egag_ema 1", ["'1'", "< 1"]),
+        ("/egag_gamma_min 7", ["7", "6"]),
+        ("/processor nuclues 0.8 0.9", ["nuclues", "Did you mean 'nucleus'"]),
+        ("/processor topk 1", ["needs k"]),
+        ("/set_ngramstorage basic 1", ["'1'", "2 or more"]),
+        ("/gama 4", ["/gama", "/gamma"]),
+        ("/exti", ["/exit"]),
+        ("/help gama", ["gama", "/gamma"]),
+        ("/quit now", ["'now'", "no argument"]),
+        ("/save", ["no file"]),
+        ("/load /nowhere/at/all", ["/nowhere/at/all"]),
+        ("/", ["unknown command"]),
+    ],
+)
+def test_a_bad_line_changes_nothing_and_says_why(line: str, words: list[str], idle_session: Session) -> None:
+    before = {name: idle_session.show(name) for name in STATE}
+    with pytest.raises(UserError) as caught:
+        execute(idle_session, line)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert {name: idle_session.show(name) for name in STATE} == before
+
+
+def test_a_setting_without_a_value_is_shown(idle_session: Session) -> None:
+    reply = execute(idle_session, "/gamma")
+    assert isinstance(reply, Message)
+    assert "gamma is 4" in reply.text and ">= 0" in reply.text
+
+
+def test_a_setting_that_no_enabled_method_reads_is_remarked_on(idle_session: Session) -> None:
+    reply = execute(idle_session, "/egag_gamma_max 8")
+    assert isinstance(reply, Message) and "/egag on" in reply.text
+    execute(idle_session, "/egag on")
+    reply = execute(idle_session, "/egag_gamma_max 7")
+    assert isinstance(reply, Message) and "8 -> 7" in reply.text and "/egag on" not in reply.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "prompt"),
+    [
+        (r"one\ntwo\tthree", "one\ntwo\tthree"),
+        (" /etc/hosts is what?", "/etc/hosts is what?"),
+        ("# no comment", "# no comment"),
+    ],
+)
+def test_prompts(typed: str, prompt: str, idle_session: Session) -> None:
+    assert execute(idle_session, typed) == Ask(prompt)
+
+
+def test_nothing_typed_is_nothing(idle_session: Session) -> None:
+    assert execute(idle_session, "   ") is None
+
+
+def test_names_are_found_in_any_case_and_by_alias(idle_session: Session) -> None:
+    assert find("/GAMMA") is COMMANDS["gamma"]
+    assert execute(idle_session, "/exit") == Quit()
+    assert parse("/gamma   6  ") == (COMMANDS["gamma"], "6")
+
+
+def _completed(text: str) -> dict[str, str]:
+    return {text[: len(text) - found.length] + found.text: found.help for found in complete(text)}
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("/gam", {"/gamma"}),
+        ("/ex", {"/exit"}),
+        ("/egag ", {"/egag on", "/egag off"}),
+        ("/egag of", {"/egag off"}),
+        ("/processor topk", {"/processor topk", "/processor topknucleus"}),
+        ("/help egag_e", {"/help egag_ema"}),
+        ("/gamma ", set()),
+        ("/nothing ", set()),
+        ("hello /ga", set()),
+    ],
+)
+def test_completion(typed: str, expected: set[str]) -> None:
+    assert set(_completed(typed)) == expected
+
+
+def test_completion_describes_commands() -> None:
+    assert _completed("/gam")["/gamma"] == COMMANDS["gamma"].help
+    assert set(_completed("/")) >= {f"/{name}" for name in COMMANDS}
+
+
+def test_completion_offers_files(tmp_path: Path) -> None:
+    (tmp_path / "one.session").touch()
+    (tmp_path / "ones").mkdir()
+    assert set(_completed(f"/load {tmp_path}/one")) == {f"/load {tmp_path}/one.session", f"/load {tmp_path}/ones/"}
+
+
+def test_help_and_status_show_current_values(idle_session: Session) -> None:
+    execute(idle_session, "/gamma 7")
+    for line in ("/help", "/status"):
+        page = execute(idle_session, line)
+        assert isinstance(page, Sheet)
+        cells = {row[0].split()[0].removeprefix("/"): row[1] for section in page.sections for row in section.rows}
+        assert cells["gamma"] == "7"
+        assert set(STATE) <= set(cells)
+
+
+def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) -> None:
+    assert "gamma 4" in summary(idle_session) and "egag" not in summary(idle_session)
+    for line in ("/speculative off", "/ngram off", "/egag on"):
+        execute(idle_session, line)
+    assert "egag_gamma_max 6" in summary(idle_session)
+    assert "gamma 4" not in summary(idle_session) and "ngramstorage" not in summary(idle_session)

@@ -1,0 +1,135 @@
+"""Ctrl-C stops a generation and leaves a session whose next answer is that of a fresh one."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from repl.commands import execute
+from repl.session import Answers, Session
+from sampling.engine import Engine
+from sampling.runner import ModelRunner
+
+METHODS = ("/egag on", "/drafter on", "/processor multinomial 1")
+
+
+def _outputs(session: Session, prompt: str) -> dict[str, list[int]]:
+    answers = session.ask(prompt)
+    for name in answers.methods:
+        for _ in answers.run(name):
+            pass
+    assert not answers.stopped and not answers.failures
+    return {name: answers.comparison.metrics[name].output_ids for name in answers.methods}
+
+
+def _assert_like_a_fresh_session(session: Session, new_session: Callable[[], Session]) -> None:
+    fresh = new_session()
+    for line in METHODS:
+        execute(fresh, line)
+    assert _outputs(session, "What now?") == _outputs(fresh, "What now?")
+
+
+def _session(new_session: Callable[[], Session]) -> Session:
+    session = new_session()
+    for line in METHODS:
+        execute(session, line)
+    return session
+
+
+def _interrupted(answers: Answers, name: str, rounds: int) -> None:
+    for _, account in answers.run(name):
+        if account.rounds == rounds:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("name", ["target", "speculative", "ngram", "egag", "drafter"])
+def test_between_rounds(name: str, new_session: Callable[[], Session]) -> None:
+    session = _session(new_session)
+    answers = session.ask("Hello there")
+    _interrupted(answers, name, rounds=3)
+    account = answers.comparison.metrics[name]
+    assert answers.stopped and account.rounds == 3 and account.finish_reason is None
+    assert answers.finished() == [name]
+    _assert_like_a_fresh_session(session, new_session)
+
+
+@pytest.mark.parametrize("name", ["speculative", "ngram"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_inside_a_forward(
+    name: str, when: str, new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C does not wait for the round: here it strikes in the middle of the seventh forward."""
+    session = _session(new_session)
+    answers = session.ask("Hello there")
+    whole, calls = ModelRunner._run, 0
+
+    def struck(self: ModelRunner, *args: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 7 and when == "before":
+            raise KeyboardInterrupt
+        output = whole(self, *args)  # type: ignore[arg-type]
+        if calls == 7:
+            raise KeyboardInterrupt
+        return output
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelRunner, "_run", struck)
+        for _ in answers.run(name):
+            pass
+    assert answers.stopped and calls == 7
+    _assert_like_a_fresh_session(session, new_session)
+
+
+def test_the_second_one_does_not_wait(new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _session(new_session)
+    answers = session.ask("Hello there")
+    whole, calls = ModelRunner._run, 0
+
+    def struck(self: ModelRunner, *args: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("the second Ctrl-C was ignored")
+        return whole(self, *args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelRunner, "_run", struck)
+        for _ in answers.run("target"):
+            pass
+    assert answers.stopped and not answers.failures
+    _assert_like_a_fresh_session(session, new_session)
+
+
+def test_a_crash_in_one_method_is_a_line_and_the_others_go_on(
+    new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch, state_folder: Path
+) -> None:
+    session = _session(new_session)
+    answers = session.ask("Hello there")
+    stream = Engine.stream
+
+    def failing(self: Engine, name: str, *args: object) -> object:
+        if name == "speculative":
+            raise RuntimeError("out of something")
+        return stream(self, name, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Engine, "stream", failing)
+    for name in answers.methods:
+        for _ in answers.run(name):
+            pass
+    assert list(answers.failures) == ["speculative"]
+    assert "RuntimeError: out of something" in answers.failures["speculative"]
+    assert "\n" not in answers.failures["speculative"]
+    (log,) = state_folder.rglob("errors.log")
+    assert "Traceback" in log.read_text()
+    assert set(answers.finished()) == set(answers.methods) - {"speculative"}
+
+
+def test_the_handler_is_put_back(new_session: Callable[[], Session]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    session = _session(new_session)
+    _interrupted(session.ask("Hello"), "target", rounds=1)
+    assert signal.getsignal(signal.SIGINT) is before

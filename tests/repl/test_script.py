@@ -1,0 +1,97 @@
+"""A session saved is a session loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from repl import script
+from repl.commands import execute
+from repl.replies import Message, Play
+from repl.session import STATE, Session
+from repl.storage import write_atomically
+from utils.errors import UserError
+
+CHANGED = (
+    "/target off", "/egag on", "/length 7", "/egag_gamma_max 9", "/egag_gamma_min 8", "/egag_ema 0",
+    "/processor topknucleus 0.7 20 0.9", "/set_ngramstorage onelevel 4", "/chat off", "/debug on", "/seed 3",
+)  # fmt: skip
+
+
+def _state(session: Session) -> dict[str, str]:
+    return {name: session.show(name) for name in STATE}
+
+
+def _play(session: Session, path: Path) -> None:
+    reply = execute(session, f"/load {path}")
+    assert isinstance(reply, Play)
+    for _, line in reply.lines:
+        execute(session, line)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [(), ("/egag_gamma_max 2",), ("/egag_gamma_max 50", "/egag_gamma_min 40"), ("/egag_gamma_max 1",)],
+)
+def test_a_saved_state_can_be_played_onto_any_other(
+    other: tuple[str, ...], tmp_path: Path, idle_session: Session
+) -> None:
+    for line in CHANGED:
+        execute(idle_session, line)
+    saved = _state(idle_session)
+    execute(idle_session, f"/save {tmp_path / 'a.session'}")
+    second = Session(idle_session.loading)
+    for line in other:
+        execute(second, line)
+    assert _state(second) != saved
+    _play(second, tmp_path / "a.session")
+    assert _state(second) == saved
+
+
+def test_a_saved_session_is_replaced(tmp_path: Path, idle_session: Session) -> None:
+    path = tmp_path / "a.session"
+    execute(idle_session, f"/save {path}")
+    execute(idle_session, "/gamma 9")
+    assert isinstance(execute(idle_session, f"/save {path}"), Message)
+    assert "/gamma 9" in path.read_text().splitlines()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_any_other_file_is_left_alone(tmp_path: Path, idle_session: Session) -> None:
+    path = tmp_path / "thesis.tex"
+    path.write_text("years of work")
+    with pytest.raises(UserError, match="no saved session"):
+        execute(idle_session, f"/save {path}")
+    assert path.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["", "missing/a.session"])
+def test_a_place_that_cannot_be_written_is_an_error(name: str, tmp_path: Path, idle_session: Session) -> None:
+    with pytest.raises(UserError, match=r"cannot save|no file given"):
+        execute(idle_session, f"/save {tmp_path / name}" if name else "/save")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.session"
+    path.write_text("old")
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_comments_and_empty_lines_keep_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.session"
+    path.write_text("# header\n\n/gamma 3\n  \nHello # there\n")
+    assert script.read(path) == ((3, "/gamma 3"), (5, "Hello # there"))
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"GGUF\xff\xfe\x00")
+    with pytest.raises(UserError, match="no text file"):
+        script.read(path)
