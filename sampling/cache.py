@@ -55,6 +55,7 @@ class RollbackLayer(CacheLayerMixin):
             new[:, :, :rows] = old[:, :, :rows]
             setattr(self, name, new)
 
+    @torch.inference_mode()
     def move(self, source: Tensor, target: int) -> None:
         """Copy the rows `source` `[m]` to target, target + 1, ..."""
         stop = target + source.shape[0]

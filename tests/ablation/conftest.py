@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ablation.cli import run, selftest
 from sampling.pair import Pair
-from tests.tiny import tiny_pair
+from tests.tiny_pair import tiny_pair
 
 Invoke = Callable[..., Result]
 

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, typer, ablation.run_command
 from ablation.cli import run
-from tests.tiny import tiny_pair
+from tests.tiny_pair import tiny_pair
 ablation.run_command.load = lambda *options: tiny_pair()
 app = typer.Typer()
 app.command()(run)

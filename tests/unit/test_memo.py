@@ -3,7 +3,7 @@ import torch
 
 from sampling.memo import MemoRunner
 from sampling.runner import ModelRunner
-from tests.tiny import tiny_llama
+from tests.tiny_pair import tiny_llama
 
 PROMPT, ROOT, TREE, PARENTS = [5, 6, 7, 8], 9, [10, 11, 12, 13], (-1, -1, 0, 2)
 

@@ -1,0 +1,75 @@
+"""Processors: against transformers' own warpers, and by hand at the edges."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from utils.logits_processor import Greedy, LogitsProcessor, Multinomial, Nucleus, TopK, TopKNucleus
+
+EVERY = [Greedy(), Multinomial(0.7), TopK(0.7, 5), Nucleus(0.8, 0.9), TopKNucleus(1.2, 20, 0.8)]
+
+
+@pytest.mark.parametrize("processor", EVERY, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_are_float32_distributions_and_the_logits_stay(processor: LogitsProcessor, dtype: torch.dtype) -> None:
+    logits = (4 * torch.randn(3, 600, generator=torch.Generator().manual_seed(0))).to(dtype)
+    before = logits.clone()
+    probs = processor(logits)
+    assert probs.dtype == torch.float32
+    assert torch.allclose(probs.sum(-1), torch.ones(3), atol=1e-5)
+    assert (probs >= 0).all()
+    assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("processor", EVERY, ids=lambda p: type(p).__name__)
+def test_a_row_depends_on_that_row_alone(processor: LogitsProcessor) -> None:
+    logits = (3 * torch.randn(4, 600, generator=torch.Generator().manual_seed(1))).bfloat16()
+    whole = processor(logits)
+    for row in range(4):
+        assert torch.equal(whole[row], processor(logits[row : row + 1])[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.floats(0.2, 2.0),
+    st.integers(1, 700),
+    st.floats(0.05, 0.999) | st.just(1.0),
+    st.floats(0.1, 6.0),
+)
+def test_temperature_top_k_top_p_as_in_transformers(seed: int, t: float, k: int, p: float, spread: float) -> None:
+    logits = spread * torch.randn(2, 700, generator=torch.Generator().manual_seed(seed))
+    warped = TopPLogitsWarper(p)(None, TopKLogitsWarper(k)(None, TemperatureLogitsWarper(t)(None, logits)))
+    ours = TopKNucleus(t, k, p)(logits)
+    theirs = torch.softmax(warped, -1)
+    differing = ((ours > 0) != (theirs > 0)).sum(-1)
+    assert (differing <= 1).all(), "at most the token at the edge of the mass, to rounding"
+    same = (differing == 0).nonzero().flatten()
+    assert torch.allclose(ours[same], theirs[same], atol=1e-5)
+
+
+def test_greedy_takes_the_lowest_id_on_a_tie() -> None:
+    assert Greedy(0.3)(torch.tensor([[1.0, 5.0, 5.0, 2.0]])).tolist() == [[0.0, 1.0, 0.0, 0.0]]
+
+
+def test_a_nucleus_wider_than_the_first_look_is_found_by_sorting() -> None:
+    logits = torch.zeros(1, 1000)
+    logits[0, :10] = 1.0
+    probs = Nucleus(1.0, 0.99)(logits)
+    assert (probs > 0).sum() == 1000, "all the rest ties at the edge and stays in"
+    assert (Nucleus(1.0, 0.02)(logits) > 0).sum() == 10
+
+
+def test_top_k_larger_than_the_vocabulary_is_the_whole_law() -> None:
+    logits = torch.randn(1, 8)
+    assert torch.allclose(TopK(1.0, 100)(logits), logits.softmax(-1))
+
+
+def test_samples_follow_the_law_and_the_generator() -> None:
+    probs = torch.tensor([[0.2, 0.8], [1.0, 0.0]]).repeat(2000, 1)
+    draws = Multinomial(1.0).sample(probs, torch.Generator().manual_seed(3))
+    assert torch.equal(draws, Multinomial(1.0).sample(probs, torch.Generator().manual_seed(3)))
+    assert draws[1::2].sum() == 0
+    assert abs(draws[::2].float().mean().item() - 0.8) < 0.04

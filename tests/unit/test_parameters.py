@@ -1,0 +1,81 @@
+"""Parameters and settings: text in, value out, and errors that help."""
+
+import pytest
+
+from sampling.methods import METHODS, PROCESSORS
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UnknownName, UserError
+from utils.parameter import Chosen
+from utils.registry import Registry
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_default_survives_a_round_trip_through_text(name: str) -> None:
+    parameter = PARAMETERS[name]
+    assert parameter.parse(parameter.show(parameter.default)) == parameter.default
+    assert parameter.help
+    assert parameter.usage
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gamma", "-1"), ("gamma", "two"), ("gamma", "2.5"), ("length", "0"), ("egag_ema", "1"), ("egag_ema", "nan"),
+        ("egag_gamma_max", "0"), ("cache", "maybe"), ("processor", "nucleus 0.8"), ("processor", "nucleus 0 0.5"),
+        ("processor", "topk 1 0"), ("processor", "greedy 1 2"), ("processor", ""), ("processor", "topk 1 k=3 k=4"),
+        ("set_ngramstorage", "basic 1"), ("set_ngramstorage", "basik 3"), ("top_k_filler", "0"), ("seed", "-1"),
+        ("egag_gamma_min", "7"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_changes_nothing_and_names_what_is_allowed(name: str, text: str) -> None:
+    settings = Settings()
+    before = dict(settings)
+    with pytest.raises(UserError) as caught:
+        settings.assign(name, text)
+    assert "allowed" in str(caught.value) or "twice" in str(caught.value)
+    assert dict(settings) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("greedy", Chosen("greedy", (1.0,))),
+        ("GREEDY 0.5", Chosen("greedy", (0.5,))),
+        ("nucleus 0.8 0.9", Chosen("nucleus", (0.8, 0.9))),
+        ("nucleus p=0.9 temperature=0.8", Chosen("nucleus", (0.8, 0.9))),
+        ("topknucleus 0.8 50 0.9", Chosen("topknucleus", (0.8, 50, 0.9))),
+    ],
+)
+def test_processors_by_position_or_by_name(text: str, value: Chosen) -> None:
+    settings = Settings()
+    settings.assign("processor", text)
+    assert settings["processor"] == value
+    assert PARAMETERS["processor"].parse(settings.show("processor")) == value
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName, match=r"Did you mean 'gamma'"):
+        Settings().assign("gama", "3")
+    with pytest.raises(UnknownName, match=r"Did you mean 'nucleus'"):
+        Settings().assign("processor", "nuclus 1 1")
+
+
+def test_the_spec_defaults() -> None:
+    settings = Settings()
+    assert settings.enabled() == ["target", "speculative", "ngram"]
+    shown = {name: settings.show(name) for name in settings}
+    assert shown["length"] == "100"
+    assert shown["gamma"] == "4"
+    assert (shown["egag_gamma_min"], shown["egag_gamma_max"], shown["egag_ema"]) == ("1", "6", "0.9")
+    assert (shown["set_ngramstorage"], shown["top_k_filler"], shown["seed"]) == ("basic 3", "3", "42")
+
+
+def test_a_method_lists_its_parts_parameters_but_not_its_presets() -> None:
+    assert [p.name for p in METHODS["target"].parameters] == []
+    assert "gamma" in [p.name for p in METHODS["speculative"].parameters]
+    assert "egag_ema" in [p.name for p in METHODS["egag"].parameters]
+
+
+def test_two_entries_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="one name"):
+        Registry("thing", PROCESSORS["greedy"], PROCESSORS["greedy"])

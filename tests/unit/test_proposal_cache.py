@@ -1,0 +1,101 @@
+"""Trees against a drawn one, and the cache against a list."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sampling.cache import RollbackCache
+from sampling.events import Step
+from sampling.proposal import Proposal, ancestor_mask, children, depths
+
+
+def test_the_docstrings_tree() -> None:
+    parents = (-1, -1, 0)
+    assert children(parents) == {-1: [0, 1], 0: [2]}
+    assert depths(parents) == [1, 1, 2]
+    assert ancestor_mask(parents).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]
+
+
+def test_a_chain_is_the_tree_of_one_branch() -> None:
+    proposal = Proposal(torch.tensor([3, 4, 5]))
+    assert proposal.parent_rows == (-1, 0, 1)
+    assert torch.equal(ancestor_mask(proposal.parent_rows), torch.ones(4, 4, dtype=torch.bool).tril())
+
+
+def rows(*numbers: float) -> torch.Tensor:
+    """One-number keys `[1, 1, n, 1]`."""
+    return torch.tensor(numbers).view(1, 1, -1, 1)
+
+
+def stored(cache: RollbackCache) -> list[float]:
+    layer = cache.layers[0]
+    return [] if layer.keys is None else layer.keys[0, 0, : cache.length, 0].tolist()
+
+
+def feed(cache: RollbackCache, *numbers: float) -> None:
+    cache.layers[0].write(rows(*numbers), rows(*numbers))
+    cache.advance(len(numbers))
+
+
+def test_keep_compacts_a_path_as_in_its_docstring() -> None:
+    cache = RollbackCache(1)
+    feed(cache, *range(10))
+    feed(cache, *range(10, 16))
+    cache.keep(10, (1, 4))
+    assert stored(cache) == [*range(11), 12, 15]
+    assert cache.length == 13
+
+
+def test_an_interrupted_forward_leaves_the_cache_as_it_was() -> None:
+    cache = RollbackCache(2)
+    feed(cache, 1, 2, 3)
+    cache.layers[0].write(rows(7, 8), rows(7, 8))
+    assert stored(cache) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("length", [-1, 4])
+def test_a_wrong_crop_is_refused(length: int) -> None:
+    cache = RollbackCache(1)
+    feed(cache, 1, 2, 3)
+    with pytest.raises(ValueError, match="cannot crop 3 rows"):
+        cache.crop(length)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["feed", "crop", "keep"]), st.integers(0, 400)), max_size=30))
+def test_the_cache_behaves_like_a_list(moves: list[tuple[str, int]]) -> None:
+    cache, model, number = RollbackCache(1), [], 0.0
+    for move, size in moves:
+        if move == "feed":
+            new = [number + i for i in range(1 + size)]
+            number += len(new)
+            feed(cache, *new)
+            model.extend(new)
+        elif move == "crop":
+            cache.crop(size % (len(model) + 1))
+            del model[size % (len(model) + 1) :]
+        elif model:
+            base = size % len(model)
+            path = tuple(range(0, len(model) - base - 1, 2))
+            cache.keep(base, path)
+            model = model[: base + 1] + [model[base + 1 + row] for row in path]
+        assert stored(cache) == model
+
+
+def step(drafts: tuple[int, ...], path: tuple[int, ...], parents: tuple[int, ...] | None = None) -> Step:
+    flat = (0.5,) * len(drafts)
+    return Step(0, 10, 4, drafts, parents, flat, flat, path, len(path), 4, None, 97)
+
+
+def test_the_docstrings_step() -> None:
+    example = step((5, 7, 9), (0, 1))
+    assert example.emitted == (5, 7, 4)
+    assert example.accepted == 2
+    assert example.rejected == 2
+
+
+def test_a_bonus_token_has_no_rejected_draft() -> None:
+    assert step((5, 7), (0, 1)).rejected is None
+    assert step((), ()).rejected is None
+    assert step((5, 6, 1), (1,), (-1, -1, 0)).rejected is None
+    assert step((5, 6, 1), (0,), (-1, -1, 0)).rejected == 2

@@ -1,0 +1,61 @@
+"""N-gram counts: longest context, ties, orders, and against a brute-force count."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngram_assisted.storage import NGramStorage, OneLevelNGramStorage
+
+
+def test_the_longest_known_context_answers() -> None:
+    storage = NGramStorage(3)
+    storage.initialize([1, 2, 3, 9, 2, 4, 8, 2, 4])
+    assert storage.next_token([1, 2]) == 3
+    assert storage.next_token([7, 2]) == 4
+    assert storage.next_token([7, 7]) is None
+
+
+def test_a_tie_goes_to_the_token_that_reached_the_count_first() -> None:
+    storage = NGramStorage(2)
+    for token in (5, 6, 6, 5):
+        storage.update([1], token)
+    assert storage.next_token([1]) == 6
+
+
+def test_one_level_knows_no_shorter_context() -> None:
+    storage = OneLevelNGramStorage(3)
+    storage.initialize([1, 2, 3])
+    assert storage.next_token([1, 2]) == 3
+    assert storage.next_token([9, 2]) is None
+    assert storage.has_gram((1, 2, 3))
+    assert not storage.has_gram((2, 3))
+
+
+def test_reset_forgets() -> None:
+    storage = NGramStorage(3)
+    storage.initialize([1, 2, 3])
+    storage.reset()
+    assert len(storage) == 0
+    assert storage.next_token([1, 2]) is None
+    assert not storage.has_gram((1, 2))
+
+
+@pytest.mark.parametrize("n", [0, 1, -3])
+def test_an_order_below_two_is_refused(n: int) -> None:
+    with pytest.raises(ValueError, match="2 or more"):
+        NGramStorage(n)
+
+
+@given(st.lists(st.integers(0, 3), max_size=60), st.integers(2, 5))
+def test_counts_equal_a_brute_force_count(tokens: list[int], n: int) -> None:
+    storage = NGramStorage(n)
+    storage.initialize(tokens)
+    for order in range(2, n + 1):
+        grams = Counter(tuple(tokens[i : i + order]) for i in range(len(tokens) - order + 1))
+        for gram, count in grams.items():
+            rivals = [c for g, c in grams.items() if g[:-1] == gram[:-1]]
+            answer = storage.next_token(gram[:-1])
+            assert storage.has_gram(gram)
+            assert grams[(*gram[:-1], answer)] == max(rivals) >= count

@@ -1,0 +1,106 @@
+"""Verdicts on distributions written by hand."""
+
+import pytest
+import torch
+
+from sampling.proposal import Proposal
+from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, residual
+from utils.logits_processor import Greedy, Multinomial
+
+
+def one_hot(*tokens: int, size: int = 10) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(tokens), size).float()
+
+
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+CHAIN = torch.tensor([5, 7, 9])
+EVERY = [RejectionVerifier(), TargetMatchVerifier(), GreedyVerifier()]
+
+
+@pytest.mark.parametrize("verifier", EVERY, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    ("target", "path", "token", "tested"),
+    [
+        ((5, 7, 9, 2), (0, 1, 2), 2, 3),
+        ((5, 7, 4, 2), (0, 1), 4, 3),
+        ((1, 7, 9, 2), (), 1, 1),
+    ],
+    ids=["always", "sometimes", "never"],
+)
+@pytest.mark.parametrize("point_mass", [True, False])
+def test_a_chain_under_greedy(
+    verifier: Verifier, target: tuple[int, ...], path: tuple[int, ...], token: int, tested: int, point_mass: bool
+) -> None:
+    proposal = Proposal(CHAIN, None, None if point_mass else one_hot(5, 7, 9))
+    verdict = verifier.verify(proposal, one_hot(*target), rng())
+    assert (verdict.path, verdict.token, verdict.tested) == (path, token, tested)
+    assert verdict.q == (1.0, 1.0, 1.0)
+    assert verdict.p == tuple(float(want == got) for want, got in zip(target, (5, 7, 9), strict=False))
+
+
+@pytest.mark.parametrize("verifier", EVERY, ids=lambda v: type(v).__name__)
+def test_a_tree_under_greedy(verifier: Verifier) -> None:
+    """root -> 5, 6; 5 -> 1, 2; 6 -> 3: the target says 6, 3, 8."""
+    proposal = Proposal(torch.tensor([5, 6, 1, 2, 3]), (-1, -1, 0, 0, 1))
+    p = one_hot(6, 1, 3, 0, 0, 8)
+    verdict = verifier.verify(proposal, p, rng())
+    assert (verdict.path, verdict.token, verdict.tested) == ((1, 4), 8, 3)
+
+
+@pytest.mark.parametrize("verifier", EVERY, ids=lambda v: type(v).__name__)
+def test_an_empty_proposal_is_plain_autoregression(verifier: Verifier) -> None:
+    verdict = verifier.verify(Proposal.empty(torch.device("cpu")), one_hot(4), rng())
+    assert (verdict.path, verdict.token, verdict.tested) == ((), 4, 0)
+
+
+def test_a_point_mass_is_accepted_with_probability_p_and_leaves_the_residual() -> None:
+    """x = 0 with p(x) = 0.3: accepted in 30 % of draws, never drawn again after a rejection."""
+    p = torch.tensor([[0.3, 0.5, 0.2], [1.0, 0.0, 0.0]])
+    proposal, generator, accepted = Proposal(torch.tensor([0])), rng(), 0
+    for _ in range(4000):
+        verdict = RejectionVerifier().verify(proposal, p, generator)
+        accepted += len(verdict.path)
+        assert verdict.path or verdict.token in (1, 2)
+    assert abs(accepted / 4000 - 0.3) < 5 * (0.3 * 0.7 / 4000) ** 0.5
+
+
+def test_rejection_accepts_min_p_q_where_target_match_accepts_p_q() -> None:
+    """p = (0.6, 0.4), q = (0.5, 0.5): sum min(p, q) = 0.9 against sum p q = 0.5."""
+    p, q = torch.tensor([[0.6, 0.4], [1.0, 0.0]]), torch.tensor([[0.5, 0.5]])
+    rates = []
+    for verifier in (RejectionVerifier(), TargetMatchVerifier()):
+        generator, accepted = rng(), 0
+        for _ in range(4000):
+            token = torch.multinomial(q[0], 1, generator=generator)
+            accepted += len(verifier.verify(Proposal(token, None, q), p, generator).path)
+        rates.append(accepted / 4000)
+    assert abs(rates[0] - 0.9) < 0.03
+    assert abs(rates[1] - 0.5) < 0.04
+
+
+def test_residual_by_hand() -> None:
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.6, 0.2])
+    assert torch.allclose(residual(p, q), torch.tensor([1.0, 0.0, 0.0]))
+    assert torch.allclose(residual(p, torch.tensor([0.4, 0.2, 0.4])), torch.tensor([0.5, 0.5, 0.0]))
+
+
+def test_a_residual_without_mass_is_p_itself() -> None:
+    p = torch.tensor([0.5, 0.3, 0.2])
+    assert torch.equal(residual(p, p), p)
+
+
+def test_arguments_are_left_as_they_were() -> None:
+    p, q = torch.rand(3, 6).softmax(-1), torch.rand(2, 6).softmax(-1)
+    proposal = Proposal(torch.tensor([1, 2]), None, q)
+    before = p.clone(), q.clone(), proposal.tokens.clone()
+    for verifier in EVERY:
+        verifier.verify(proposal, p, rng())
+    assert all(torch.equal(a, b) for a, b in zip(before, (p, q, proposal.tokens), strict=True))
+
+
+def test_greedy_is_lossless_under_greedy_only() -> None:
+    assert GreedyVerifier().lossless(Greedy())
+    assert not GreedyVerifier().lossless(Multinomial(1.0))
