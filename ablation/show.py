@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ablation.record import Record
 
-_HEADER = ("method", "tokens", "tokens/s", "speedup", "acceptance", "alpha", "tokens/round", "same as AR")
+_HEADER = ("method", "tokens", "tok/s", "speedup", "accepted", "alpha", "tok/round", "vs AR")
 
 
 def show(console: Console, records: Sequence[Record]) -> None:

@@ -109,7 +109,7 @@ def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monk
 def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
     result = invoke("run", "--prompt", "Hello", "--length", 4)
     assert result.exit_code == 0
-    assert "target, speculative, ngram:" in result.stdout and "tokens/s" in result.stdout
+    assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
 
 
 def test_methods_rotate_with_prompt_and_repeat(pair: Pair) -> None:
