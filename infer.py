@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablation.cli import run, selftest
+
 if TYPE_CHECKING:
     from sampling.models import Progress
     from sampling.pair import Pair
@@ -61,7 +63,8 @@ def session(
     raise typer.Exit(main(partial(_load, options), script))
 
 
-# Subcommands of other packages are registered here: app.command()(function).
+app.command()(run)
+app.command()(selftest)
 
 if __name__ == "__main__":
     app()
