@@ -26,7 +26,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ablation.prompt_file import read_prompts  # noqa: E402
-
 from sampling.engine import Engine  # noqa: E402
 from sampling.metrics import RunMetrics  # noqa: E402
 from sampling.models import DRAFT_LAYERS, LoadOptions, load_pair  # noqa: E402
