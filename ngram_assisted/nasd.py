@@ -63,5 +63,7 @@ class NgramDrafter(Drafter):
         """The target's most likely tokens at each judged position, `top_k_filler` of them."""
         if self.top_k_filler == 1 or ctx.logits is None:
             return [[] for _ in rows]
-        top: list[list[int]] = ctx.logits[rows].topk(self.top_k_filler, dim=-1).indices.tolist()
+        top: list[list[int]] = (
+            ctx.logits[rows].topk(min(self.top_k_filler, ctx.logits.shape[-1]), dim=-1).indices.tolist()
+        )
         return top
