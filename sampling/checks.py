@@ -94,17 +94,27 @@ def common_vocabulary(names: Sequence[str], rows: Sequence[int], tokens: int) ->
     )
 
 
-def refuse_tokenizers(names: Sequence[str], target: Any, drafter: Any) -> None:
-    """Raise `UserError` unless both tokenizers give every token the same id; the message shows one that differs."""
-    ours, theirs = target.get_vocab(), drafter.get_vocab()
+def compare_tokenizers(names: Sequence[str], target: Any, drafter: Any, rows: int) -> int:
+    """How many ids below `rows` the common tokenizer of two models uses, counted up to the last one.
+
+    Ids from `rows` on have no logits in either model, so they are not compared. Raises `UserError` when a token
+    has another id in the other tokenizer; the message shows one.
+    """
+    ours = _below(target, rows)
+    theirs = ours if drafter is target else _below(drafter, rows)
     if ours == theirs:
-        return
+        return max(ours.values()) + 1
     differing = {token for token, _ in ours.items() ^ theirs.items()}
-    token = min(differing, key=lambda token: (min(ours.get(token, 1 << 62), theirs.get(token, 1 << 62)), token))
+    token = min(differing, key=lambda token: (min(ours.get(token, rows), theirs.get(token, rows)), token))
     raise UserError(
         f"{names[0]} and {names[1]} have different tokenizers: {token!r} is {_id(ours, token)} in the target and "
-        f"{_id(theirs, token)} in the drafter ({len(differing)} tokens differ); allowed: a drafter of the same family"
+        f"{_id(theirs, token)} in the drafter (tokens that differ: {len(differing)}); "
+        "allowed: a drafter of the same family"
     )
+
+
+def _below(tokenizer: Any, rows: int) -> dict[str, int]:
+    return {token: number for token, number in tokenizer.get_vocab().items() if number < rows}
 
 
 def _id(vocabulary: dict[str, int], token: str) -> str:

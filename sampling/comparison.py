@@ -19,14 +19,19 @@ class Comparison:
     A run that was abandoned half-way stays in `metrics` with `finish_reason` None.
     """
 
-    def __init__(self, engine: Engine, values: Mapping[str, Any], prompt: Sequence[int]) -> None:
+    def __init__(self, engine: Engine, values: Mapping[str, Any], prompt: Sequence[int] = ()) -> None:
         self.engine, self.values, self.prompt = engine, dict(values), list(prompt)
         self.metrics: dict[str, RunMetrics] = {}
+        self._prompts: dict[str, list[int]] = {}
 
-    def run(self, name: str) -> Iterator[tuple[Event, RunMetrics]]:
-        """Events of one method with its account so far; the clock stands still at each of them."""
+    def run(self, name: str, prompt: Sequence[int] | None = None) -> Iterator[tuple[Event, RunMetrics]]:
+        """Events of one method with its account so far; the clock stands still at each of them.
+
+        prompt: ids in place of the common ones, where each method continues its own conversation.
+        """
         account = self.metrics[name] = RunMetrics()
-        for event in self.engine.stream(name, self.values, self.prompt):
+        ids = self._prompts[name] = self.prompt if prompt is None else list(prompt)
+        for event in self.engine.stream(name, self.values, ids):
             account.add(event)
             yield event, account
 
@@ -47,18 +52,22 @@ class Comparison:
     def divergence(self, name: str) -> Divergence | None:
         """The output against the reference's: only under greedy, where a lossless method must equal it.
 
-        Costs two passes of the target where they part. None where the question does not arise.
+        Costs two passes of the target where they part. None where the question does not arise, as when
+        the two continued different conversations.
         """
         reference = self._reference(name)
         greedy = self.values["processor"].name == "greedy"
         if reference is None or name == REFERENCE or not greedy or not self.lossless(name):
             return None
-        own = self.metrics[name]
-        if own.finish_reason is None:
+        own, prompt = self.metrics[name], self._prompts[name]
+        if not self.finished(name) or prompt != self._prompts[REFERENCE]:
             return None
-        return judge(self.engine.pair.target, self.prompt, reference.output_ids, own.output_ids)
+        return judge(self.engine.pair.target, prompt, reference.output_ids, own.output_ids)
+
+    def finished(self, name: str) -> bool:
+        """Whether the method has run to its end."""
+        return name in self.metrics and self.metrics[name].finish_reason is not None
 
     def _reference(self, name: str) -> RunMetrics | None:
-        reference = self.metrics.get(REFERENCE)
-        whole = reference is not None and reference.finish_reason is not None
-        return reference if whole and METHODS[name].runs == "target" else None
+        comparable = self.finished(REFERENCE) and METHODS[name].runs == "target"
+        return self.metrics[REFERENCE] if comparable else None

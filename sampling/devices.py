@@ -1,17 +1,14 @@
 """Where a model runs and in which dtype: what a user may write, and what `auto` decides by looking."""
 
 import re
-from functools import cache
 
 import torch
 
-from sampling.linear import kernel, median_s
+from sampling.linear import kernel, probe_ms
 from utils.errors import UnknownName, UserError
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_PROBE_SHAPE = (1536, 576)
-_PROBE_ROWS = (1, 5)
 
 
 def choose_device(name: str) -> torch.device:
@@ -47,19 +44,10 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.float16
 
 
-@cache
 def _cpu_dtype() -> torch.dtype:
-    """bfloat16 where its product is faster for 1 row and for 5 rows, which CPU flags do not tell."""
-    half = all(_product_s(torch.bfloat16, rows) < _product_s(torch.float32, rows) for rows in _PROBE_ROWS)
-    return torch.bfloat16 if half else torch.float32
-
-
-def _product_s(dtype: torch.dtype, rows: int) -> float:
-    """Median seconds of one linear layer of a small model, by the kernel that the engine would use."""
-    generator = torch.Generator().manual_seed(0)
-    layer = kernel("cpu", dtype)(torch.randn(_PROBE_SHAPE, generator=generator).to(dtype))
-    x = torch.randn(rows, _PROBE_SHAPE[1], generator=generator).to(dtype)
-    return median_s(layer, x)
+    """bfloat16 where its products are faster for 1 row and for 5 rows, which CPU flags do not tell."""
+    half, full = (probe_ms(kernel("cpu", dtype), dtype) for dtype in (torch.bfloat16, torch.float32))
+    return torch.bfloat16 if all(a < b for a, b in zip(half, full, strict=True)) else torch.float32
 
 
 def _has_mps() -> bool:

@@ -48,6 +48,11 @@ def converted(gguf: Path, progress: Progress = silent) -> Path:
         progress("Waiting for another process that converts the same file")
         with _lock(cache_folder() / f"{digest[:16]}.lock"):
             return _ensure(gguf, digest, progress)
+    except MemoryError as error:
+        need = 8 * gguf.stat().st_size / 2**30  # 4-bit weights become 32-bit ones
+        raise UserError(
+            f"{gguf}: out of memory, de-quantising takes about {need:.1f} GiB; allowed: a smaller model"
+        ) from error
     except OSError as error:
         raise UserError(
             f"{gguf}: the conversion into {cache_folder()} failed: {error.strerror or error}; "

@@ -58,18 +58,24 @@ class LayerChoice:
             yield best
 
     @cached_property
-    def verify_ratio(self) -> float:
-        """v: the target's forward over 5 tokens, in forwards over one token."""
-        return _forward_s(self.model, 5) / _forward_s(self.model, 1)
+    def costs(self) -> tuple[float, float]:
+        """v and h: the target's forward over 5 tokens, and its head alone, in forwards over one token."""
+        five, one, head = (_forward_s(self.model.subset(keep), rows) for keep, rows in self._timed())
+        return five / one, head / one
+
+    def _timed(self) -> tuple[tuple[range, int], ...]:
+        whole = range(self.model.num_layers)
+        return (whole, 5), (whole, 1), (range(0), 1)
 
     def speedup(self, candidate: Candidate, gamma: int) -> float:
         """Expected speed over plain autoregression, (1 - a^(g+1)) / ((1 - a) (v + g c)) (2211.17192).
 
-        c, a draft forward in target forwards, is measured too: the head costs both the same.
+        c, a draft forward in target forwards, is the head plus the kept share of the layers.
         """
+        verify, head = self.costs
+        c = head + (1.0 - head) * len(candidate.keep) / self.model.num_layers
         a = min(candidate.agreement, 1 - 1e-6)
-        c = _forward_s(self.model.subset(candidate.keep), 1) / _forward_s(self.model, 1)
-        return float((1 - a ** (gamma + 1)) / ((1 - a) * (self.verify_ratio + gamma * c)))
+        return (1 - a ** (gamma + 1)) / ((1 - a) * (verify + gamma * c))
 
 
 def greedy_answer(model: LeanModel, prompt: Sequence[int], most: int, stop: frozenset[int]) -> Answer:

@@ -1,6 +1,7 @@
 """Linear layers for few tokens at a time, and the choice of the kernel that runs them."""
 
 import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -10,13 +11,18 @@ from torch.nn import functional as F
 
 _ROWS_HINT = 16
 _PROBE_SHAPE = (1536, 576)
-_PROBE_ROWS = (1, 5)
+_PROBE_LAYERS = 24
+_PROBE_PASSES = 6
+PROBE_ROWS = (1, 5)
 
 
 class Linear(Protocol):
     """y = x W^T + b for x `[n, in]`."""
 
     def __call__(self, x: Tensor) -> Tensor: ...
+
+
+Kernel = Callable[..., Linear]
 
 
 class DenseLinear:
@@ -53,33 +59,47 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 @cache
-def kernel(device_type: str, dtype: torch.dtype) -> type[DenseLinear] | type[PackedLinear]:
-    """`PackedLinear` where it runs, agrees with the plain kernel and is faster for 1 and for 5 tokens."""
+def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
+    """`PackedLinear` where it runs, agrees with the plain kernel and takes less for 1 plus 5 tokens."""
     if device_type != "cpu" or not torch.backends.mkldnn.enabled:
         return DenseLinear
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(_PROBE_SHAPE, generator=generator).to(dtype)
-    dense = DenseLinear(weight)
+    x = _rows(PROBE_ROWS[-1], dtype)
     try:
-        packed = PackedLinear(weight)
-        for rows in _PROBE_ROWS:
-            x = torch.randn(rows, _PROBE_SHAPE[1], generator=generator).to(dtype)
-            if not torch.allclose(packed(x), dense(x), rtol=2e-2, atol=2e-2 * _PROBE_SHAPE[1] ** 0.5):
-                return DenseLinear
-            if median_s(packed, x) > median_s(dense, x):
-                return DenseLinear
+        dense, packed = (cls(_weight(dtype)) for cls in (DenseLinear, PackedLinear))
+        if not torch.allclose(packed(x), dense(x), rtol=2e-2, atol=2e-2 * _PROBE_SHAPE[1] ** 0.5):
+            return DenseLinear
+        slow, fast = (sum(probe_ms(cls, dtype)) for cls in (DenseLinear, PackedLinear))
     except (RuntimeError, AttributeError):
         return DenseLinear
-    return PackedLinear
+    return PackedLinear if fast < slow else DenseLinear
 
 
-def median_s(layer: Linear, x: Tensor, repeats: int = 15) -> float:
-    """Median seconds of a layer on some rows, after a warm-up."""
-    for _ in range(3):
-        layer(x)
+@cache
+def probe_ms(cls: Kernel, dtype: torch.dtype) -> tuple[float, ...]:
+    """Least milliseconds of a pass over a stack of layers, for each of `PROBE_ROWS` rows.
+
+    The stack is larger than a CPU's caches: in a model every weight comes from memory, and a single warm
+    layer would favour the wrong kernel.
+    """
+    weight = _weight(dtype)
+    layers = [cls(weight.clone()) for _ in range(_PROBE_LAYERS)]
+    return tuple(_least_ms(layers, _rows(count, dtype)) for count in PROBE_ROWS)
+
+
+def _least_ms(layers: Sequence[Linear], x: Tensor) -> float:
+    """The fastest of a few passes: other load only ever adds time."""
     times = []
-    for _ in range(repeats):
+    for _ in range(_PROBE_PASSES):
         start = time.perf_counter()
-        layer(x)
+        for layer in layers:
+            layer(x)
         times.append(time.perf_counter() - start)
-    return sorted(times)[repeats // 2]
+    return 1e3 * min(times)
+
+
+def _weight(dtype: torch.dtype) -> Tensor:
+    return torch.randn(_PROBE_SHAPE, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def _rows(count: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(count, _PROBE_SHAPE[1], generator=torch.Generator().manual_seed(1)).to(dtype)

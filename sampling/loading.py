@@ -14,7 +14,7 @@ from sampling.fast_load import lean_folder
 from sampling.gguf_convert import quiet
 from sampling.pair import ModelInfo
 from sampling.runner import CausalModel
-from sampling.sources import ALLOWED, Source, beside
+from sampling.sources import ALLOWED, Source, beside, hub_answers
 from sampling.stop import neutral, stop_ids
 from utils.errors import UserError
 
@@ -53,15 +53,16 @@ def _converted(source: Source, model: lean.LeanModel) -> Loaded:
 def _checkpoint(source: Source, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    config = AutoConfig.from_pretrained(source.place, trust_remote_code=trust)
+    shared = {"trust_remote_code": trust, "local_files_only": not (source.local or hub_answers())}
+    config = AutoConfig.from_pretrained(source.place, **shared)
     refuse_config(source.name, config, _stateful(config))
-    tokenizer = AutoTokenizer.from_pretrained(source.place, trust_remote_code=trust)
+    tokenizer = AutoTokenizer.from_pretrained(source.place, **shared)
     with _within_memory(source, config, dtype):
         hf = AutoModelForCausalLM.from_pretrained(
             source.place,
             dtype=dtype,
-            trust_remote_code=trust,
             device_map=None if device.type == "cpu" else {"": str(device)},
+            **shared,
         ).eval()
         refuse_config(source.name, hf.config, getattr(hf, "_is_stateful", False))
         kept, ignored = neutral(hf.generation_config)

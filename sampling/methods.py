@@ -138,6 +138,11 @@ class Method:
         return DRAFTERS[self.drafter], CONTROLLERS[self.controller], VERIFIERS[self.verifier]
 
     @property
+    def needs_drafter(self) -> bool:
+        """Whether it runs only where a drafter model is loaded."""
+        return self.drafter == "model" or self.runs == "drafter"
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """What a user may set, from all its parts."""
         return tuple(p for part in self.parts for p in part.parameters if p.name not in self.preset)

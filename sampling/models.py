@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sampling.checks import common_vocabulary, refuse_tokenizers
+from sampling.checks import common_vocabulary, compare_tokenizers
 from sampling.devices import choose_device, choose_dtype
 from sampling.lean import LeanModel
 from sampling.loading import Loaded, load
@@ -15,8 +15,12 @@ from sampling.sources import EMBEDDED_NAME, resolve
 
 __all__ = ["DRAFT_LAYERS", "LoadOptions", "Progress", "load_pair"]
 
-DRAFT_LAYERS = tuple(range(24))
-DRAFT_AGREEMENT = 0.6
+# Chosen by `uv run scripts/choose_layers.py`: of the subsets that agree with all 30 layers on at least 0.6 of the
+# tokens, the one with the best expected speed. Measured agreement (teacher-forced, 8 prompts, 32 tokens each):
+# 29 layers 0.811, 28 0.713, 27 0.652, 26 0.590, 24 0.520, 20 0.361, 14 0.217. None is expected to beat 0.6 of
+# plain autoregression: every layer of so small a model counts.
+DRAFT_LAYERS = tuple(layer for layer in range(30) if layer != 3)
+DRAFT_AGREEMENT = 0.81
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def _layers_of(
     assert isinstance(whole.model, LeanModel), "the embedded default is a Llama"
     detail = (
         f"layers {len(DRAFT_LAYERS)} of {whole.model.num_layers} of the target, {'shared' if same else 'own'} weights; "
-        f"agrees on about {DRAFT_AGREEMENT:.1f}x of tokens: no speedup is to be expected"
+        f"agrees on about {DRAFT_AGREEMENT:.2f} of tokens: no speedup is to be expected"
     )
     info = ModelInfo(f"{EMBEDDED_NAME}, {len(DRAFT_LAYERS)} layers", whole.info.device, whole.info.dtype, detail)
     return replace(whole, model=whole.model.subset(DRAFT_LAYERS), info=info, notes=())
@@ -87,9 +91,9 @@ def _alone(target: Loaded) -> Pair:
 
 def _paired(target: Loaded, drafter: Loaded) -> Pair:
     names = (target.info.name, drafter.info.name)
-    refuse_tokenizers(names, target.tokenizer, drafter.tokenizer)
-    tokens = max(target.tokenizer.get_vocab().values()) + 1
-    rows, padded = common_vocabulary(names, (target.model.vocab_size, drafter.model.vocab_size), tokens)
+    sizes = (target.model.vocab_size, drafter.model.vocab_size)
+    tokens = compare_tokenizers(names, target.tokenizer, drafter.tokenizer, max(sizes))
+    rows, padded = common_vocabulary(names, sizes, tokens)
     notes = (*target.notes, *drafter.notes, padded, _shorter_window(target, drafter))
     return Pair(
         ModelRunner(target.model, rows),

@@ -1,6 +1,6 @@
 """All settings of a session or a run, by name: the general ones, a toggle a method, and the parts' parameters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sampling.methods import METHODS, PROCESSORS
@@ -49,9 +49,13 @@ class Settings(Mapping[str, Any]):
 
     def assign(self, name: str, text: str) -> None:
         """Set a parameter from text."""
-        value = PARAMETERS[name].parse(text)
-        _check_together({**self._values, name: value})
-        self._values[name] = value
+        self.assign_all([(name, text)])
+
+    def assign_all(self, assignments: Iterable[tuple[str, str]]) -> None:
+        """Set parameters from (name, text) as one: only where all of them end up must be allowed."""
+        values = {**self._values, **{name: PARAMETERS[name].parse(text) for name, text in assignments}}
+        _check_together(values)
+        self._values = values
 
     def show(self, name: str) -> str:
         """The value as text that `assign` takes back."""

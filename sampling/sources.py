@@ -1,9 +1,12 @@
 """What a user may name as a model: nothing, a folder, a GGUF file, a hub id."""
 
 import re
+import socket
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from sampling.gguf_cache import converted
 from sampling.progress import Progress
@@ -55,12 +58,28 @@ def embedded_gguf() -> Path:
     return files[0]
 
 
+def hub_answers() -> bool:
+    """Whether the hub can be reached at all; asking first saves the half minute that its client spends on retries."""
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE:
+        return False
+    if getproxies():
+        return True  # only the proxy may be able to resolve the hub's name
+    url = urlsplit(ENDPOINT)
+    try:
+        socket.create_connection((url.hostname or "", url.port or 443), timeout=3.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def beside(path: Path) -> str:
     """A hint at the entry of the parent folder that is spelled most like the last part of a path, or ''."""
     folder = path.parent
     while not folder.is_dir():
         path, folder = folder, folder.parent
-    near = nearest(path.name, sorted(entry.name for entry in _readable(folder)))
+    near = nearest(path.name, sorted(entry.name for entry in _readable(folder) if entry.name[0] != "."))
     return f". Did you mean {str(folder / near)!r}?" if near else ""
 
 

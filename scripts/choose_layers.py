@@ -1,5 +1,6 @@
 """Choose the layers of the embedded default that draft for all of them, by measurement."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from transformers import PreTrainedTokenizerFast
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sampling.fast_load import lean_folder
 from sampling.gguf_cache import converted
@@ -46,7 +49,7 @@ def main(
         row = (str(len(step.keep)), f"{step.agreement:.3f}", f"{choice.speedup(step, gamma):.3f}", str(dropped))
         console.log(*row, step.keep)
         table.add_row(*row, str(step.keep))
-    console.print(table, f"verify ratio v = {choice.verify_ratio:.2f}")
+    console.print(table, "v = {:.2f}, head = {:.2f} of a target forward".format(*choice.costs))
 
 
 def _choice(folder: Path, tokens: int) -> LayerChoice:

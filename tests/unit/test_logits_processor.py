@@ -32,7 +32,13 @@ def test_a_row_depends_on_that_row_alone(processor: LogitsProcessor) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.floats(0.2, 2.0), st.integers(1, 700), st.floats(0.05, 1.0), st.floats(0.1, 6.0))
+@given(
+    st.integers(0, 10_000),
+    st.floats(0.2, 2.0),
+    st.integers(1, 700),
+    st.floats(0.05, 0.999) | st.just(1.0),
+    st.floats(0.1, 6.0),
+)
 def test_temperature_top_k_top_p_as_in_transformers(seed: int, t: float, k: int, p: float, spread: float) -> None:
     logits = spread * torch.randn(2, 700, generator=torch.Generator().manual_seed(seed))
     warped = TopPLogitsWarper(p)(None, TopKLogitsWarper(k)(None, TemperatureLogitsWarper(t)(None, logits)))

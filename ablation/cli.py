@@ -1,0 +1,6 @@
+"""The commands of this package, for `infer.py` to register."""
+
+from ablation.run_command import run
+from ablation.selftest_command import selftest
+
+__all__ = ["run", "selftest"]

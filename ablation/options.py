@@ -1,0 +1,66 @@
+"""Options that the commands share, and the exit statuses they keep."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from sampling.pair import Pair
+
+Target = Annotated[
+    str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Target model; default: the embedded one.")
+]
+Drafter = Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Drafter model.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")]
+DrafterDevice = Annotated[str | None, typer.Option(help="The drafter's device, if another.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that a model repository brings.")]
+Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else there.")]
+
+
+@contextmanager
+def exit_statuses() -> Iterator[None]:
+    """A wrong call ends with 2 and its message on stderr, Ctrl-C with 130."""
+    try:
+        yield
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        raise typer.Exit(130) from None
+
+
+class PrintProgress:
+    """Loading's progress as lines on stderr: each message once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, message: str, fraction: float | None = None) -> None:
+        if message != self._last:
+            self._last = message
+            typer.echo(message, err=True)
+
+
+def load(
+    target: str | None,
+    drafter: str | None,
+    device: str,
+    drafter_device: str | None,
+    dtype: str,
+    trust_remote_code: bool,
+) -> "Pair":
+    """Load the models that the options name; what was mended goes to stderr."""
+    from sampling.models import LoadOptions, load_pair
+
+    options = LoadOptions(target, drafter, device, drafter_device, dtype, trust_remote_code)
+    pair = load_pair(options, PrintProgress())
+    for note in pair.notes:
+        typer.echo(note, err=True)
+    return pair

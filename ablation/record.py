@@ -1,0 +1,103 @@
+"""One measured generation: the object that `run --json` prints and a row of a results file."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ablation.column import column, measured, metric
+from sampling.methods import METHODS
+from sampling.settings import GENERAL
+from utils.memory import peak_memory_mb
+from utils.parameter import Chosen, Values
+
+if TYPE_CHECKING:
+    from ablation.prompt_file import Prompt
+    from sampling.comparison import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One prompt, turn, method and repeat. Unknown is None; the fields' metadata document them."""
+
+    id: str | int = column("", "the prompt's own id, else its line's number in the file")
+    task: str | None = column("", "the prompt's `task` or `category`")
+    turn: int = column("", "turn of the conversation, from 1; each method continues its own conversation")
+    method: str = column("", "name of the method")
+    lossless: bool | None = column("", "the output has the target's own law; null for the drafter model alone")
+    settings: dict[str, Any] = column("", "general settings and the method's own parameters")
+    prompt_tokens: int | None = metric("tokens", "length of the prompt, with the chat template and earlier turns")
+    new_tokens: int | None = metric("tokens", "generated ids, a stop token included", "len(output_ids)")
+    output_ids: list[int] | None = metric("", "the generated ids")
+    text: str | None = column("", "the generated text, without special tokens")
+    finish_reason: str | None = metric("", "`stop` (a stop token), `length` or `context` (the window is full)")
+    prefill_s: float | None = metric("s", "forwards over the prompt but its last token, the drafter's included")
+    decode_s: float | None = metric("s", "all rounds")
+    ttft_s: float | None = metric("s", "time to the first token", "prefill_s + first round")
+    wall_s: float | None = metric("s", "the whole generation; nothing that shows or records", "prefill_s + decode_s")
+    tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
+    e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
+    rounds: int | None = metric("", "target forwards after prefill")
+    drafted: int | None = metric("tokens", "drafts proposed")
+    tested: int | None = metric("tokens", "drafts judged: up to and including a round's first rejection")
+    accepted: int | None = metric("tokens", "drafts accepted and emitted")
+    acceptance_rate: float | None = metric("", "share of the drafts that was kept", "accepted / drafted")
+    alpha: float | None = metric("", "share of the judged drafts that was kept", "accepted / tested")
+    tokens_per_round: float | None = metric("tokens", "1.00 for plain autoregression", "new_tokens / rounds")
+    accept_hist: list[int] | None = metric("rounds", "entry i counts the rounds that accepted i drafts")
+    draft_ms: float | None = metric("ms", "a round's proposing and learning", "mean over rounds")
+    verify_ms: float | None = metric("ms", "a round's target forward", "mean over rounds")
+    other_ms: float | None = metric("ms", "a round's processors, judging and bookkeeping", "mean over rounds")
+    mean_gamma: float | None = metric("tokens", "the draft length that the rule asked for", "mean over rounds")
+    mean_entropy: float | None = metric(
+        "nats", "entropy of the drafter's raw distribution for a round's first draft", "mean over rounds that drafted"
+    )
+    peak_memory_mb: float | None = column(
+        "MB (10^6 bytes)", "CUDA: peak allocated in this generation; else the process's peak resident memory so far"
+    )
+    speedup: float | None = column(
+        "",
+        "against `target` on the same prompt, turn and repeat; null without it and for the drafter model alone",
+        "tokens_per_s / tokens_per_s of target",
+    )
+    first_divergence: int | None = column("", "greedy: index of the first new id that differs from `target`'s")
+    divergence_verdict: str | None = column(
+        "",
+        "greedy: `exact`; `tie`, the two candidates' logits are closer than the dtype resolves; or `BUG`. "
+        "Null where nothing is to be compared, also in later turns when the conversations differ",
+    )
+    error: str | None = column("", "why the generation failed; then everything unknown is null")
+
+    def to_json(self) -> str:
+        """The object on one line, in ASCII."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+def relevant_settings(method: str, values: Values) -> dict[str, Any]:
+    """What a method's run depends on: the general settings and its own parameters, as JSON values."""
+    names = [parameter.name for parameter in (*GENERAL, *METHODS[method].parameters)]
+    return {name: str(values[name]) if isinstance(values[name], Chosen) else values[name] for name in names}
+
+
+def make_record(comparison: "Comparison", prompt: "Prompt", turn: int, method: str, error: str | None) -> Record:
+    """The record of a method that has run, or has failed with `error`, in this comparison."""
+    about: dict[str, Any] = {
+        "id": prompt.id,
+        "task": prompt.task,
+        "turn": turn,
+        "method": method,
+        "lossless": comparison.lossless(method) if METHODS[method].runs == "target" else None,
+        "settings": relevant_settings(method, comparison.values),
+    }
+    if error is not None:
+        return Record(**about, error=error)
+    metrics = comparison.metrics[method]
+    divergence = comparison.divergence(method)
+    return Record(
+        **about,
+        **{name: getattr(metrics, name) for name in measured(Record)},
+        text=comparison.engine.pair.decode(metrics.output_ids),
+        peak_memory_mb=peak_memory_mb(comparison.engine.pair.target.device),
+        speedup=comparison.speedup(method),
+        first_divergence=divergence.index if divergence else None,
+        divergence_verdict=divergence.verdict if divergence else None,
+    )

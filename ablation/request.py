@@ -1,0 +1,70 @@
+"""What a command line asks for, checked as a whole before a model is loaded. No torch is imported here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from ablation.prompt_file import Prompt, read_prompts
+from ablation.speculative_config import ServerConfig, parse_speculative_config
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UserError
+
+
+def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
+    """The one prompt that was typed, or those of a file."""
+    if (prompt is None) == (prompts is None):
+        raise UserError("--prompt and --prompts: give one of them")
+    if prompts is not None:
+        return read_prompts(prompts)
+    if not prompt:
+        raise UserError("--prompt: '' given; allowed: a text that is not empty")
+    return (Prompt(1, (prompt,)),)
+
+
+def choose_config(text: str | None, methods: str | None, drafter: str | None) -> ServerConfig | None:
+    """The server's configuration, which must not be contradicted by the options beside it."""
+    if text is None:
+        return None
+    if methods is not None:
+        raise UserError("--speculative-config names the method; --methods cannot be given as well")
+    config = parse_speculative_config(text)
+    if config.drafter is not None and drafter not in (None, config.drafter):
+        raise UserError(f"--drafter {drafter!r} and model {config.drafter!r} of --speculative-config differ")
+    return config
+
+
+def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, object]]) -> Settings:
+    """Settings from `name=value` texts and from options of their own (None = not given), which win."""
+    pairs = []
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        usage = PARAMETERS[name].usage
+        if not equals:
+            raise UserError(f"--set {text!r} given; allowed: {name}=VALUE, where VALUE is {usage}")
+        pairs.append((name, value))
+    pairs += [(name, str(value)) for name, value in named if value is not None]
+    settings = Settings()
+    settings.assign_all(pairs)
+    return settings
+
+
+def choose_methods(text: str | None, settings: Settings) -> tuple[str, ...]:
+    """The named methods; else those that are on."""
+    names = tuple(settings.enabled()) if text is None else choose_names(text)
+    if not names:
+        raise UserError(f"no method to run; allowed: {', '.join(METHODS)}")
+    return names
+
+
+def choose_names(text: str) -> tuple[str, ...]:
+    """Names of methods between commas, each once and in the given order."""
+    return tuple(dict.fromkeys(METHODS[name.strip()].name for name in text.split(",") if name.strip()))
+
+
+def open_output(path: Path | None) -> TextIO | None:
+    """A file for writing, line by line, or None; refused when it cannot be written."""
+    try:
+        return None if path is None else path.open("w", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be written: {error.strerror}") from None

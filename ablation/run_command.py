@@ -1,0 +1,109 @@
+"""The command `run`. What costs seconds to import is imported once a call is known to be right."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from ablation.options import (
+    Device,
+    Drafter,
+    DrafterDevice,
+    Dtype,
+    Json,
+    Methods,
+    Target,
+    TrustRemoteCode,
+    exit_statuses,
+    load,
+)
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from ablation.execute import Plan
+    from sampling.pair import Pair
+
+Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
+
+
+def run(
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
+    prompts: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts.")] = None,
+    methods: Methods = None,
+    assignments: Assignments = None,
+    length: Annotated[int | None, typer.Option(help="Most tokens to generate.")] = None,
+    processor: Annotated[str | None, typer.Option(help='As in "nucleus 0.8 0.9".')] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of every method.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="How often, interleaved.")] = 1,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    target: Target = None,
+    drafter: Drafter = None,
+    drafter_device: DrafterDevice = None,
+    trust_remote_code: TrustRemoteCode = False,
+    speculative_config: Annotated[str | None, typer.Option(metavar="JSON", help="As servers take it.")] = None,
+    json: Json = False,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="One line a round.")] = None,
+) -> None:
+    """Generate once for each prompt, method and repeat, and report what was measured.
+
+    Exit status: 0 all ran; 1 a generation failed; 2 the call is wrong; 130 stopped by Ctrl-C.
+    """
+    from ablation import request
+
+    with exit_statuses():
+        config = request.choose_config(speculative_config, methods, drafter)
+        named = [*(config.assignments if config else ()), ("length", length), ("processor", processor), ("seed", seed)]
+        settings = request.choose_settings(assignments or (), named)
+        names = config.methods if config else request.choose_methods(methods, settings)
+        played = request.choose_prompts(prompt, prompts)
+        with request.open_output(trace) or nullcontext() as trace_file:
+            drafter = config.drafter if config and config.drafter else drafter
+            pair = load(target, drafter, device, drafter_device, dtype, trust_remote_code)
+            from ablation.execute import Plan
+
+            if methods is None and config is None:
+                names = _runnable(names, pair)
+            failed = _execute(pair, Plan(played, names, settings, repeat), json, trace_file)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _runnable(names: tuple[str, ...], pair: "Pair") -> tuple[str, ...]:
+    """The methods that nobody asked for by name, without those that lack a drafter."""
+    from sampling.methods import METHODS
+
+    left_out = [name for name in names if METHODS[name].needs_drafter and pair.drafter is None]
+    if left_out:
+        typer.echo(f"no drafter model is loaded: {', '.join(left_out)} left out", err=True)
+    names = tuple(name for name in names if name not in left_out)
+    if not names:
+        raise UserError("no method is left to run; allowed: --drafter ID, DIR or FILE.gguf, or other --methods")
+    return names
+
+
+def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace_file: TextIO | None) -> bool:
+    """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
+    from rich.console import Console
+
+    from ablation.execute import Place, execute, warm_up
+    from ablation.progress import tracked
+    from ablation.show import show
+    from ablation.trace import make_round
+    from sampling.engine import Engine
+    from sampling.events import Step
+
+    def on_step(place: Place, step: Step) -> None:
+        if trace_file is not None:
+            print(make_round(place, step).to_json(), file=trace_file)
+
+    engine, failed = Engine(pair), False
+    warm_up(engine, plan)
+    for records in tracked(execute(engine, plan, on_step), plan.generations, Console(stderr=True)):
+        if as_json:
+            for record in records:
+                typer.echo(record.to_json())
+        else:
+            show(Console(), records)
+        failed = failed or any(record.error is not None for record in records)
+    return failed

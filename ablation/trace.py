@@ -1,0 +1,59 @@
+"""One line a round: what was drafted, what was judged, where the time went."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from ablation.column import column
+from sampling.events import Step
+
+if TYPE_CHECKING:
+    from ablation.execute import Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A line of a trace file; lists have one entry a draft."""
+
+    id: str | int = column("", "the prompt's id")
+    turn: int = column("", "turn of the conversation, from 1")
+    method: str = column("", "name of the method")
+    repeat: int = column("", "repeat of the run, from 0")
+    round: int = column("", "number of the round, from 0")
+    position: int = column("", "index of the round's first new token in prompt + output")
+    gamma: int = column("tokens", "the draft length that the rule asked for")
+    drafts: tuple[int, ...] = column("", "ids of the drafts")
+    q: tuple[float, ...] = column("", "each draft's probability under the drafter")
+    p: tuple[float, ...] = column("", "each draft's probability under the target, at its place")
+    accepted: int = column("tokens", "drafts accepted and emitted")
+    next: int | None = column("", "id that the target chose after them; null after an accepted stop token")
+    entropy: float | None = column("nats", "H of the drafter's raw distribution for the first draft")
+    draft_ms: float = column("ms", "proposing and learning")
+    verify_ms: float = column("ms", "the target's forward")
+    other_ms: float = column("ms", "processors, judging, bookkeeping")
+
+    def to_json(self) -> str:
+        """The object on one line, in ASCII."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+def make_round(place: "Place", step: Step) -> Round:
+    """The trace line of a step."""
+    return Round(
+        id=place.prompt.id,
+        turn=place.turn,
+        method=place.method,
+        repeat=place.repeat,
+        round=step.round,
+        position=step.position,
+        gamma=step.gamma,
+        drafts=step.drafts,
+        q=step.q,
+        p=step.p,
+        accepted=step.accepted,
+        next=step.next_token,
+        entropy=step.entropy,
+        draft_ms=step.draft_s * 1e3,
+        verify_ms=step.verify_s * 1e3,
+        other_ms=step.other_s * 1e3,
+    )

@@ -1,0 +1,117 @@
+"""Do sampled tokens follow the target's law? Chi-square tests over thousands of short decode runs."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sampling.drafter import Drafter
+from sampling.engine import make_processor
+from sampling.events import Step
+from sampling.loop import decode
+from sampling.memo import MemoRunner
+from sampling.methods import CONTROLLERS, DRAFTERS, Method
+from sampling.pair import Pair
+from sampling.proposal import Proposal
+from sampling.verifier import RejectionVerifier, Verdict, Verifier
+from utils.logits_processor import sample
+from utils.parameter import Chosen
+from utils.statistics import law_p_value
+
+DEPTHS = 3
+PROCESSOR = Chosen("topk", (1.0, 8))
+PROMPTS = (
+    "I like tea. You like milk. I like tea. You like",
+    "The cat sat on the mat. The dog sat on the rug. The cat sat on the",
+)
+_LEAST_SAMPLES = 100
+
+
+class Unlawful(RejectionVerifier):
+    """Wrong on purpose: the token after a rejection is drawn from p, not from the residual of p and q."""
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        verdict = super().verify(proposal, p, rng)
+        last = verdict.path[-1] + 1 if verdict.path else 0
+        return replace(verdict, token=int(sample(p[last : last + 1], rng)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A prompt (ids), its most likely continuation, and the target's law at each of its tokens `[V]`."""
+
+    prompt: list[int]
+    likely: list[int]
+    laws: list[Tensor]
+
+
+class LawTest:
+    """Many runs of the real loop, drafter, rule and verifier, on rows of logits that are computed once.
+
+    A run emits up to `DEPTHS` tokens and is over when it leaves the target's most likely continuation. So
+    the first token is tested against the target's law after the prompt, the second against the law given
+    the likely first, and so on: with two drafts a round these places hold accepted, recovered and bonus
+    tokens. Rounding plays no part (see `MemoRunner`).
+    """
+
+    def __init__(self, pair: Pair, values: Mapping[str, Any], draws: int) -> None:
+        self.pair = replace(pair, target=MemoRunner(pair.target), drafter=pair.drafter and MemoRunner(pair.drafter))
+        self.values, self.draws = dict(values), draws
+        self._processor = make_processor(PROCESSOR)
+        self._cases = [self._case(pair.encode([text], chat=False)) for text in PROMPTS]
+
+    def p_values(self, method: Method, verifier: Verifier, seed: int) -> list[float]:
+        """One p-value for each prompt and depth that enough runs reached: `len(PROMPTS) * DEPTHS` at most."""
+        drafter = DRAFTERS[method.drafter].build(self.pair, {**self.values, **method.preset})
+        rng = torch.Generator(self.pair.target.device).manual_seed(seed)
+        found = []
+        for case in self._cases:
+            counts: list[Counter[int]] = [Counter() for _ in range(DEPTHS)]
+            for _ in range(self.draws):
+                for depth, token in enumerate(self._run(case, method, drafter, verifier, rng)):
+                    counts[depth][token] += 1
+            pairs = zip(counts, case.laws, strict=True)
+            found += [law_p_value(count, law) for count, law in pairs if count.total() >= _LEAST_SAMPLES]
+        return found
+
+    def _case(self, prompt: list[int]) -> _Case:
+        target, likely, laws = self.pair.target, list[int](), list[Tensor]()
+        for _ in range(DEPTHS):
+            target.crop(0)
+            laws.append(self._processor(target.catch_up([*prompt, *likely]).logits)[0])
+            likely.append(int(laws[-1].argmax()))
+        return _Case(prompt, likely, laws)
+
+    def _run(
+        self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, rng: torch.Generator
+    ) -> Iterator[int]:
+        """The tokens of one run, up to and including the first that is not the likely one."""
+        controller = CONTROLLERS[method.controller].build(self.pair, {**self.values, **method.preset})
+        events = decode(
+            self.pair.target,
+            drafter,
+            controller,
+            verifier,
+            self._processor,
+            case.prompt,
+            max_new_tokens=DEPTHS,
+            rng=rng,
+        )
+        emitted = (token for event in events if isinstance(event, Step) for token in event.emitted)
+        for token, likely in zip(emitted, case.likely, strict=True):
+            yield token
+            if token != likely:
+                return
+
+
+def tests_per_method() -> int:
+    """How many p-values a method can have: what a Bonferroni correction divides by."""
+    return len(PROMPTS) * DEPTHS
+
+
+def smallest(p_values: Sequence[float]) -> float:
+    """The most suspicious of them; 1.0 when there was nothing to test."""
+    return min(p_values, default=1.0)

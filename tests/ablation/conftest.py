@@ -1,0 +1,64 @@
+"""A tiny pair, and the commands run on it in this process."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ablation.cli import run, selftest
+from sampling.pair import Pair
+from tests.tiny_pair import tiny_pair
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small only lose time to a second thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return tiny_pair()
+
+
+@pytest.fixture
+def invoke(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """`invoke("run", "--prompt", "a")`, with the tiny pair in place of whatever would be loaded."""
+    monkeypatch.setattr("ablation.run_command.load", lambda *options: pair)
+    monkeypatch.setattr("ablation.selftest_command.load", lambda *options: pair)
+    app = typer.Typer()
+    app.command()(run)
+    app.command()(selftest)
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong call must be refused before a model is loaded."""
+
+    def load(*options: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("ablation.run_command.load", load)
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The JSON objects of an output or a file, one a line and nothing else."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    """A file of these lines; what is no string is written as JSON."""
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path

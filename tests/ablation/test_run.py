@@ -1,0 +1,155 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from ablation import execute as execution
+from ablation.execute import Plan, execute, warm_up
+from ablation.prompt_file import Prompt
+from sampling.engine import Engine
+from sampling.pair import Pair
+from sampling.settings import Settings
+from tests.ablation.conftest import Invoke, objects, write_lines
+
+KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens, output_ids, text, finish_reason,
+  prefill_s, decode_s, ttft_s, wall_s, tokens_per_s, e2e_tokens_per_s, rounds, drafted, tested,
+  accepted, acceptance_rate, alpha, tokens_per_round, accept_hist,
+  draft_ms, verify_ms, other_ms, mean_gamma, mean_entropy, peak_memory_mb, speedup,
+  first_divergence, divergence_verdict, error"""
+
+
+def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
+    result = invoke("run", "--prompt", "Hello", "--length", 12, "--repeat", 2, "--json")
+    records = objects(result.stdout)
+    assert result.exit_code == 0
+    assert [record["method"] for record in records] == ["target", "speculative", "ngram"] * 2
+    for record in records:
+        assert list(record) == re.split(r",\s+", KEYS)
+        assert record["error"] is None and record["new_tokens"] == len(record["output_ids"]) == 12
+        assert record["lossless"] is True and record["peak_memory_mb"] > 10
+        assert record["divergence_verdict"] == (None if record["method"] == "target" else "exact")
+
+
+def test_speedup_is_against_the_reference_of_the_same_repeat(invoke: Invoke) -> None:
+    records = objects(invoke("run", "--prompt", "Hello", "--length", 8, "--repeat", 2, "--json").stdout)
+    for reference, *others in (records[:3], records[3:]):
+        assert reference["speedup"] == 1.0
+        for record in others:
+            assert record["speedup"] == pytest.approx(record["tokens_per_s"] / reference["tokens_per_s"])
+    alone = objects(invoke("run", "--prompt", "Hello", "--methods", "ngram", "--json").stdout)
+    assert alone[0]["speedup"] is None and alone[0]["divergence_verdict"] is None
+
+
+def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
+    arguments = ("--set", "egag_gamma_min=8", "--set", "egag_gamma_max=9", "--set", "set_ngramstorage=onelevel 4")
+    result = invoke("run", "--prompt", "a", "--length", 3, "--methods", "egag,ngram,drafter", *arguments, "--json")
+    egag, ngram, drafter = objects(result.stdout)
+    general = {"length": 3, "processor": "greedy 1", "seed": 42, "cache": True, "chat": True}
+    assert egag["settings"] == {**general, "egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
+    fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}
+    assert ngram["settings"] == {**general, "gamma": 4, **fillers}
+    assert drafter["settings"] == general and drafter["lossless"] is None
+
+
+def test_each_setting_reaches_the_run(invoke: Invoke) -> None:
+    sampled = ("run", "--prompt", "a", "--methods", "target", "--processor", "multinomial 1", "--length", 12, "--json")
+    first, again = objects(invoke(*sampled, "--seed", 1).stdout)[0], objects(invoke(*sampled, "--seed", 1).stdout)[0]
+    other = objects(invoke(*sampled, "--seed", 2).stdout)[0]
+    assert first["output_ids"] == again["output_ids"] != other["output_ids"]
+
+
+def test_trace_has_one_line_a_round(invoke: Invoke, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    result = invoke("run", "--prompt", "Hello", "--methods", "target,speculative", "--json", "--trace", trace)
+    rounds = objects(trace.read_text())
+    for record in objects(result.stdout):
+        own = [line for line in rounds if line["method"] == record["method"]]
+        assert [line["round"] for line in own] == list(range(record["rounds"]))
+        assert sum(len(line["drafts"]) for line in own) == record["drafted"]
+        assert sum(line["accepted"] for line in own) == record["accepted"]
+        emitted = [token for line in own for token in (*line["drafts"][: line["accepted"]], line["next"])]
+        assert emitted == record["output_ids"]
+        assert all(len(line["q"]) == len(line["p"]) == len(line["drafts"]) for line in own)
+        assert own[1]["position"] == record["prompt_tokens"] + own[0]["accepted"] + 1
+    assert rounds[-1]["id"] == 1 and rounds[-1]["turn"] == 1 and rounds[-1]["repeat"] == 0
+
+
+def test_turns_are_one_conversation(invoke: Invoke, pair: Pair, tmp_path: Path) -> None:
+    question = {"question_id": 81, "category": "writing", "turns": ["Hello", "Again"], "reference": ["x"]}
+    file = write_lines(tmp_path / "q.jsonl", question)
+    first, second = objects(invoke("run", "--prompts", file, "--methods", "ngram", "--length", 5, "--json").stdout)
+    assert (first["id"], first["task"], first["turn"], second["turn"]) == (81, "writing", 1, 2)
+    assert second["prompt_tokens"] == len(pair.encode(["Hello", first["text"], "Again"], chat=True))
+
+
+def test_a_failed_generation_leaves_its_error_and_the_others_run(invoke: Invoke, tmp_path: Path) -> None:
+    lines = {"turns": ["a" * 600, "b"]}, {"prompt": "fits", "id": "b", "task": "t", "max_new_tokens": 2}
+    result = invoke("run", "--prompts", write_lines(tmp_path / "p.jsonl", *lines), "--methods", "target", "--json")
+    too_long, next_turn, fits = objects(result.stdout)
+    assert result.exit_code == 1
+    assert "context window" in too_long["error"] and too_long["new_tokens"] is None and too_long["settings"]
+    assert next_turn["turn"] == 2 and next_turn["error"] == too_long["error"]
+    assert fits["error"] is None and (fits["id"], fits["task"], fits["new_tokens"]) == ("b", "t", 2)
+
+
+def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warmed(engine: Engine, plan: Plan) -> None:
+        def broken(*arguments: object) -> None:
+            raise IndexError("planted")
+
+        monkeypatch.setattr("ngram_assisted.nasd.NgramDrafter.propose", broken)
+
+    monkeypatch.setattr(execution, "warm_up", warmed)
+    result = invoke("run", "--prompt", "a", "--length", 3, "--json")
+    target, speculative, ngram = objects(result.stdout)
+    assert result.exit_code == 1 and ngram["error"] == "IndexError: planted"
+    assert target["error"] is None and speculative["error"] is None
+
+
+def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
+    result = invoke("run", "--prompt", "Hello", "--length", 4)
+    assert result.exit_code == 0
+    assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
+
+
+def test_methods_rotate_with_prompt_and_repeat(pair: Pair) -> None:
+    plan = Plan((Prompt("a", ("x",)), Prompt("b", ("y",))), ("target", "ngram"), {**Settings(), "length": 2}, repeats=2)
+    order: list[tuple[int, object, str]] = []
+    groups = list(
+        execute(Engine(pair), plan, lambda place, step: order.append((place.repeat, place.prompt.id, place.method)))
+    )
+    assert list(dict.fromkeys(order)) == [
+        (0, "a", "target"),
+        (0, "a", "ngram"),
+        (0, "b", "ngram"),
+        (0, "b", "target"),
+        (1, "a", "ngram"),
+        (1, "a", "target"),
+        (1, "b", "target"),
+        (1, "b", "ngram"),
+    ]
+    assert [[record.method for record in group] for group in groups] == [["target", "ngram"]] * 4
+    assert sum(map(len, groups)) == plan.generations
+
+
+def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:
+    values = {**Settings(), "length": 24, "reset_in_between": False}
+    plan = Plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
+    cold = [group[0].drafted for group in execute(Engine(pair), plan)]
+    engine = Engine(pair)
+    warm_up(engine, plan)
+    warm = [group[0].drafted for group in execute(engine, plan)]
+    assert cold == warm and cold[0] == cold[1]
+
+
+def test_ctrl_c_yields_what_is_done_and_goes_on_up(pair: Pair) -> None:
+    plan = Plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8})
+
+    def interrupt(place: execution.Place, step: object) -> None:
+        if place.method == "ngram":
+            raise KeyboardInterrupt
+
+    groups = execute(Engine(pair), plan, interrupt)
+    assert [record.method for record in next(groups)] == ["target"]
+    with pytest.raises(KeyboardInterrupt):
+        next(groups)

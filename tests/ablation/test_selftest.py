@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from egag.controller import GammaController
+from egag.entropy import entropy
+from sampling.drafter import Context
+from sampling.drafters.model import ModelDrafter
+from sampling.pair import Pair
+from sampling.proposal import Proposal
+from sampling.runner import ModelRunner
+from sampling.selftest import Check, Report, Selftest
+from sampling.verifier import RejectionVerifier, Verdict
+from tests.ablation.conftest import Invoke, objects
+from utils.errors import UserError
+from utils.logits_processor import sample
+
+DRAWS = 400
+
+
+def checks(pair: Pair, method: str = "speculative") -> dict[str, str]:
+    report = Selftest(pair, [method], draws=DRAWS).report(method)
+    return {check.name: check.verdict for check in report.checks}
+
+
+def uncropped(drafter: ModelDrafter, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    """`ModelDrafter.propose` as it should not be: rows of rejected drafts stay in the cache."""
+    if limit <= 0:
+        return Proposal.empty(ctx.device)
+    logits = drafter.runner.forward(ctx.tokens[-1:]).logits
+    first, tokens, laws = entropy(logits[0]), [], []
+    for _ in range(min(limit, gamma.gamma)):
+        laws.append(ctx.processor(logits))
+        tokens.append(sample(laws[-1], ctx.rng))
+        logits = drafter.runner.forward(tokens[-1]).logits
+    return Proposal(torch.cat(tokens), None, torch.cat(laws), first)
+
+
+@pytest.mark.parametrize("method", ["speculative", "egag"])
+def test_a_right_engine_passes(pair: Pair, method: str) -> None:
+    assert checks(pair, method) == {"greedy": "PASS", "redraft": "PASS", "law": "PASS"}
+
+
+def test_recovered_tokens_drawn_from_p_fail_the_law(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RejectionVerifier.verify
+
+    def drawn_from_p(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> Verdict:
+        verdict = honest(self, proposal, p, rng)
+        return replace(verdict, token=int(sample(p[len(verdict.path)].unsqueeze(0), rng)))
+
+    monkeypatch.setattr(RejectionVerifier, "verify", drawn_from_p)
+    assert checks(pair) == {"greedy": "PASS", "redraft": "PASS", "law": "FAIL"}
+
+
+def test_accepting_every_draft_fails_greedy_and_law(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RejectionVerifier.verify
+
+    def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> object:
+        certain = Proposal(proposal.tokens, proposal.parents, None)
+        one_hot = torch.zeros_like(p)
+        one_hot[torch.arange(len(proposal)), proposal.tokens] = 1.0
+        one_hot[-1] = p[-1]
+        return honest(self, certain, one_hot, rng)
+
+    monkeypatch.setattr(RejectionVerifier, "verify", accept_all)
+    assert checks(pair) == {"greedy": "FAIL", "redraft": "PASS", "law": "FAIL"}
+
+
+def test_a_drafter_that_does_not_crop_fails_the_redraft_alone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ModelDrafter, "propose", uncropped)
+    assert checks(pair) == {"greedy": "PASS", "redraft": "FAIL", "law": "PASS"}
+
+
+def test_a_damaged_target_cache_fails_greedy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = ModelRunner.keep
+
+    def shifted(self: ModelRunner, base: int, path: tuple[int, ...]) -> None:
+        """Overwrites the keys of the last committed token."""
+        keep(self, base, path)
+        for layer in self._cache.layers:
+            layer.keys[:, :, base] = layer.keys[:, :, 0]
+
+    monkeypatch.setattr(ModelRunner, "keep", shifted)
+    assert checks(pair, "ngram")["greedy"] == "FAIL"
+
+
+def test_a_control_that_is_not_caught_makes_the_verdict_weak(pair: Pair) -> None:
+    """A drafter that is the target is never rejected: no bias can show."""
+    object.__setattr__(pair, "drafter", ModelRunner(pair.target.model))
+    assert checks(pair)["law"] == "WEAK"
+
+
+def test_the_worst_check_is_the_verdict() -> None:
+    grades = [Check("a", "PASS", {}), Check("b", "WEAK", {}), Check("c", "FAIL", {})]
+    assert [Report("m", tuple(grades[:count])).verdict for count in (1, 2, 3)] == ["PASS", "WEAK", "FAIL"]
+
+
+def test_the_level_shares_the_false_alarm_rate_among_all_tests(pair: Pair) -> None:
+    assert Selftest(pair, ["speculative", "egag"], draws=1).level == pytest.approx(1e-3 / (2 * 2 * 3))
+
+
+def test_the_reference_cannot_be_checked_against_itself(pair: Pair) -> None:
+    with pytest.raises(UserError, match="allowed: speculative, egag, ngram"):
+        Selftest(pair, ["target"], draws=1)
+
+
+def test_the_command_prints_a_verdict_a_method_and_fails_when_one_is_not_pass(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = invoke("selftest", "--methods", "speculative", "--json")
+    (report,) = objects(result.stdout)
+    assert result.exit_code == 0 and report["method"] == "speculative" and report["verdict"] == "PASS"
+    assert [check["name"] for check in report["checks"]] == ["greedy", "redraft", "law"]
+    monkeypatch.setattr(ModelDrafter, "propose", uncropped)
+    failed = invoke("selftest", "--methods", "speculative")
+    assert failed.exit_code == 1 and "FAIL" in failed.stdout and "0.001 of such runs" in failed.stdout
+    assert invoke("selftest", "--methods", "nothing").exit_code == 2

@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import pytest
+
+from ablation.prompt_file import read_prompts
+from ablation.speculative_config import parse_speculative_config
+from sampling.pair import Pair
+from tests.ablation.conftest import Invoke, objects, write_lines
+from utils.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give one of them"),
+        (("--prompt", "a", "--prompts", "b.jsonl"), "give one of them"),
+        (("--prompt", ""), "not empty"),
+        (("--prompt", "a", "--set", "gama=4"), "Did you mean 'gamma'?"),
+        (("--prompt", "a", "--set", "gamma"), "gamma=VALUE"),
+        (("--prompt", "a", "--set", "gamma=-1"), "an integer of 0 or more"),
+        (("--prompt", "a", "--set", "egag_gamma_min=9"), "egag_gamma_min 9 is above egag_gamma_max 6"),
+        (("--prompt", "a", "--processor", "nucleus 0.8"), "nucleus needs p"),
+        (("--prompt", "a", "--length", "0"), "length: '0' given"),
+        (("--prompt", "a", "--methods", "target,specultive"), "Did you mean 'speculative'?"),
+        (("--prompt", "a", "--methods", ","), "no method to run"),
+        (("--prompt", "a", "--prompts-file", "b"), "No such option"),
+        (("--prompt", "a", "--repeat", "0"), "Invalid value"),
+        (("--prompts", "missing.jsonl"), "cannot be read"),
+        (("--prompt", "a", "--trace", "no/such/folder/t.jsonl"), "cannot be written"),
+        (("--prompt", "a", "--speculative-config", "{"), "not JSON"),
+        (("--prompt", "a", "--speculative-config", '{"method": "naive"}', "--methods", "target"), "--methods cannot"),
+        (
+            ("--prompt", "a", "--speculative-config", '{"method": "draft_model", "model": "x"}', "--drafter", "y"),
+            "differ",
+        ),
+    ],
+)
+def test_a_wrong_call_ends_with_2_before_anything_is_loaded(
+    invoke: Invoke, nothing_loads: None, arguments: tuple[str, ...], said: str
+) -> None:
+    result = invoke("run", *arguments, "--json")
+    assert result.exit_code == 2 and not result.stdout
+    assert said in result.stderr
+
+
+def test_every_bad_line_is_named(tmp_path: Path) -> None:
+    file = write_lines(
+        tmp_path / "p.jsonl",
+        {"prompt": "good"},
+        "{not json",
+        "",
+        ["a list"],
+        {"id": 3},
+        {"prompt": ""},
+        {"prompt": "x", "max_new_tokens": 0},
+        {"prompt": "x", "max_new_tokns": 5},
+        {"turns": []},
+        {"turns": ["a", 2]},
+        {"prompt": "x", "id": 1},
+        {"prompt": "x", "id": [1]},
+        {"prompt": "x", "task": 1},
+    )
+    with pytest.raises(UserError) as error:
+        read_prompts(file)
+    said = str(error.value).splitlines()
+    assert [line.split(":")[0].strip() for line in said[1:-1]] == [
+        f"line {i}" for i in (2, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+    ]
+    assert "not JSON" in said[1] and "'max_new_tokens'?" in said[6] and "every id once" in said[9]
+    assert said[-1].strip() == "and 1 more bad lines"
+
+
+def test_good_lines_of_both_kinds(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_bytes(
+        '\ufeff{"prompt": "é", "id": "x", "task": "t", "max_new_tokens": 7}\r\n\r\n'
+        '{"question_id": 5, "category": "c", "turns": ["a", "b"], "reference": null}\n{"prompt": "a\u2028b"}'.encode()
+    )
+    first, question, last = read_prompts(file)
+    assert (first.id, first.turns, first.task, first.max_new_tokens) == ("x", ("é",), "t", 7)
+    assert (question.id, question.turns, question.task) == (5, ("a", "b"), "c")
+    assert (last.id, last.turns) == (4, ("a\u2028b",))
+
+
+def test_an_empty_file_holds_no_prompt(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no prompt"):
+        read_prompts(write_lines(tmp_path / "p.jsonl", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"method": "suffix"}', "known but not supported yet; supported: naive, draft_model"),
+        ('{"method": "ngram", "max_ngram_size": 3}', "'max_ngram_size' is known but not supported yet"),
+        ('{"method": "draft-model"}', "Did you mean 'draft_model'?"),
+        ('{"metod": "naive"}', "Did you mean 'method'?"),
+        ('{"model": "x"}', "has no method"),
+        ('{"method": "draft_model", "num_speculative_tokens": "3"}', "an integer of 0 or more"),
+        ("[]", "a list given"),
+    ],
+)
+def test_a_server_configuration_is_refused_with_a_reason(text: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_speculative_config(text)
+    assert said in str(error.value)
+
+
+def test_a_server_configuration_chooses_method_gamma_and_drafter(invoke: Invoke) -> None:
+    config = parse_speculative_config('{"method": "draft_model", "num_speculative_tokens": 2, "model": "d"}')
+    assert (config.methods, config.assignments, config.drafter) == (
+        ("target", "speculative"),
+        (("gamma", "2"),),
+        "d",
+    )
+    text = '{"method": "draft_model", "num_speculative_tokens": 2}'
+    reference, record = objects(invoke("run", "--prompt", "a", "--speculative-config", text, "--json").stdout)
+    assert reference["method"] == "target" and record["settings"]["gamma"] == 2
+    (naive,) = objects(invoke("run", "--prompt", "a", "--speculative-config", '{"method": "naive"}', "--json").stdout)
+    assert naive["method"] == "target" and naive["drafted"] == 0
+
+
+def test_without_a_drafter_the_default_methods_shrink_and_a_named_one_is_refused(invoke: Invoke, pair: Pair) -> None:
+    object.__setattr__(pair, "drafter", None)
+    result = invoke("run", "--prompt", "a", "--length", 2, "--json")
+    assert [record["method"] for record in objects(result.stdout)] == ["target", "ngram"]
+    assert "speculative left out" in result.stderr
+    refused = invoke("run", "--prompt", "a", "--methods", "speculative", "--json")
+    assert refused.exit_code == 2 and "no drafter model" in refused.stderr

@@ -1,0 +1,165 @@
+"""Every method of the table on tiny real architectures: greedy equals transformers' own generate."""
+
+import pytest
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+
+from sampling.comparison import Comparison
+from sampling.engine import Engine
+from sampling.methods import METHODS
+from sampling.pair import ModelInfo, Pair
+from sampling.runner import ModelRunner
+from sampling.settings import Settings
+from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
+
+PAIRS = ["llama", "qwen2", "qwen3", "gpt2"]
+ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target"]
+LENGTH = 24
+
+
+def pair_of(target: ModelRunner, drafter: ModelRunner) -> Pair:
+    info = ModelInfo("tiny", "cpu", "float32")
+    return Pair(target, drafter, None, frozenset(), info, info)  # type: ignore[arg-type]
+
+
+def engine(name: str) -> tuple[Engine, PreTrainedModel]:
+    form = "lean" if name in LEAN else "adapter"
+    target, drafter = make(name), make(name, seed=1)
+    return Engine(pair_of(runner(target, form), runner(drafter, form))), target
+
+
+def generate(model: PreTrainedModel, prompt: list[int]) -> list[int]:
+    model.generation_config = GenerationConfig(pad_token_id=0)
+    given = torch.tensor([prompt])
+    out = model.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=LENGTH, do_sample=False)
+    return out[0, len(prompt) :].tolist()
+
+
+def settings(**values: str) -> Settings:
+    made = Settings()
+    made.assign("length", str(LENGTH))
+    for name, text in values.items():
+        made.assign(name, text)
+    return made
+
+
+def output(comparison: Comparison, name: str) -> list[int]:
+    for _ in comparison.run(name):
+        pass
+    return comparison.metrics[name].output_ids
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("cache", ["on", "off"])
+def test_greedy_equals_transformers_generate(name: str, cache: str) -> None:
+    built, target = engine(name)
+    prompt = ids(11, seed=4) * 2
+    expected = generate(target, prompt)
+    comparison = Comparison(built, settings(cache=cache), prompt)
+    for method in ON_TARGET:
+        assert output(comparison, method) == expected, method
+        if method != "target":
+            verdict = comparison.divergence(method)
+            assert verdict is not None
+            assert verdict.verdict == "exact"
+
+
+@pytest.mark.parametrize("processor", ["nucleus 0.8 0.9", "multinomial 1", "topk 0.7 5"])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_cached_and_recomputed_runs_agree_when_sampling(processor: str, method: str) -> None:
+    """Same seed, same draws: the cache must not change a token."""
+    built, _ = engine("llama")
+    prompt = ids(9, seed=5)
+    runs = [output(Comparison(built, settings(cache=c, processor=processor), prompt), method) for c in ("on", "off")]
+    assert runs[0] == runs[1]
+
+
+def test_vocabularies_padded_differently_share_what_is_common() -> None:
+    """A drafter with padding rows that would win every argmax: cut, they cannot."""
+    target, drafter = make("llama"), make("llama", seed=1)
+    drafter.resize_token_embeddings(VOCAB + 13)
+    with torch.no_grad():
+        drafter.lm_head.weight[VOCAB:] = 50.0
+    common = VOCAB
+    from sampling import lean
+
+    pair = pair_of(
+        ModelRunner(lean.from_transformers(target), common), ModelRunner(lean.from_transformers(drafter), common)
+    )
+    for processor in ("greedy", "nucleus 0.9 0.9"):
+        comparison = Comparison(Engine(pair), settings(processor=processor), ids(9))
+        for method in METHODS:
+            made = output(comparison, method)
+            assert len(made) == LENGTH
+            assert max(made) < VOCAB
+    assert output(Comparison(Engine(pair), settings(), ids(9)), "speculative") == generate(target, ids(9))
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"),
+    [
+        ("speculative", "gamma", "1"), ("egag", "egag_gamma_min", "6"), ("egag", "egag_gamma_max", "2"),
+        ("egag", "egag_ema", "0"), ("ngram", "gamma", "1"), ("ngram", "set_ngramstorage", "onelevel 4"),
+        ("ngram", "set_ngramstorage", "basic 5"), ("ngram", "top_k_filler", "1"), ("speculative", "seed", "1"),
+        ("speculative", "processor", "nucleus 0.5 0.5"), ("target", "length", "3"),
+    ],
+)  # fmt: skip
+def test_every_parameter_changes_something(method: str, name: str, value: str) -> None:
+    built, _ = engine("llama")
+    prompt = ids(7, seed=6) * 3
+
+    base = {"length": "60", "processor": "topk 0.2 3" if method == "ngram" else "multinomial 1.5"}
+
+    def steps(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+        made = settings(**{**base, **values})
+        events = list(built.stream(method, made, prompt))[1:-1]
+        return [(event.gamma, event.drafts, event.emitted) for event in events]  # type: ignore[union-attr]
+
+    assert steps() != steps(**{name: value})
+
+
+def test_ngrams_outlive_the_prompt_only_when_asked() -> None:
+    built, _ = engine("llama")
+    first, second = ids(12, seed=7), ids(5, seed=8)
+
+    def drafted_after(reset: str) -> int:
+        built.forget()
+        made = settings(reset_in_between=reset)
+        output(Comparison(built, made, first), "ngram")
+        comparison = Comparison(built, made, first)
+        output(comparison, "ngram")
+        output(Comparison(built, made, second), "ngram")
+        return comparison.metrics["ngram"].accepted
+
+    assert drafted_after("off") > drafted_after("on")
+
+
+def test_a_divergence_that_rounding_cannot_explain_is_a_bug() -> None:
+    built, _ = engine("llama")
+    comparison = Comparison(built, settings(), ids(9))
+    for method in ("target", "speculative"):
+        output(comparison, method)
+    told = comparison.metrics["speculative"].output_ids
+    told[5] = (told[5] + 1) % VOCAB
+    verdict = comparison.divergence("speculative")
+    assert verdict is not None
+    assert (verdict.verdict, verdict.index) == ("BUG", 5)
+
+
+def test_a_divergence_within_rounding_is_a_tie() -> None:
+    """Two tokens with the same output row have the same logit: either is the argmax."""
+    target = make("llama")
+    prompt = ids(9)
+    winner = generate(target, prompt)[0]
+    twin = (winner + 1) % VOCAB
+    with torch.no_grad():
+        target.lm_head.weight[twin] = target.lm_head.weight[winner]
+    built = Engine(pair_of(runner(target, "lean"), runner(make("llama", seed=1), "lean")))
+    comparison = Comparison(built, settings(), prompt)
+    for method in ("target", "speculative"):
+        output(comparison, method)
+    reference = comparison.metrics["target"].output_ids
+    comparison.metrics["speculative"].output_ids[0] = winner + twin - reference[0]
+    verdict = comparison.divergence("speculative")
+    assert verdict is not None
+    assert (verdict.verdict, verdict.index) == ("tie", 0)

@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from sampling.memo import MemoRunner
+from sampling.runner import ModelRunner
+from tests.tiny_pair import tiny_llama
+
+PROMPT, ROOT, TREE, PARENTS = [5, 6, 7, 8], 9, [10, 11, 12, 13], (-1, -1, 0, 2)
+
+
+@pytest.mark.parametrize("parents", [None, PARENTS])
+@torch.inference_mode()
+def test_rows_hidden_states_and_what_is_kept_equal_the_runner(parents: tuple[int, ...] | None) -> None:
+    model = tiny_llama()
+    memo, runner = MemoRunner(ModelRunner(model)), ModelRunner(model)
+    for one in (memo, runner):
+        one.prefill(PROMPT)
+    outputs = [one.forward([ROOT, *TREE], parents, hidden=(1, 3)) for one in (memo, runner)]
+    torch.testing.assert_close(outputs[0].logits, outputs[1].logits)
+    for layer in (1, 3):
+        torch.testing.assert_close(outputs[0].hidden[layer], outputs[1].hidden[layer])
+    path = (0, 1) if parents is None else (0, 2, 3)
+    for one in (memo, runner):
+        one.keep(len(PROMPT), path)
+        assert one.length == len(PROMPT) + 1 + len(path)
+    torch.testing.assert_close(memo.forward([3]).logits, runner.forward([3]).logits)
+
+
+def test_a_row_is_computed_once() -> None:
+    memo = MemoRunner(ModelRunner(tiny_llama()))
+    first = memo.forward([1, 2, 3]).logits
+    fed = memo._source.forwards
+    memo.crop(1)
+    assert torch.equal(memo.forward([2, 3]).logits, first[1:]) and memo._source.forwards == fed
+    memo.crop(1)
+    memo.forward([2, 4])
+    assert memo._source.forwards == fed + 1
+
+
+def test_cannot_crop_to_more() -> None:
+    with pytest.raises(ValueError, match="cannot crop 0 rows to 1"):
+        MemoRunner(ModelRunner(tiny_llama())).crop(1)

@@ -1,0 +1,105 @@
+import math
+from typing import Any
+
+import pytest
+
+from sampling.events import Finished, Prefilled, Step
+from sampling.metrics import RunMetrics, cost_ratio, speedup
+
+V = 100
+
+
+def step(number: int, **values: Any) -> Step:
+    drafts = values.pop("drafts", ())
+    numbers = {"q": (0.5,) * len(drafts), "p": (0.5,) * len(drafts), "entropy": None, "vocab_size": V}
+    times = {"draft_s": 0.010, "verify_s": 0.030, "other_s": 0.002}
+    parts = {"gamma": 3, "parents": None, "path": (), "tested": 0, "next_token": 9, "position": 0}
+    return Step(**{**numbers, **times, **parts, "round": number, "drafts": drafts, **values})
+
+
+def account(*events: Any) -> RunMetrics:
+    metrics = RunMetrics()
+    for event in events:
+        metrics.add(event)
+    return metrics
+
+
+@pytest.fixture
+def chain() -> RunMetrics:
+    """Three rounds of three drafts: 1 accepted and 1 rejected; all accepted; the first rejected. 3 more tokens."""
+    return account(
+        Prefilled(prompt_tokens=7, prefill_s=0.2),
+        step(0, drafts=(1, 2, 3), path=(0,), tested=2, next_token=4, entropy=1.0),
+        step(1, drafts=(5, 6, 7), path=(0, 1, 2), tested=3, next_token=8, entropy=2.0, gamma=5),
+        step(2, drafts=(5, 6, 7), path=(), tested=1, next_token=9),
+        Finished("length", 7),
+    )
+
+
+def test_counts(chain: RunMetrics) -> None:
+    assert chain.output_ids == [1, 4, 5, 6, 7, 8, 9] and chain.new_tokens == 7
+    assert (chain.prompt_tokens, chain.finish_reason, chain.rounds) == (7, "length", 3)
+    assert (chain.drafted, chain.tested, chain.accepted) == (9, 6, 4)
+    assert chain.accept_hist == [1, 1, 0, 1]
+
+
+def test_rates(chain: RunMetrics) -> None:
+    assert chain.acceptance_rate == pytest.approx(4 / 9)
+    assert chain.alpha == pytest.approx(4 / 6)
+    assert chain.tokens_per_round == pytest.approx(7 / 3)
+    assert chain.mean_gamma == pytest.approx(11 / 3)
+    assert chain.mean_entropy == pytest.approx(1.5)
+    assert chain.mean_normalised_entropy == pytest.approx(1.5 / math.log(V))
+
+
+def test_acceptance_by_position(chain: RunMetrics) -> None:
+    """Accepted at 1: rounds 0, 1; at 2 and 3: round 1. Tested at 1: all; at 2: rounds 0, 1; at 3: round 1."""
+    assert chain.unconditional_acceptance == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    assert chain.conditional_acceptance == pytest.approx([2 / 3, 1 / 2, 1 / 1])
+
+
+def test_times(chain: RunMetrics) -> None:
+    assert chain.decode_s == pytest.approx(3 * 0.042)
+    assert chain.ttft_s == pytest.approx(0.2 + 0.042)
+    assert chain.wall_s == pytest.approx(0.2 + 3 * 0.042)
+    assert chain.tokens_per_s == pytest.approx(7 / 0.126)
+    assert chain.e2e_tokens_per_s == pytest.approx(7 / 0.326)
+    assert (chain.draft_ms, chain.verify_ms, chain.other_ms) == pytest.approx((10.0, 30.0, 2.0))
+
+
+def test_a_stop_token_inside_the_drafts() -> None:
+    """Two of three drafts are emitted and the second ends the text: nothing was rejected, no token follows."""
+    metrics = account(step(0, drafts=(1, 2, 3), path=(0, 1), tested=2, next_token=None))
+    assert metrics.output_ids == [1, 2] and metrics.alpha == 1.0
+    assert metrics.acceptance_rate == pytest.approx(2 / 3)
+    assert metrics.conditional_acceptance == [1.0, 1.0]
+
+
+def test_a_tree_counts_depths_not_rows() -> None:
+    """Root children a, b; below b: c, d. a rejected, b accepted, c rejected, d accepted; then a bonus token."""
+    tree = {"drafts": (1, 2, 3, 4), "parents": (-1, -1, 1, 1)}
+    metrics = account(
+        step(0, **tree, path=(1, 3), tested=4, next_token=9),
+        step(1, **tree, path=(1,), tested=4, next_token=9),
+        step(2, **tree, path=(0,), tested=1, next_token=9),
+    )
+    assert metrics.output_ids == [2, 4, 9, 2, 9, 1, 9]
+    assert (metrics.drafted, metrics.tested, metrics.accepted) == (12, 9, 4)
+    assert metrics.accept_hist == [0, 2, 1]
+    assert metrics.unconditional_acceptance == pytest.approx([3 / 3, 1 / 3])
+    assert metrics.conditional_acceptance == pytest.approx([3 / 3, 1 / 2])  # nothing hangs below a: not tested there
+
+
+def test_speedup_and_cost(chain: RunMetrics) -> None:
+    reference = account(*(step(i, gamma=0, draft_s=0.0, verify_s=0.04, other_s=0.01) for i in range(4)))
+    assert reference.tokens_per_s == pytest.approx(20.0) and reference.tokens_per_round == 1.0
+    assert speedup(chain, reference) == pytest.approx(7 / 0.126 / 20.0)
+    assert cost_ratio(chain, reference) == pytest.approx(0.030 / 9 / 0.04)
+
+
+def test_nothing_is_unknown_not_zero() -> None:
+    empty, plain = RunMetrics(), account(step(0))
+    assert empty.tokens_per_s is None and empty.tokens_per_round is None and empty.accept_hist == []
+    assert plain.acceptance_rate is None and plain.alpha is None and plain.mean_entropy is None
+    assert plain.conditional_acceptance == [] and plain.unconditional_acceptance == []
+    assert speedup(plain, empty) is None and cost_ratio(plain, plain) is None

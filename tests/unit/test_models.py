@@ -1,0 +1,265 @@
+"""Loading pairs from tiny checkpoints: what is refused, what is mended, what is the same as transformers."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoModelForCausalLM, GenerationConfig, T5Config
+
+from sampling import devices, sources
+from sampling.adapter import TransformersModel
+from sampling.cache import RollbackCache
+from sampling.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
+from sampling.lean import LeanModel
+from sampling.models import LoadOptions, Pair, load_pair
+from sampling.stop import stop_ids
+from tests import tiny
+from utils.errors import UnknownName, UserError
+
+TEXT = (7, 90, 12, 200, 33, 5, 150, 61)
+END_OF_TURN, END = tiny.SPECIALS.index("<|im_end|>"), tiny.SPECIALS.index("<|end|>")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of checkpoints by name."""
+    folder = tmp_path_factory.mktemp("hub")
+    for make in (tiny.llama, tiny.qwen2, tiny.gpt2, tiny.mistral, tiny.mamba):
+        tiny.save_checkpoint(folder / make.__name__, make())
+    return folder
+
+
+def pair(target: Path | str, drafter: Path | str | None = None, **options: Any) -> Pair:
+    given = None if drafter is None else str(drafter)
+    return load_pair(LoadOptions(str(target), given, device="cpu", dtype="float32", **options))
+
+
+def refusal(target: Path | str, drafter: Path | str | None = None, **options: Any) -> str:
+    with pytest.raises(UserError) as error:
+        pair(target, drafter, **options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("llama", LeanModel), ("qwen2", LeanModel), ("gpt2", TransformersModel)])
+def test_logits_are_those_of_transformers(hub: Path, name: str, kind: type) -> None:
+    loaded = pair(hub / name)
+    assert isinstance(loaded.target.model, kind)
+    assert loaded.drafter is None
+    with torch.inference_mode():
+        expected = AutoModelForCausalLM.from_pretrained(hub / name)(torch.tensor([TEXT])).logits[0]
+    torch.testing.assert_close(loaded.target.forward(TEXT).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_that_drafts_for_itself_is_loaded_once(hub: Path) -> None:
+    loaded = pair(hub / "llama", hub / "llama")
+    assert loaded.drafter is not None
+    assert loaded.drafter.model is loaded.target.model
+    assert loaded.drafter is not loaded.target
+
+
+def test_padded_vocabularies_are_cut_to_the_common_rows(hub: Path, tmp_path: Path) -> None:
+    wide = tiny.save_checkpoint(tmp_path / "wide", tiny.qwen2(vocab_size=tiny.TOKENS + 30))
+    less = tiny.save_checkpoint(tmp_path / "less", tiny.qwen2(vocab_size=tiny.TOKENS + 10))
+    loaded = pair(wide, less)
+    assert loaded.drafter is not None
+    assert loaded.target.vocab_size == loaded.drafter.vocab_size == tiny.TOKENS + 10
+    assert loaded.target.forward(TEXT).logits.shape == (len(TEXT), tiny.TOKENS + 10)
+    (note,) = loaded.notes
+    assert f"{tiny.TOKENS + 30} rows" in note and f"{tiny.TOKENS + 10} rows" in note
+
+
+def test_a_vocabulary_is_never_cut_below_the_tokenizer() -> None:
+    assert common_vocabulary("ab", (50, 40), tokens=40)[0] == 40
+    assert common_vocabulary("ab", (40, 40), tokens=41) == (40, None)
+    with pytest.raises(UserError, match="41 tokens"):
+        common_vocabulary("ab", (50, 40), tokens=41)
+
+
+def test_different_tokenizers_are_refused_with_an_example(hub: Path, tmp_path: Path) -> None:
+    other = tiny.save_checkpoint(tmp_path / "other", tiny.llama(), tiny.tiny_tokenizer(swapped=True))
+    ours = tiny.tiny_tokenizer().get_vocab()
+    message = refusal(hub / "llama", other)
+    assert "different tokenizers" in message
+    assert f"'A' is id {ours['A']} in the target and id {ours['B']} in the drafter" in message
+    assert "tokens that differ: 2" in message
+
+
+def test_tokens_without_logits_are_not_compared() -> None:
+    plain, more = tiny.tiny_tokenizer(), tiny.tiny_tokenizer()
+    more.add_tokens(["<|beyond|>"])
+    assert compare_tokenizers("ab", plain, more, rows=tiny.TOKENS) == tiny.TOKENS
+    with pytest.raises(UserError, match=r"<\|beyond\|>' is unknown in the target"):
+        compare_tokenizers("ab", plain, more, rows=tiny.TOKENS + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("mistral", r"sliding-window attention \(16"), ("mamba", "recurrent state")]
+)
+def test_unfit_models_are_refused_by_name(hub: Path, name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=f"{name}.*{reason}"):
+        pair(hub / name)
+    with pytest.raises(UserError, match=reason):
+        pair(hub / "llama", hub / name)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (T5Config(), "encoder-decoder"),
+        (transformers.Qwen3NextConfig(), "hybrid of layer types"),
+        (transformers.Lfm2Config(full_attn_idxs=[2, 5]), "hybrid of layer types"),
+        (transformers.Gemma2Config(), "hybrid of layer types|sliding-window"),
+        (transformers.BloomConfig(), "no max_position_embeddings"),
+    ],
+    ids=lambda value: getattr(value, "model_type", None),
+)
+def test_unfit_configurations_are_refused(config: Any, reason: str) -> None:
+    with pytest.raises(UserError, match=f"{config.model_type}.*({reason})"):
+        refuse_config("it", config, stateful=False)
+
+
+def test_a_window_that_never_slides_is_no_reason() -> None:
+    refuse_config("it", tiny.mistral(sliding_window=128), stateful=False)
+    refuse_config("it", tiny.mistral(sliding_window=None), stateful=False)
+    refuse_config("it", tiny.qwen2(sliding_window=16, use_sliding_window=False), stateful=False)
+    with pytest.raises(UserError, match="sliding-window"):
+        refuse_config("it", tiny.qwen2(sliding_window=16, use_sliding_window=True, max_window_layers=0), stateful=False)
+
+
+class Forgetful:
+    """A model with a running sum instead of a cache: what a rollback cannot undo."""
+
+    num_layers, window, vocab_size = 1, 64, 16
+    device, dtype = torch.device("cpu"), torch.float32
+    state = 0.0
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        self.state += float(tokens.sum())
+        return torch.full((rows, 16), self.state), {}
+
+
+def test_a_cache_that_does_not_roll_back_is_noticed(hub: Path) -> None:
+    with pytest.raises(UserError, match="change after a rollback"):
+        refuse_no_rollback("it", Forgetful())
+    refuse_no_rollback("it", TransformersModel(AutoModelForCausalLM.from_pretrained(hub / "gpt2")))
+
+
+def test_a_shorter_drafter_window_is_noted(hub: Path, tmp_path: Path) -> None:
+    short = tiny.save_checkpoint(tmp_path / "short", tiny.llama(max_position_embeddings=64))
+    assert "sees 64 tokens" in pair(hub / "llama", short).notes[0]
+    assert pair(short, hub / "llama").notes == ()
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_generation_settings_are_neutralised_and_noted(hub: Path, tmp_path: Path, name: str) -> None:
+    folder = tiny.save_checkpoint(tmp_path / name, getattr(tiny, name)())
+    GenerationConfig(repetition_penalty=1.3, eos_token_id=[END, 9]).save_pretrained(folder)
+    loaded = pair(folder)
+    assert "repetition_penalty=1.3" in loaded.notes[0]
+    assert {END, 9} <= loaded.stop
+    if isinstance(loaded.target.model, TransformersModel):
+        settings = loaded.target.model.hf.generation_config
+        assert (settings.repetition_penalty or 1.0) == 1.0 and settings.eos_token_id == [END, 9]
+    assert pair(hub / name).notes == ()
+
+
+def test_the_end_of_turn_of_the_template_stops(hub: Path) -> None:
+    assert pair(hub / "llama").stop == {END, END_OF_TURN}
+    tokenizer = tiny.tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}[{{ m['content'] }}]<|im_start|>{% endfor %}"
+    assert stop_ids(tokenizer) == {END, tiny.SPECIALS.index("<|im_start|>")}
+    tokenizer.chat_template = "{{ raise_exception('no') }}"
+    assert stop_ids(tokenizer, GenerationConfig(eos_token_id=[5, 6])) == {END, 5, 6}
+
+
+def test_paths_that_lead_nowhere(hub: Path, tmp_path: Path) -> None:
+    assert f"Did you mean {str(hub / 'llama')!r}" in refusal(hub / "lama")
+    assert "no such file" in refusal(hub / "model.gguf")
+    assert "without a config.json" in refusal(hub) and "gpt2" in refusal(hub)
+    (tmp_path / "weights.bin").write_bytes(b"x")
+    assert "no .gguf" in refusal(tmp_path / "weights.bin")
+
+
+def test_a_folder_without_weights(hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((hub / "llama" / "config.json").read_text())
+    for file in hub.glob("llama/tokenizer*"):
+        (tmp_path / file.name).write_text(file.read_text())
+    assert "transformers cannot load it" in refusal(tmp_path) and "model.safetensors" in refusal(tmp_path)
+
+
+def test_a_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sampling.loading.hub_answers", lambda: False)
+    message = refusal("nobody/nothing-at-all")
+    assert "hub id 'nobody/nothing-at-all' could not be fetched: no network and not in the local cache" in message
+    assert ".gguf file" in message
+
+
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no route")
+
+    monkeypatch.setattr(sources, "getproxies", dict)
+    monkeypatch.setattr(sources.socket, "create_connection", refuse)
+    assert not sources.hub_answers()
+
+
+def test_code_of_its_own_is_refused_until_trusted(tmp_path: Path) -> None:
+    folder = tiny.save_checkpoint(tmp_path / "own", tiny.llama())
+    config = json.loads((folder / "config.json").read_text())
+    config["model_type"] = "own"
+    config["auto_map"] = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "class OwnConfig(LlamaConfig):\n    model_type = 'own'\n"
+        "class OwnForCausalLM(LlamaForCausalLM):\n    config_class = OwnConfig\n"
+    )
+    assert "--trust-remote-code" in refusal(folder)
+    assert pair(folder, trust_remote_code=True).target.forward(TEXT).logits.shape == (len(TEXT), tiny.TOKENS)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
+def test_out_of_memory_says_how_much_is_needed(hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", full)
+    assert "out of memory; its weights take 0.0 GiB in float32" in refusal(hub / "llama")
+
+
+def test_devices_and_dtypes(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'cpu'"):
+        load_pair(LoadOptions(str(hub / "llama"), device="cpux"))
+    with pytest.raises(UnknownName, match="Did you mean 'bfloat16'"):
+        load_pair(LoadOptions(str(hub / "llama"), dtype="bfloat"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="'cuda:1' given; this machine has no such device; allowed: auto, cpu"):
+        load_pair(LoadOptions(str(hub / "llama"), drafter_device="cuda:1"))
+    loaded = load_pair(LoadOptions(str(hub / "llama"), device="cpu", dtype="bfloat16"))
+    assert loaded.target.model.dtype == torch.bfloat16 and loaded.target_info.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("faster_at", "chosen"), [((1, 5), torch.bfloat16), ((1,), torch.float32), ((5,), torch.float32)]
+)
+def test_auto_dtype_takes_bfloat16_only_where_it_always_wins(
+    monkeypatch: pytest.MonkeyPatch, faster_at: tuple[int, ...], chosen: torch.dtype
+) -> None:
+    def probe_ms(cls: object, dtype: torch.dtype) -> tuple[float, ...]:
+        return tuple(1.0 if dtype == torch.float32 else 0.5 if rows in faster_at else 2.0 for rows in (1, 5))
+
+    monkeypatch.setattr(devices, "probe_ms", probe_ms)
+    assert devices.choose_dtype("auto", torch.device("cpu")) == chosen

@@ -1,0 +1,26 @@
+"""How much memory a run took."""
+
+import sys
+
+import torch
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Start a new peak on a CUDA device; a process's own peak cannot be reset."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory_mb(device: torch.device) -> float | None:
+    """CUDA: peak allocated since the last reset; else the process's peak resident memory, in 10^6 bytes.
+
+    None where the system does not tell (Windows).
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

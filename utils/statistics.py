@@ -1,0 +1,41 @@
+"""Whether counts agree with a law: Pearson's chi-square test, with torch alone."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+_MOST_CELLS = 16
+_LEAST_EXPECTED = 10.0
+
+
+def chi_square_survival(statistic: float, degrees: int) -> float:
+    """P(X >= statistic) for X chi-square distributed: the regularised upper incomplete gamma function."""
+    half = torch.tensor([degrees / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def law_p_value(counts: Mapping[int, int], law: Tensor) -> float:
+    """Probability of counts at least this far from the law `[V]`, if they were drawn from it.
+
+    The vocabulary is cut into the most likely tokens, at most 15 with ten expected counts each, and all
+    others. A token that the law excludes gives 0.0; a law that leaves a single cell gives 1.0.
+    """
+    total = sum(counts.values())
+    law = law.double().cpu()
+    if any(law[token] == 0.0 for token in counts):
+        return 0.0
+    probs, tokens = law.topk(min(_MOST_CELLS - 1, law.shape[0]))
+    kept = max(int((probs * total >= _LEAST_EXPECTED).sum()), 1)
+    expected = (probs[:kept] * total).tolist()
+    observed = [float(counts.get(token, 0)) for token in tokens[:kept].tolist()]
+    rest_expected, rest_observed = total - sum(expected), total - sum(observed)
+    if rest_expected >= _LEAST_EXPECTED:
+        expected, observed = [*expected, rest_expected], [*observed, rest_observed]
+    else:
+        expected[-1] += rest_expected
+        observed[-1] += rest_observed
+    if len(expected) == 1:
+        return 1.0
+    statistic = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True))
+    return chi_square_survival(statistic, len(expected) - 1)
