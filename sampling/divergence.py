@@ -11,6 +11,8 @@ from sampling.runner import ModelRunner
 
 Judgement = Literal["exact", "tie", "BUG"]
 
+_BLOCK = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
@@ -37,7 +39,7 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 def judge(target: ModelRunner, prompt: Sequence[int], reference: Sequence[int], output: Sequence[int]) -> Divergence:
     """Compare a greedy output with the reference's and, where they part, ask the target again.
 
-    The row at the parting is computed twice, once whole and once token by token behind a cache: a tie is
+    The row at the parting is computed twice, once among other rows and once token by token: a tie is
     when in one of them neither candidate is further below the best token than twice the larger of the
     measured noise and the spacing of the dtype's numbers at that size. Anything else is a BUG.
     """
@@ -48,20 +50,23 @@ def judge(target: ModelRunner, prompt: Sequence[int], reference: Sequence[int], 
         return Divergence("BUG", index)
     prefix = [*prompt, *reference[:index]]
     pair = [reference[index], output[index]]
-    whole, stepped = _row_whole(target, prefix), _row_stepped(target, prefix, len(prompt))
-    noise = float((whole[pair] - stepped[pair]).abs().max())
-    spacing = torch.finfo(target.model.dtype).eps * float(whole[pair].abs().max())
-    margin = min(abs(float(row[pair[0]] - row[pair[1]])) for row in (whole, stepped))
-    behind = min(float(row.max() - row[pair].min()) for row in (whole, stepped))
+    block, stepped = _row_in_block(target, prefix), _row_stepped(target, prefix, len(prompt))
+    noise = float((block[pair] - stepped[pair]).abs().max())
+    spacing = torch.finfo(target.model.dtype).eps * float(block[pair].abs().max())
+    margin = min(abs(float(row[pair[0]] - row[pair[1]])) for row in (block, stepped))
+    behind = min(float(row.max() - row[pair].min()) for row in (block, stepped))
     return Divergence("tie" if behind <= 2 * max(noise, spacing) else "BUG", index, margin, noise)
 
 
-def _row_whole(target: ModelRunner, tokens: Sequence[int]) -> Tensor:
-    target.crop(0)
-    return target.forward(tokens, rows=1).logits[0].float()
+def _row_in_block(target: ModelRunner, tokens: Sequence[int]) -> Tensor:
+    """The row after the last token, computed among others as a verifying forward computes it."""
+    start = max(0, len(tokens) - _BLOCK)
+    target.prefill(tokens[:start])
+    return target.forward(tokens[start:], rows=1).logits[0].float()
 
 
 def _row_stepped(target: ModelRunner, tokens: Sequence[int], prompt_length: int) -> Tensor:
+    """The same row as autoregression computes it."""
     target.prefill(tokens[: prompt_length - 1])
     for token in tokens[prompt_length - 1 : -1]:
         target.forward([token], rows=0)

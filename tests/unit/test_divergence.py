@@ -25,7 +25,7 @@ def test_a_tie_is_two_of_the_best(monkeypatch: pytest.MonkeyPatch, logits: dict[
     row = torch.zeros(257)
     for token, value in logits.items():
         row[token] = value
-    monkeypatch.setattr(divergence, "_row_whole", lambda *given: row)
+    monkeypatch.setattr(divergence, "_row_in_block", lambda *given: row)
     monkeypatch.setattr(divergence, "_row_stepped", lambda *given: row)
     found = judge(tiny_pair().target, [1, 2], [4, 10], [4, 20])
     assert (found.verdict, found.index) == (verdict, 1)
