@@ -25,24 +25,43 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Heads and their width, and the epsilon of its norms."""
+    """Heads and their width."""
 
     heads: int
     kv_heads: int
     head_dim: int
-    eps: float
+
+
+class Norm:
+    """RMSNorm, x / sqrt(mean(x^2) + eps) * weight, over the last dimension.
+
+    In float32 it takes four operations instead of the nine behind `F.rms_norm` on a CPU:
+    sqrt(|x|^2 + d eps) is hypot(|x|, sqrt(d eps)), and sqrt(d) goes into the weight.
+    """
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight, self._eps = weight, eps
+        self._scaled = weight * len(weight) ** 0.5
+        self._floor = weight.new_tensor((len(weight) * eps) ** 0.5)
+        self._short = weight.dtype == torch.float32 and weight.device.type == "cpu"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._short:
+            return F.rms_norm(x, x.shape[-1:], self._weight, self._eps)
+        length = torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._floor)
+        return (x / length).mul_(self._scaled)
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The weights of one block; `q_norm` and `k_norm` are `[head_dim]` where the family has them."""
+    """The weights of one block; `q_norm` and `k_norm` are there where the family has them."""
 
-    attention_norm: Tensor
+    attention_norm: Norm
     qkv: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    q_norm: Norm | None
+    k_norm: Norm | None
     out: Linear
-    mlp_norm: Tensor
+    mlp_norm: Norm
     gate_up: Linear
     down: Linear
 
@@ -53,7 +72,7 @@ class LeanModel:
 
     embedding: Tensor
     layers: tuple[Layer, ...]
-    norm: Tensor
+    norm: Norm
     head: Linear
     cos: Tensor
     sin: Tensor
@@ -98,7 +117,7 @@ class LeanModel:
                 states[index + 1] = x
         if not rows and self.num_layers not in hidden:
             return x.new_empty(0, self.vocab_size), states
-        final = F.rms_norm(x, x.shape[-1:], self.norm, self.shape.eps)
+        final = self.norm(x)
         if self.num_layers in hidden:
             states[self.num_layers] = final
         return self.head(final[len(tokens) - rows :]), states
@@ -112,13 +131,12 @@ class LeanModel:
         mask: Tensor | None,
         cache: RollbackCache,
     ) -> Tensor:
-        heads, kv_heads, dim, eps = self.shape.heads, self.shape.kv_heads, self.shape.head_dim, self.shape.eps
+        heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
         count = x.shape[0]
-        mixed = layer.qkv(F.rms_norm(x, x.shape[-1:], layer.attention_norm, eps)).view(count, -1, dim)
+        mixed = layer.qkv(layer.attention_norm(x)).view(count, -1, dim)
         turning = mixed[:, : heads + kv_heads]
         if layer.q_norm is not None and layer.k_norm is not None:
-            queries = F.rms_norm(mixed[:, :heads], (dim,), layer.q_norm, eps)
-            turning = torch.cat([queries, F.rms_norm(mixed[:, heads : heads + kv_heads], (dim,), layer.k_norm, eps)], 1)
+            turning = torch.cat([layer.q_norm(turning[:, :heads]), layer.k_norm(turning[:, heads:])], dim=1)
         cos, sin = rotation
         turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
         keys, values = cache.layers[index].write(
@@ -129,7 +147,7 @@ class LeanModel:
         return layer.out(out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim))
 
     def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.shape.eps)).chunk(2, dim=-1)
+        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
         return layer.down(F.silu(gate) * up)
 
 
@@ -172,16 +190,21 @@ def from_weights(
     and sin (YaRN). A checkpoint without `lm_head.weight` ties it to the embedding.
     """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    shape = Shape(config.num_attention_heads, config.num_key_value_heads, head_dim, config.rms_norm_eps)
+    shape = Shape(config.num_attention_heads, config.num_key_value_heads, head_dim)
     embedding = weights.pop("model.embed_tokens.weight")
     head = make_linear(weights.pop("lm_head.weight", embedding), weights.pop("lm_head.bias", None))
-    layers = tuple(_fuse(weights, f"model.layers.{index}.") for index in range(config.num_hidden_layers))
+    eps = config.rms_norm_eps
+    layers = tuple(_fuse(weights, f"model.layers.{index}.", eps) for index in range(config.num_hidden_layers))
     cos, sin = _rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
-    norm = weights.pop("model.norm.weight")
+    norm = Norm(weights.pop("model.norm.weight"), eps)
     return LeanModel(embedding, layers, norm, head, cos, sin, shape, config.max_position_embeddings, config.vocab_size)
 
 
-def _fuse(weights: MutableMapping[str, Tensor], prefix: str) -> Layer:
+def _fuse(weights: MutableMapping[str, Tensor], prefix: str, eps: float) -> Layer:
+    def norm(name: str) -> Norm | None:
+        weight = weights.pop(f"{prefix}{name}.weight", None)
+        return None if weight is None else Norm(weight, eps)
+
     def joined(*names: str) -> Linear:
         """Linear layers of one input as one product, outputs side by side."""
         weight = torch.cat([weights.pop(f"{prefix}{name}.weight") for name in names])
@@ -189,12 +212,12 @@ def _fuse(weights: MutableMapping[str, Tensor], prefix: str) -> Layer:
         return make_linear(weight, torch.cat(biases) if biases else None)
 
     return Layer(
-        attention_norm=weights.pop(f"{prefix}input_layernorm.weight"),
+        attention_norm=Norm(weights.pop(f"{prefix}input_layernorm.weight"), eps),
         qkv=joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        q_norm=weights.pop(f"{prefix}self_attn.q_norm.weight", None),
-        k_norm=weights.pop(f"{prefix}self_attn.k_norm.weight", None),
+        q_norm=norm("self_attn.q_norm"),
+        k_norm=norm("self_attn.k_norm"),
         out=joined("self_attn.o_proj"),
-        mlp_norm=weights.pop(f"{prefix}post_attention_layernorm.weight"),
+        mlp_norm=Norm(weights.pop(f"{prefix}post_attention_layernorm.weight"), eps),
         gate_up=joined("mlp.gate_proj", "mlp.up_proj"),
         down=joined("mlp.down_proj"),
     )

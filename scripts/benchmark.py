@@ -29,6 +29,7 @@ from ablation.prompt_file import read_prompts  # noqa: E402
 from sampling.engine import Engine  # noqa: E402
 from sampling.metrics import RunMetrics  # noqa: E402
 from sampling.models import DRAFT_LAYERS, LoadOptions, load_pair  # noqa: E402
+from sampling.progress import silent  # noqa: E402
 from sampling.settings import Settings  # noqa: E402
 from sampling.sources import resolve  # noqa: E402
 from utils.intervals import bootstrap_median  # noqa: E402
@@ -77,7 +78,7 @@ class Transformers:
     """`model.generate` with the same weights: plain, with an assistant of the same layers, with prompt lookup."""
 
     def __init__(self, dtype: torch.dtype, length: int, gamma: int, stop: list[int]) -> None:
-        folder = resolve(None).place
+        folder = resolve(None, silent).place
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
         self.model.generation_config = transformers.GenerationConfig(eos_token_id=stop, pad_token_id=stop[0])
         self.assistant = _layers_of(self.model)
