@@ -105,7 +105,7 @@ class Player:
         from repl.answer import Answer
 
         pair = answers.comparison.engine.pair
-        for note in pair.notes if answers.first else ():
+        for note in self.session.notes if answers.first else ():
             self.view.reply(Message(note))
         for name in answers.methods:
             if answers.stopped:

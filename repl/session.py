@@ -1,7 +1,6 @@
 """The state of an interactive session, and one prompt's way through the methods. Nothing is rendered here."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from repl.interrupt import Interrupt
@@ -32,6 +31,7 @@ class Session:
         self.settings = Settings()
         self.debug = False
         self.answers: Answers | None = None
+        self.notes: tuple[str, ...] = ()
         self._engine: Engine | None = None
 
     @property
@@ -39,7 +39,16 @@ class Session:
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
         if self._engine is None:
             self._engine = self.loading.engine()
+            pair = self._engine.pair
+            self.notes = (*pair.notes, *(self._switch_off_drafting() if pair.drafter is None else ()))
         return self._engine
+
+    def _switch_off_drafting(self) -> Iterator[str]:
+        """Methods that start switched on cannot run without a drafter; one switched on later says so itself."""
+        for method in METHODS.values():
+            if method.needs_drafter and self.settings[method.name]:
+                self.settings.assign(method.name, "off")
+                yield f"{method.title} is switched off: no drafter model is loaded (--drafter ID, DIR or FILE.gguf)"
 
     def show(self, name: str) -> str:
         """A setting's value as text that `assign` takes back."""
@@ -54,10 +63,9 @@ class Session:
 
     def ask(self, prompt: str) -> "Answers":
         """A prompt for every enabled method; waits for the models. Raises `UserError`."""
-        methods = self.settings.enabled()
-        if not methods:
-            raise UserError(f"no method is on; allowed: {', '.join(f'/{name} on' for name in METHODS)}")
+        self._refuse_nothing()
         engine = self.engine
+        methods = self._refuse_nothing()
         from sampling.comparison import Comparison
 
         ids = engine.pair.encode([prompt], self.settings["chat"])
@@ -65,15 +73,19 @@ class Session:
         self.answers = Answers(self, Comparison(engine, self.settings, ids), tuple(methods), first)
         return self.answers
 
+    def _refuse_nothing(self) -> list[str]:
+        """The enabled methods; asked before loading too, so that nobody waits for a refusal."""
+        methods = self.settings.enabled()
+        if not methods:
+            why = "".join(f" ({note})" for note in self.notes)
+            raise UserError(f"no method is on; allowed: {', '.join(f'/{name} on' for name in METHODS)}{why}")
+        return methods
+
     def renew_engine(self) -> None:
         """New caches and drafters on the same weights: whatever an interrupted forward left is gone."""
         from sampling.engine import Engine
-        from sampling.runner import ModelRunner
 
-        pair = self.engine.pair
-        target = ModelRunner(pair.target.model, pair.target.vocab_size)
-        drafter = pair.drafter and ModelRunner(pair.drafter.model, pair.drafter.vocab_size)
-        self._engine = Engine(replace(pair, target=target, drafter=drafter))
+        self._engine = Engine(self.engine.pair.fresh())
 
 
 class Answers:

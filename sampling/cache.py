@@ -48,12 +48,13 @@ class RollbackLayer(CacheLayerMixin):
         return self.keys[:, :, :stop], self.values[:, :, :stop]
 
     def _grow(self) -> None:
-        rows = self._cache.length
-        for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = self._buffer(old)
-            new[:, :, :rows] = old[:, :, :rows]
-            setattr(self, name, new)
+        """Both buffers change in one statement: an interrupt must not leave them of two sizes."""
+        self.keys, self.values = self._copied(self.keys), self._copied(self.values)
+
+    def _copied(self, old: Tensor) -> Tensor:
+        new = self._buffer(old)
+        new[:, :, : self._cache.length] = old[:, :, : self._cache.length]
+        return new
 
     @torch.inference_mode()
     def move(self, source: Tensor, target: int) -> None:

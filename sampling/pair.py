@@ -47,7 +47,14 @@ class Pair:
         """Text of an answer, without special tokens."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
+    def fresh(self) -> "Pair":
+        """The same models with empty caches."""
+        return self._with(ModelRunner)
+
     def recomputing(self) -> "Pair":
         """The same models without a KV cache: the reference that cached runs must agree with."""
-        drafter = self.drafter and RecomputingRunner(self.drafter.model, self.drafter.vocab_size)
-        return replace(self, target=RecomputingRunner(self.target.model, self.target.vocab_size), drafter=drafter)
+        return self._with(RecomputingRunner)
+
+    def _with(self, runner: type[ModelRunner]) -> "Pair":
+        drafter = self.drafter and runner(self.drafter.model, self.drafter.vocab_size)
+        return replace(self, target=runner(self.target.model, self.target.vocab_size), drafter=drafter)
