@@ -6,12 +6,49 @@ Importing that code costs more than everything else at start, and it would only 
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from sampling import lean
 from sampling.gguf_cache import META
+from sampling.linear import PackedLinear, kernel
+
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+class _File:
+    """Weights by name, read when they are asked for, so that a model is in memory once while it is built.
+
+    The embedding stays a view of the file where the dtype allows: only the rows of tokens that occur are
+    ever read. A tied head that is packed anyway is then read on its own, which leaves those pages alone.
+    """
+
+    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype) -> None:
+        self._path, self._device, self._dtype = path, device, dtype
+        with safe_open(path, framework="pt") as file:
+            self._names = set(file.keys())
+        self._own_head = _HEAD not in self._names and kernel(device.type, dtype) is PackedLinear
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def pop(self, name: str, default: Any = None) -> Any:
+        """The weight on the device, or `default` where the file has none."""
+        if name == _HEAD and self._own_head:
+            return self._read(_EMBEDDING).clone()
+        if name not in self._names:
+            return default
+        weight = self._read(name)
+        return weight if name == _EMBEDDING else weight.clone()
+
+    def _read(self, name: str) -> Tensor:
+        """A mapping of its own for each weight: it goes, and its pages with it, when the weight does."""
+        with safe_open(self._path, framework="pt") as file:
+            weight: Tensor = file.get_tensor(name).to(self._device, self._dtype)
+        return weight
 
 
 def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> lean.LeanModel | None:
@@ -27,8 +64,7 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> lean.
     rope = getattr(config, "rope_parameters", {})
     if not lean.covers(config.architectures[0], config) or rope.get("rope_type") != "default":
         return None
-    with safe_open(weights_file, framework="pt") as file:
-        weights = {name: file.get_tensor(name).to(device, dtype) for name in file.keys()}  # noqa: SIM118
+    weights = _File(weights_file, device, dtype)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     return lean.from_weights(config, weights, 1.0 / rope["rope_theta"] ** steps)

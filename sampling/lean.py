@@ -5,9 +5,9 @@ product, gate and up another; rotary embeddings come from a table; attention fol
 and values are written straight into the rollback cache.
 """
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
 from torch import Tensor
@@ -151,6 +151,17 @@ class LeanModel:
         return layer.down(F.silu(gate) * up)
 
 
+class Weights(Protocol):
+    """Weights by their transformers names: a dict, or a file that reads them when they are taken."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    @overload
+    def pop(self, name: str, /) -> Any: ...
+    @overload
+    def pop(self, name: str, default: Any, /) -> Any: ...
+
+
 def fits(model: "PreTrainedModel") -> bool:
     """Whether the lean forward covers this model: see `covers`."""
     return covers(type(model).__name__, model.config)
@@ -181,9 +192,7 @@ def from_transformers(model: "PreTrainedModel", release: bool = False) -> LeanMo
     return from_weights(model.config, weights, inv_freq, rotary.attention_scaling)
 
 
-def from_weights(
-    config: Any, weights: MutableMapping[str, Tensor], inv_freq: Tensor, rope_scale: float = 1.0
-) -> LeanModel:
+def from_weights(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float = 1.0) -> LeanModel:
     """The lean form of the weights by their transformers names, which are taken out of the mapping as they are fused.
 
     config: what `covers` accepts. inv_freq: `[head_dim / 2]` rotary frequencies; rope_scale: factor on cos
@@ -200,7 +209,7 @@ def from_weights(
     return LeanModel(embedding, layers, norm, head, cos, sin, shape, config.max_position_embeddings, config.vocab_size)
 
 
-def _fuse(weights: MutableMapping[str, Tensor], prefix: str, eps: float) -> Layer:
+def _fuse(weights: Weights, prefix: str, eps: float) -> Layer:
     def norm(name: str) -> Norm | None:
         weight = weights.pop(f"{prefix}{name}.weight", None)
         return None if weight is None else Norm(weight, eps)

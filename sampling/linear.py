@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 _ROWS_HINT = 16
 _PROBE_SHAPE = (1536, 576)
-_PROBE_LAYERS = 24
-_PROBE_PASSES = 6
+_PROBE_LAYERS = 16
+_PROBE_PASSES = 4
 PROBE_ROWS = (1, 5)
 
 
