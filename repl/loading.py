@@ -110,7 +110,7 @@ def _warm_up(pair: "Pair") -> None:
     from sampling.settings import Settings
 
     settings = Settings()
-    settings.assign("length", "6")
+    settings.assign("length", "3")
     engine, prompt = Engine(pair), pair.encode([_WARM_UP], chat=False)
     for name in ("target", "speculative") if pair.drafter else ("target",):
         for _ in engine.stream(name, settings, prompt):

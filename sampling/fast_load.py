@@ -38,11 +38,8 @@ class _File:
     def pop(self, name: str, default: Any = None) -> Any:
         """The weight on the device, or `default` where the file has none."""
         if name == _HEAD and self._own_head:
-            return self._read(_EMBEDDING).clone()
-        if name not in self._names:
-            return default
-        weight = self._read(name)
-        return weight if name == _EMBEDDING else weight.clone()
+            return self._read(_EMBEDDING)
+        return self._read(name) if name in self._names else default
 
     def _read(self, name: str) -> Tensor:
         """A mapping of its own for each weight: it goes, and its pages with it, when the weight does."""
