@@ -35,7 +35,7 @@ PROMPTS = (
 )
 _GREEDY = Chosen("greedy", (1.0,))
 _TOKENS = 40
-_DRAWS = 300
+_DRAWS = 900
 _REDRAFTED_ROUNDS = 8
 
 Grade = Literal["PASS", "FAIL", "WEAK"]
