@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from sampling.checks import common_vocabulary, compare_tokenizers
-from sampling.devices import choose_device, choose_dtype
 from sampling.lean import LeanModel
-from sampling.loading import Loaded, load
+from sampling.loading.checkpoint import Loaded, load
+from sampling.loading.checks import common_vocabulary, compare_tokenizers
+from sampling.loading.devices import choose_device, choose_dtype
+from sampling.loading.progress import Progress, silent
+from sampling.loading.sources import EMBEDDED_NAME, resolve
 from sampling.pair import ModelInfo, Pair
-from sampling.progress import Progress, silent
 from sampling.runner import ModelRunner
-from sampling.sources import EMBEDDED_NAME, resolve
 
 __all__ = ["DRAFT_LAYERS", "LoadOptions", "Progress", "load_pair"]
 

@@ -27,11 +27,11 @@ sys.path.insert(0, str(ROOT))
 
 from ablation.prompt_file import read_prompts  # noqa: E402
 from sampling.engine import Engine  # noqa: E402
+from sampling.loading.progress import silent  # noqa: E402
+from sampling.loading.sources import resolve  # noqa: E402
 from sampling.metrics import RunMetrics  # noqa: E402
 from sampling.models import DRAFT_LAYERS, LoadOptions, load_pair  # noqa: E402
-from sampling.progress import silent  # noqa: E402
 from sampling.settings import Settings  # noqa: E402
-from sampling.sources import resolve  # noqa: E402
 from utils.intervals import bootstrap_median  # noqa: E402
 
 START, END = "<!-- benchmark table -->", "<!-- end of benchmark table -->"

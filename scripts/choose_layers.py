@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerFast
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from sampling.fast_load import lean_folder
-from sampling.gguf_cache import converted
-from sampling.layer_choice import Candidate, LayerChoice, greedy_answer
-from sampling.sources import embedded_gguf
+from sampling.loading.fast_load import lean_folder
+from sampling.loading.gguf_cache import converted
+from sampling.loading.layer_choice import Candidate, LayerChoice, greedy_answer
+from sampling.loading.sources import embedded_gguf
 
 PROMPTS = (
     "Explain in two sentences why the sky turns red at sunset.",

@@ -12,12 +12,12 @@ from gguf import GGUFReader, dequantize
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from sampling import gguf_cache
-from sampling.gguf_cache import converted
 from sampling.lean import LeanModel
+from sampling.loading import gguf_cache
+from sampling.loading.gguf_cache import converted
+from sampling.loading.sources import embedded_gguf
 from sampling.models import DRAFT_AGREEMENT, DRAFT_LAYERS, LoadOptions, Pair, load_pair
 from sampling.runner import ModelRunner
-from sampling.sources import embedded_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = LoadOptions(device="cpu", dtype="float32")

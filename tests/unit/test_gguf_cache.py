@@ -11,14 +11,18 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from sampling import gguf_cache
-from sampling.gguf_cache import CACHE_VARIABLE, META, cache_folder, converted
+from sampling.loading import gguf_cache
+from sampling.loading.gguf_cache import CACHE_VARIABLE, META, cache_folder, converted
 from sampling.models import LoadOptions, load_pair
 from tests import tiny
 from utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-RACE = "import sys, pathlib; from sampling.gguf_cache import converted; print(converted(pathlib.Path(sys.argv[1])))"
+RACE = """
+import sys, pathlib
+from sampling.loading.gguf_cache import converted
+print(converted(pathlib.Path(sys.argv[1])))
+"""
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, T5Config
 
-from sampling import devices, sources
 from sampling.adapter import TransformersModel
 from sampling.cache import RollbackCache
-from sampling.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
 from sampling.lean import LeanModel
+from sampling.loading import devices, sources
+from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
+from sampling.loading.stop import stop_ids
 from sampling.models import LoadOptions, Pair, load_pair
-from sampling.stop import stop_ids
 from tests import tiny
 from utils.errors import UnknownName, UserError
 
@@ -201,7 +201,7 @@ def test_a_folder_without_weights(hub: Path, tmp_path: Path) -> None:
 
 
 def test_a_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sampling.loading.hub_answers", lambda: False)
+    monkeypatch.setattr("sampling.loading.checkpoint.hub_answers", lambda: False)
     message = refusal("nobody/nothing-at-all")
     assert "hub id 'nobody/nothing-at-all' could not be fetched: no network and not in the local cache" in message
     assert ".gguf file" in message

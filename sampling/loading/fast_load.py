@@ -13,8 +13,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling import lean
-from sampling.gguf_cache import META
 from sampling.linear import PackedLinear, kernel
+from sampling.loading.gguf_cache import META
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sampling import lean
-from sampling.checks import refuse_config, refuse_no_rollback
-from sampling.fast_load import lean_folder
-from sampling.gguf_convert import quiet
+from sampling.loading.checks import refuse_config, refuse_no_rollback
+from sampling.loading.fast_load import lean_folder
+from sampling.loading.gguf_convert import quiet
+from sampling.loading.sources import ALLOWED, Source, beside, hub_answers
+from sampling.loading.stop import neutral, stop_ids
 from sampling.pair import ModelInfo
 from sampling.runner import CausalModel
-from sampling.sources import ALLOWED, Source, beside, hub_answers
-from sampling.stop import neutral, stop_ids
 from utils.errors import UserError
 
 if TYPE_CHECKING:

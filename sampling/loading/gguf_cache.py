@@ -16,8 +16,8 @@ from typing import Any
 
 from platformdirs import user_cache_dir
 
-from sampling.gguf_convert import convert
-from sampling.progress import Progress, part, silent
+from sampling.loading.gguf_convert import convert
+from sampling.loading.progress import Progress, part, silent
 from utils.errors import UserError
 
 CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
