@@ -35,21 +35,22 @@ class Shape:
 class Norm:
     """RMSNorm, x / sqrt(mean(x^2) + eps) * weight, over the last dimension.
 
-    In float32 it takes four operations instead of the nine behind `F.rms_norm` on a CPU:
+    On a CPU it takes four operations in float32 instead of the nine behind `F.rms_norm`:
     sqrt(|x|^2 + d eps) is hypot(|x|, sqrt(d eps)), and sqrt(d) goes into the weight.
     """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         self._weight, self._eps = weight, eps
-        self._scaled = weight * len(weight) ** 0.5
-        self._floor = weight.new_tensor((len(weight) * eps) ** 0.5)
-        self._short = weight.dtype == torch.float32 and weight.device.type == "cpu"
+        self._scaled = weight.float() * len(weight) ** 0.5
+        self._floor = self._scaled.new_tensor((len(weight) * eps) ** 0.5)
+        self._short = weight.device.type == "cpu"
 
     def __call__(self, x: Tensor) -> Tensor:
         if not self._short:
             return F.rms_norm(x, x.shape[-1:], self._weight, self._eps)
-        length = torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self._floor)
-        return (x / length).mul_(self._scaled)
+        wide = x.float()
+        length = torch.hypot(torch.linalg.vector_norm(wide, dim=-1, keepdim=True), self._floor)
+        return (wide / length).mul_(self._scaled).to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from sampling import lean
-from sampling.linear import DenseLinear, PackedLinear, kernel, make_linear
+from sampling.linear import DenseLinear, PackedLinear, WideningLinear, kernel, make_linear
 from sampling.runner import ModelRunner, RecomputingRunner
 from tests.model.tiny_models import FORMS, LEAN, MAKERS, SIZES, ids, make, runner, truth
 
@@ -125,6 +125,16 @@ def test_the_probed_kernel_agrees_with_the_plain_one(dtype: torch.dtype, biased:
     for count in (1, 2, 5, 40):
         x = torch.randn(count, 64).to(dtype)
         torch.testing.assert_close(chosen(x), plain(x), rtol=2e-2, atol=0.25 if dtype is torch.bfloat16 else 1e-3)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 40])
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_widening_kernel_agrees_with_the_plain_one(count: int, biased: bool) -> None:
+    weight, x = torch.randn(96, 64).bfloat16(), torch.randn(count, 64).bfloat16()
+    bias = torch.randn(96).bfloat16() if biased else None
+    made = WideningLinear(weight, bias)(x)
+    assert made.dtype == torch.bfloat16
+    torch.testing.assert_close(made, DenseLinear(weight, bias)(x), rtol=2e-2, atol=0.25)
 
 
 def test_the_packed_kernel_agrees_where_it_runs() -> None:
