@@ -62,9 +62,23 @@ def choose_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(METHODS[name.strip()].name for name in text.split(",") if name.strip()))
 
 
-def open_output(path: Path | None) -> TextIO | None:
-    """A file for writing, line by line, or None; refused when it cannot be written."""
+def open_trace(path: Path | None) -> TextIO | None:
+    """A trace file to write line by line, or None. What it holds stays until the first round is written.
+
+    Raises `UserError` for a path that cannot be written, and for a file that holds anything but a trace.
+    """
+    if path is None:
+        return None
     try:
-        return None if path is None else path.open("w", encoding="utf-8", buffering=1)
+        if path.is_file() and not _is_trace(path):
+            raise UserError(f"{str(path)!r} exists and is no trace; it was left as it is. Choose another name")
+        return path.open("a", encoding="utf-8", buffering=1)
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether the file is empty or begins as a line of a trace does."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    return not head or (head.startswith(b'{"id": ') and b'"round": ' in head)

@@ -58,7 +58,7 @@ def run(
         settings = request.choose_settings(assignments or (), named)
         names = config.methods if config else request.choose_methods(methods, settings)
         played = request.choose_prompts(prompt, prompts)
-        with request.open_output(trace) or nullcontext() as trace_file:
+        with request.open_trace(trace) or nullcontext() as trace_file:
             drafter = config.drafter if config and config.drafter else drafter
             pair = load(target, drafter, device, drafter_device, dtype, trust_remote_code)
             from ablation.execute import Plan
@@ -99,6 +99,8 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace_file: TextIO | Non
 
     engine, failed = Engine(pair), False
     warm_up(engine, plan)
+    if trace_file is not None and Path(trace_file.name).is_file():
+        trace_file.truncate(0)
     for records in tracked(execute(engine, plan, on_step), plan.generations, Console(stderr=True)):
         if as_json:
             for record in records:

@@ -20,6 +20,9 @@ class UnknownName(UserError):
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
-    """The allowed name closest in spelling to `given`, or None when nothing is close."""
-    matches = get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.5)
+    """The allowed name that `given` begins, else the one closest in spelling; None when nothing is close."""
+    allowed = list(allowed)
+    if given and (begun := [name for name in allowed if name.startswith(given.lower())]):
+        return min(begun, key=len)
+    matches = get_close_matches(given.lower(), allowed, n=1, cutoff=0.5)
     return matches[0] if matches else None

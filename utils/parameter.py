@@ -68,8 +68,8 @@ class Chosen:
         return " ".join([self.name, *(f"{a:g}" if isinstance(a, float) else str(a) for a in self.arguments)])
 
 
-def integer(name: str, default: int | None, help: str, *, minimum: int) -> Parameter:
-    """An integer of at least `minimum`; a default of None means that it must be given."""
+def integer(name: str, default: int | None, help: str, *, minimum: int, maximum: int = 2**63 - 1) -> Parameter:
+    """An integer from `minimum` to `maximum`; a default of None means that it must be given."""
 
     def parse(text: str) -> int:
         try:
@@ -78,6 +78,8 @@ def integer(name: str, default: int | None, help: str, *, minimum: int) -> Param
             value = minimum - 1
         if value < minimum:
             raise UserError(f"{name}: {text!r} given; allowed: an integer of {minimum} or more")
+        if value > maximum:
+            raise UserError(f"{name}: {text!r} given; allowed: an integer from {minimum} to {maximum}")
         return value
 
     return Parameter(name, default, help, f"INT >= {minimum}", parse)

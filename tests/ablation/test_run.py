@@ -153,3 +153,19 @@ def test_ctrl_c_yields_what_is_done_and_goes_on_up(pair: Pair) -> None:
     assert [record.method for record in next(groups)] == ["target"]
     with pytest.raises(KeyboardInterrupt):
         next(groups)
+
+
+def test_a_trace_replaces_nothing_but_a_trace(invoke: Invoke, tmp_path: Path) -> None:
+    prompts, trace = tmp_path / "prompts.jsonl", tmp_path / "trace.jsonl"
+    prompts.write_text('{"prompt": "Hello"}\n')
+    call = ("run", "--methods", "target", "--length", "2", "--json")
+    refused = invoke(*call, "--prompts", prompts, "--trace", prompts)
+    assert refused.exit_code == 2
+    assert prompts.read_text() == '{"prompt": "Hello"}\n'
+    assert invoke(*call, "--prompts", prompts, "--trace", trace).exit_code == 0
+    first = trace.read_text()
+    assert len(objects(first)) == 2
+    assert invoke(*call, "--prompt", "Hello", "--set", "length=0", "--trace", trace).exit_code == 2
+    assert trace.read_text() == first
+    assert invoke(*call, "--prompts", prompts, "--trace", trace).exit_code == 0
+    assert len(objects(trace.read_text())) == 2

@@ -24,6 +24,7 @@ def test_the_default_survives_a_round_trip_through_text(name: str) -> None:
         ("egag_gamma_max", "0"), ("cache", "maybe"), ("processor", "nucleus 0.8"), ("processor", "nucleus 0 0.5"),
         ("processor", "topk 1 0"), ("processor", "greedy 1 2"), ("processor", ""), ("processor", "topk 1 k=3 k=4"),
         ("set_ngramstorage", "basic 1"), ("set_ngramstorage", "basik 3"), ("top_k_filler", "0"), ("seed", "-1"),
+        ("seed", "9223372036854775808"),
         ("egag_gamma_min", "7"),
     ],
 )  # fmt: skip
@@ -56,6 +57,8 @@ def test_processors_by_position_or_by_name(text: str, value: Chosen) -> None:
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"Did you mean 'gamma'"):
         Settings().assign("gama", "3")
+    with pytest.raises(UnknownName, match=r"Did you mean 'gamma'"):
+        Settings().assign("gam", "3")
     with pytest.raises(UnknownName, match=r"Did you mean 'nucleus'"):
         Settings().assign("processor", "nuclus 1 1")
 
