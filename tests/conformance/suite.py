@@ -13,12 +13,12 @@ import torch
 from scipy.stats import chi2
 
 from egag.controller import FixedGamma, GammaController
-from sampling.drafter import Context, Drafter, NullDrafter
+from sampling.drafter import Context, Drafter
 from sampling.events import Event, Finished, Step
 from sampling.loop import decode
 from sampling.pair import Pair
 from sampling.proposal import Proposal
-from sampling.verifier import RejectionVerifier, Verifier
+from sampling.verifier import Verifier
 from tests.conformance.toy import PROMPT
 from utils.logits_processor import Greedy, LogitsProcessor
 
@@ -181,6 +181,3 @@ def check_self_draft(case: Case, pair: Pair, processor: LogitsProcessor) -> None
         if isinstance(event, Step):
             assert event.accepted == event.tested == len(event.drafts), f"round {event.round}: {event}"
             assert event.rejected is None
-
-
-AR = Case(lambda pair: NullDrafter(), lambda: FixedGamma(0), RejectionVerifier)
