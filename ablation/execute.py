@@ -1,10 +1,12 @@
-"""Plays prompts with methods on one engine, interleaved, and yields a record for each."""
+"""Plays a plan on one engine, interleaved, and yields a record for each generation as soon as it is known."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
+from ablation.grid import REFERENCE, Configuration, Key, Pass, Place, Plan
+from ablation.machine import Machine
 from ablation.prompt_file import Prompt
 from ablation.record import Record, make_record
 from sampling.comparison import Comparison
@@ -16,110 +18,138 @@ from utils.memory import reset_peak_memory
 _log = logging.getLogger(__name__)
 
 WARM_UP = "Seven grey herons stood in the shallow water and waited for the tide to turn."
-_WARM_UP_TOKENS = 16
+WARM_UP_TOKENS = 16
+
+
+class Watcher(Protocol):
+    """Is told what happens, always outside the measured time."""
+
+    def begin(self, place: Place) -> None: ...
+
+    def step(self, place: Place, step: Step) -> None: ...
+
+
+class Unwatched:
+    """Nobody looks."""
+
+    def begin(self, place: Place) -> None:
+        """A generation starts."""
+
+    def step(self, place: Place, step: Step) -> None:
+        """A round is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run: every method on every prompt, `repeats` times, with these values of the settings."""
+class Done:
+    """What an earlier run left of a generation: its text, or its error."""
 
-    prompts: tuple[Prompt, ...]
-    methods: tuple[str, ...]
-    values: Mapping[str, Any]
-    repeats: int = 1
-
-    @property
-    def generations(self) -> int:
-        """How many records a whole run yields."""
-        return sum(len(prompt.turns) for prompt in self.prompts) * len(self.methods) * self.repeats
+    text: str
+    error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which generation a round belongs to. turn counts from 1, repeat from 0."""
+def warm_up(engine: Engine, plan: Plan) -> Iterator[tuple[Configuration, Pass, Comparison]]:
+    """One unmeasured generation a configuration and processor, on a sentence that is no measured prompt.
 
-    prompt: Prompt
-    turn: int
-    repeat: int
-    method: str
-
-
-OnStep = Callable[[Place, Step], None]
-
-
-def warm_up(engine: Engine, plan: Plan) -> None:
-    """One unmeasured generation a method, on a sentence that is no measured prompt; leaves no memory.
-
-    Raises `UserError` when a method cannot run on this pair at all.
+    Yields each with its account. Leaves no memory. Raises `UserError` when a method cannot run on this
+    pair at all.
     """
-    values = {**plan.values, "length": _WARM_UP_TOKENS}
     prompt = engine.pair.encode([WARM_UP], plan.values["chat"])[: engine.pair.target.window // 2]
-    for method in plan.methods:
-        for _ in engine.stream(method, values, prompt):
-            pass
+    for processor in plan.processors:
+        values = {**plan.values, "processor": processor, "length": WARM_UP_TOKENS}
+        for configuration in plan.configurations:
+            comparison = Comparison(engine, values, prompt)
+            parameters = dict(configuration.parameters)
+            for _ in comparison.run(configuration.name, method=configuration.method, parameters=parameters):
+                pass
+            yield configuration, Pass(0, 0, processor), comparison
     engine.forget()
 
 
-def execute(engine: Engine, plan: Plan, on_step: OnStep = lambda place, step: None) -> Iterator[list[Record]]:
-    """The records of each turn of each prompt, once all methods have answered it, in the plan's order.
+def execute(
+    engine: Engine, plan: Plan, watcher: Watcher | None = None, done: Mapping[Key, Done] | None = None
+) -> Iterator[Record]:
+    """The records of a plan, each as soon as its generation is over.
 
-    Repeats are the outer loop, and the order of the methods rotates with prompt and repeat, so that no
-    method always runs on the machine state that another one left. Every repeat starts without memory of
-    earlier prompts. A generation that fails leaves a record with its error; a `KeyboardInterrupt` is
-    raised again after the records of the methods that were done.
+    On each prompt the reference goes first and the others follow in a rotating order. Each pass over the
+    prompts starts without memory of earlier ones. A generation that fails leaves a record with its error.
+    `done` generations are not yielded; where others of their prompt are missing, the reference runs again,
+    so that those are compared with the machine as it is now.
     """
-    for repeat in range(plan.repeats):
+    for number, one in enumerate(plan.passes()):
         engine.forget()
         for index, prompt in enumerate(plan.prompts):
-            shift = (index + repeat) % len(plan.methods)
-            order = (*plan.methods[shift:], *plan.methods[:shift])
-            yield from _Conversation(engine, plan, prompt, repeat, on_step).play(order)
+            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done or {})
+            yield from conversation.play(plan.order(index + number))
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """The turns of one prompt; each method continues what it said itself."""
+    """The turns of one prompt in one pass; each configuration continues what it said itself."""
 
     engine: Engine
     plan: Plan
     prompt: Prompt
-    repeat: int
-    on_step: OnStep
+    one: Pass
+    watcher: Watcher
+    done: Mapping[Key, Done]
     said: dict[str, list[str]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
-    def play(self, order: Sequence[str]) -> Iterator[list[Record]]:
-        length = self.prompt.max_new_tokens or self.plan.values["length"]
+    def play(self, order: tuple[Configuration, ...]) -> Iterator[Record]:
+        values = {
+            **self.plan.values,
+            "processor": self.one.processor,
+            "seed": self.one.seed,
+            "length": self.plan.length(self.prompt),
+        }
         for turn, text in enumerate(self.prompt.turns, start=1):
-            comparison = Comparison(self.engine, {**self.plan.values, "length": length})
-            try:
-                for method in order:
-                    self._answer(comparison, Place(self.prompt, turn, self.repeat, method), text)
-            except KeyboardInterrupt:
-                yield self._records(comparison, turn)
-                raise
-            yield self._records(comparison, turn)
+            comparison = Comparison(self.engine, values)
+            places = [Place(self.prompt, turn, c, self.one.processor, self.one.seed, self.one.repeat) for c in order]
+            missing = any(place.key not in self.done for place in places)
+            for place in places:
+                earlier = self.done.get(place.key)
+                if earlier is None:
+                    yield self._record(comparison, place, text)
+                elif missing and place.configuration.name == REFERENCE:
+                    self._answer(comparison, place, text, Unwatched())
+                else:
+                    self._remember(place, text, earlier)
 
-    def _answer(self, comparison: Comparison, place: Place, text: str) -> None:
-        """One generation; once a method has failed, its conversation has no next turn."""
-        method = place.method
-        if method in self.errors:
+    def _record(self, comparison: Comparison, place: Place, text: str) -> Record:
+        with Machine() as machine:
+            self.watcher.begin(place)
+            self._answer(comparison, place, text, self.watcher)
+        return make_record(comparison, place, machine, self.errors.get(place.configuration.name))
+
+    def _answer(self, comparison: Comparison, place: Place, text: str, watcher: Watcher) -> None:
+        """One generation; once a configuration has failed, its conversation has no next turn."""
+        name = place.configuration.name
+        if name in self.errors:
             return
-        said = self.said.setdefault(method, [])
+        said = self.said.setdefault(name, [])
         said.append(text)
         reset_peak_memory(self.engine.pair.target.device)
-        try:
-            for event, _ in comparison.run(method, self.engine.pair.encode(said, comparison.values["chat"])):
-                if isinstance(event, Step):
-                    self.on_step(place, event)
-        except UserError as error:
-            self.errors[method] = str(error)
-        except Exception as error:  # out of memory, or a bug: the other generations are still worth having
-            _log.exception("prompt %s, turn %d: %s failed", place.prompt.id, place.turn, method)
-            self.errors[method] = f"{type(error).__name__}: {error}"
-        else:
-            said.append(self.engine.pair.decode(comparison.metrics[method].output_ids))
+        for step in self._steps(comparison, place, said):
+            watcher.step(place, step)
+        if name not in self.errors:
+            said.append(self.engine.pair.decode(comparison.metrics[name].output_ids))
 
-    def _records(self, comparison: Comparison, turn: int) -> list[Record]:
-        ran = [name for name in self.plan.methods if name in self.errors or comparison.finished(name)]
-        return [make_record(comparison, self.prompt, turn, name, self.errors.get(name)) for name in ran]
+    def _steps(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Step]:
+        """The rounds of a generation; what goes wrong in it, and not in who reads them, ends up in `errors`."""
+        name, parameters = place.configuration.name, dict(place.configuration.parameters)
+        try:
+            ids = self.engine.pair.encode(said, comparison.values["chat"])
+            for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
+                if isinstance(event, Step):
+                    yield event
+        except UserError as error:
+            self.errors[name] = str(error)
+        except Exception as error:  # out of memory, or a bug: the other generations are still worth having
+            _log.exception("prompt %s, turn %d: %s failed", place.prompt.id, place.turn, name)
+            self.errors[name] = f"{type(error).__name__}: {error}"
+
+    def _remember(self, place: Place, text: str, earlier: Done) -> None:
+        name = place.configuration.name
+        self.said.setdefault(name, []).extend((text, earlier.text))
+        if earlier.error is not None:
+            self.errors.setdefault(name, earlier.error)

@@ -1,5 +1,7 @@
 """Options that the commands share, and the exit statuses they keep."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +27,11 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on st
 
 @contextmanager
 def exit_statuses() -> Iterator[None]:
-    """A wrong call ends with 2 and its message on stderr, Ctrl-C with 130."""
+    """A wrong call ends with 2 and its message on stderr, Ctrl-C with 130.
+
+    Output that cannot be written ends with 1: silently where the reader has left (`| head`), else with the
+    reason, such as a full disk.
+    """
     try:
         yield
     except UserError as error:
@@ -34,6 +40,13 @@ def exit_statuses() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         raise typer.Exit(130) from None
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except OSError as error:
+        typer.echo(f"error: {error.filename or 'output'}: {error.strerror or error}", err=True)
+        raise typer.Exit(1) from None
 
 
 class PrintProgress:

@@ -1,24 +1,25 @@
 """How far a run is, on stderr: a bar with the time left on a terminal, plain lines elsewhere."""
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ablation.record import Record
 
-Groups = Iterator[list[Record]]
+Records = Iterator[Record]
 
 
-def tracked(groups: Groups, total: int, console: Console) -> Groups:
-    """The same groups, while `console` shows how many of `total` records are there."""
-    return _bar(groups, total, console) if console.is_terminal else _lines(groups, total, console)
+def tracked(records: Records, total: int, console: Console) -> Records:
+    """The same records, while `console` shows how many of `total` are there."""
+    return _bar(records, total, console) if console.is_terminal else _lines(records, total, console)
 
 
-def _bar(groups: Groups, total: int, console: Console) -> Groups:
-    """Repainted between groups only, never by a thread that would share the machine with a measured round.
+def _bar(records: Records, total: int, console: Console) -> Records:
+    """Repainted between generations only, never by a thread that would share the machine with a measured round.
 
-    It is wiped while a group is out, so that what the consumer prints on the same terminal stays whole.
+    It is wiped while a record is out, so that what the consumer prints on the same terminal stays whole.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(
@@ -32,20 +33,21 @@ def _bar(groups: Groups, total: int, console: Console) -> Groups:
     task = bar.add_task("generating", total=total)
     bar.start()
     try:
-        for records in groups:
-            bar.advance(task, len(records))
+        for record in records:
+            bar.advance(task)
             bar.stop()
-            yield records
+            yield record
             bar.start()
             bar.refresh()
     finally:
         bar.stop()
 
 
-def _lines(groups: Groups, total: int, console: Console) -> Groups:
+def _lines(records: Records, total: int, console: Console) -> Records:
+    """A line a prompt: one a generation would drown what else is on stderr."""
     done = 0
-    for records in groups:
-        done += len(records)
-        yield records
-        about = f" prompt {records[0].id}" if records else ""
-        console.print(f"{done}/{total}{about}", soft_wrap=True, markup=False, highlight=False)
+    for (id, _, _), group in groupby(records, key=lambda record: (record.id, record.turn, record.repeat)):
+        for record in group:
+            done += 1
+            yield record
+        console.print(f"{done}/{total} prompt {id}", soft_wrap=True, markup=False, highlight=False)

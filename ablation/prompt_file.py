@@ -8,7 +8,7 @@ from typing import Any
 
 from utils.errors import UnknownName, UserError
 
-_KEYS = ("prompt", "id", "task", "max_new_tokens")
+_KEYS = ("prompt", "id", "task", "max_new_tokens", "source")
 _SHOWN_ERRORS = 10
 
 
@@ -98,6 +98,6 @@ def _task(entry: Mapping[str, Any], key: str) -> str | None:
 
 
 def _said(value: Any, what: str) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value.strip():
         raise UserError(f"{what}: {value!r} given; allowed: a string that is not empty")
     return value

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ablation.column import column, measured, metric
 from sampling.methods import METHODS
-from sampling.settings import GENERAL
+from sampling.settings import GENERAL, PARAMETERS
 from utils.memory import peak_memory_mb
 from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
-    from ablation.prompt_file import Prompt
+    from ablation.grid import Place
+    from ablation.machine import Machine
     from sampling.comparison import Comparison
 
 
@@ -66,6 +67,25 @@ class Record:
         "Null where nothing is to be compared, also in later turns when the conversations differ",
     )
     error: str | None = column("", "why the generation failed; then everything unknown is null")
+    repeat: int = column("", "repeat of the run, from 0")
+    configuration: str = column(
+        "", "the method with the parameters that set it apart in a grid; `control` is `target` once more"
+    )
+    c: float | None = column(
+        "",
+        "time a drafted token over the time of the reference's one-token forward",
+        "(draft time / drafted) / (verify_ms of target)",
+    )
+    mean_normalised_entropy: float | None = metric(
+        "", "mean of H / ln V: what EGAG reads", "mean over rounds that drafted"
+    )
+    tested_at: list[int] | None = metric("rounds", "entry i counts the rounds that judged a draft at position i + 1")
+    tokens_by_round: list[int] | None = metric("tokens", "what each round emitted, in order")
+    started: str | None = column("UTC", "when the generation began")
+    cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
+    other_cores: float | None = column(
+        "cores", "kept busy meanwhile by other processes or a hypervisor's other guests, on average"
+    )
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -75,29 +95,38 @@ class Record:
 def relevant_settings(method: str, values: Values) -> dict[str, Any]:
     """What a method's run depends on: the general settings and its own parameters, as JSON values."""
     names = [parameter.name for parameter in (*GENERAL, *METHODS[method].parameters)]
-    return {name: str(values[name]) if isinstance(values[name], Chosen) else values[name] for name in names}
+    shown = ((name, values[name]) for name in names)
+    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen) else value for name, value in shown}
 
 
-def make_record(comparison: "Comparison", prompt: "Prompt", turn: int, method: str, error: str | None) -> Record:
-    """The record of a method that has run, or has failed with `error`, in this comparison."""
+def make_record(comparison: "Comparison", place: "Place", machine: "Machine", error: str | None) -> Record:
+    """The record of a generation that has run, or has failed with `error`, in this comparison."""
+    configuration, engine = place.configuration, comparison.engine
+    values = {**comparison.values, **dict(configuration.parameters)}
     about: dict[str, Any] = {
-        "id": prompt.id,
-        "task": prompt.task,
-        "turn": turn,
-        "method": method,
-        "lossless": comparison.lossless(method) if METHODS[method].runs == "target" else None,
-        "settings": relevant_settings(method, comparison.values),
+        "id": place.prompt.id,
+        "task": place.prompt.task,
+        "turn": place.turn,
+        "method": place.method,
+        "lossless": engine.lossless(place.method, place.processor) if METHODS[place.method].runs == "target" else None,
+        "settings": relevant_settings(place.method, values),
+        "repeat": place.repeat,
+        "configuration": configuration.name,
+        "started": machine.started,
+        "cpu_mhz": machine.cpu_mhz,
+        "other_cores": machine.other_cores,
     }
     if error is not None:
         return Record(**about, error=error)
-    metrics = comparison.metrics[method]
-    divergence = comparison.divergence(method)
+    name = configuration.name
+    metrics, divergence = comparison.metrics[name], comparison.divergence(name)
     return Record(
         **about,
         **{name: getattr(metrics, name) for name in measured(Record)},
-        text=comparison.engine.pair.decode(metrics.output_ids),
-        peak_memory_mb=peak_memory_mb(comparison.engine.pair.target.device),
-        speedup=comparison.speedup(method),
+        text=engine.pair.decode(metrics.output_ids),
+        peak_memory_mb=peak_memory_mb(engine.pair.target.device),
+        speedup=comparison.speedup(name),
+        c=comparison.cost_ratio(name),
         first_divergence=divergence.index if divergence else None,
         divergence_verdict=divergence.verdict if divergence else None,
     )

@@ -17,8 +17,8 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
         raise UserError("--prompt and --prompts: give one of them")
     if prompts is not None:
         return read_prompts(prompts)
-    if not prompt:
-        raise UserError("--prompt: '' given; allowed: a text that is not empty")
+    if not prompt or not prompt.strip():
+        raise UserError(f"--prompt: {prompt!r} given; allowed: a text that is not empty")
     return (Prompt(1, (prompt,)),)
 
 

@@ -21,7 +21,10 @@ from ablation.options import (
 from utils.errors import UserError
 
 if TYPE_CHECKING:
-    from ablation.execute import Plan
+    from collections.abc import Iterator
+
+    from ablation.grid import Plan
+    from ablation.record import Record
     from sampling.pair import Pair
 
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
@@ -42,13 +45,19 @@ def run(
     drafter: Drafter = None,
     drafter_device: DrafterDevice = None,
     trust_remote_code: TrustRemoteCode = False,
-    speculative_config: Annotated[str | None, typer.Option(metavar="JSON", help="As servers take it.")] = None,
+    speculative_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", help='As servers take it: {"method": "draft_model", "num_speculative_tokens": 4}.'
+        ),
+    ] = None,
     json: Json = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="One line a round.")] = None,
 ) -> None:
     """Generate once for each prompt, method and repeat, and report what was measured.
 
-    Exit status: 0 all ran; 1 a generation failed; 2 the call is wrong; 130 stopped by Ctrl-C.
+    Exit status: 0 all ran; 1 a generation failed or the output could not be written; 2 the call is wrong; 130
+    stopped by Ctrl-C: finished generations have been reported.
     """
     from ablation import request
 
@@ -61,11 +70,11 @@ def run(
         with request.open_trace(trace) or nullcontext() as trace_file:
             drafter = config.drafter if config and config.drafter else drafter
             pair = load(target, drafter, device, drafter_device, dtype, trust_remote_code)
-            from ablation.execute import Plan
+            from ablation.grid import plain_plan
 
             if methods is None and config is None:
                 names = _runnable(names, pair)
-            failed = _execute(pair, Plan(played, names, settings, repeat), json, trace_file)
+            failed = _execute(pair, plain_plan(played, names, settings, repeat), json, trace_file)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -86,26 +95,38 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace_file: TextIO | Non
     """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
     from rich.console import Console
 
-    from ablation.execute import Place, execute, warm_up
+    from ablation.execute import execute, warm_up
     from ablation.progress import tracked
-    from ablation.show import show
-    from ablation.trace import make_round
+    from ablation.trace import Tracer
     from sampling.engine import Engine
-    from sampling.events import Step
-
-    def on_step(place: Place, step: Step) -> None:
-        if trace_file is not None:
-            print(make_round(place, step).to_json(), file=trace_file)
 
     engine, failed = Engine(pair), False
-    warm_up(engine, plan)
+    for _ in warm_up(engine, plan):
+        pass
     if trace_file is not None and Path(trace_file.name).is_file():
         trace_file.truncate(0)
-    for records in tracked(execute(engine, plan, on_step), plan.generations, Console(stderr=True)):
-        if as_json:
-            for record in records:
-                typer.echo(record.to_json())
-        else:
-            show(Console(), records)
-        failed = failed or any(record.error is not None for record in records)
+    records = tracked(execute(engine, plan, Tracer(trace_file)), plan.generations, Console(stderr=True))
+    for record in _printed(records, plan) if as_json else _shown(records, plan):
+        failed = failed or record.error is not None
     return failed
+
+
+def _printed(records: "Iterator[Record]", plan: "Plan") -> "Iterator[Record]":
+    for record in records:
+        typer.echo(record.to_json())
+        yield record
+
+
+def _shown(records: "Iterator[Record]", plan: "Plan") -> "Iterator[Record]":
+    """One table for each turn of a prompt, its rows in the order of the plan."""
+    from rich.console import Console
+
+    from ablation.show import show
+
+    group: list[Record] = []
+    for record in records:
+        group.append(record)
+        if len(group) == len(plan.configurations):
+            show(Console(), sorted(group, key=lambda r: plan.methods.index(r.method)))
+            group = []
+        yield record

@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ablation.column import column
 from sampling.events import Step
+from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
-    from ablation.execute import Place
+    from ablation.grid import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,9 @@ class Round:
     turn: int = column("", "turn of the conversation, from 1")
     method: str = column("", "name of the method")
     repeat: int = column("", "repeat of the run, from 0")
+    configuration: str = column("", "the method with the parameters that set it apart in a grid")
+    processor: str = column("", "how tokens were chosen")
+    seed: int = column("", "random seed of the run")
     round: int = column("", "number of the round, from 0")
     position: int = column("", "index of the round's first new token in prompt + output")
     gamma: int = column("tokens", "the draft length that the rule asked for")
@@ -44,6 +48,9 @@ def make_round(place: "Place", step: Step) -> Round:
         turn=place.turn,
         method=place.method,
         repeat=place.repeat,
+        configuration=place.configuration.name,
+        processor=PARAMETERS["processor"].show(place.processor),
+        seed=place.seed,
         round=step.round,
         position=step.position,
         gamma=step.gamma,
@@ -57,3 +64,22 @@ def make_round(place: "Place", step: Step) -> Round:
         verify_ms=step.verify_s * 1e3,
         other_ms=step.other_s * 1e3,
     )
+
+
+class Tracer:
+    """Writes a line a round to an open file; without a file it writes nothing."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+
+    def begin(self, place: "Place") -> None:
+        """A generation starts."""
+
+    def step(self, place: "Place", step: Step) -> None:
+        """A round is over."""
+        if self._file is None:
+            return
+        try:
+            print(make_round(place, step).to_json(), file=self._file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from None

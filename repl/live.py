@@ -9,11 +9,11 @@ from rich.live import Live
 from rich.text import Text
 
 from repl.answer import Answer, Decode, Span, round_line
-from repl.interrupt import silent_keyboard
 from repl.loading import Loading
 from repl.replies import Message, Sheet
 from sampling.events import Event, Step
 from sampling.metrics import RunMetrics
+from utils.interrupt import silent_keyboard
 
 LAST_ROUND = {"accepted": "bold green", "rejected": "strike red", "target": "bold blue"}
 OLDER = {"accepted": "green", "target": ""}

@@ -40,10 +40,23 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def toolbar(session: Session) -> StyleAndTextTuples:
-    """Enabled methods, the models or how far they are loaded, and the settings that matter to the methods."""
+def toolbar(session: Session, width: int) -> StyleAndTextTuples:
+    """Enabled methods, the models or how far they are loaded, and the settings that matter to the methods.
+
+    Where that is too wide, the models' names go first, then the end, which an ellipsis stands for.
+    """
     enabled = ", ".join(METHODS[name].title for name in session.settings.enabled()) or "no method is on"
-    return [("class:on", enabled), ("", " | "), _models(session), ("class:off", f" | {summary(session)}")]
+    models, settings = _models(session), summary(session)
+    if session.loading.pair is not None and len(enabled) + len(models[1]) + len(settings) + 6 > width:
+        models = ("class:off", "")
+    room = width - len(enabled) - 3 - (len(models[1]) + 3 if models[1] else 0)
+    if len(settings) > room:
+        settings = settings[: max(room - 1, 0)] + "…"
+    shown: StyleAndTextTuples = []
+    for style, text in (("class:on", enabled), models, ("class:off", settings)):
+        if text:
+            shown += [("", " | "), (style, text)] if shown else [(style, text)]
+    return shown
 
 
 def _models(session: Session) -> tuple[str, str]:
@@ -63,7 +76,7 @@ def lines(session: Session) -> Iterator[str]:
         history=_history(),
         completer=_Completer(),
         key_bindings=_keys(),
-        bottom_toolbar=lambda: toolbar(session),
+        bottom_toolbar=lambda: toolbar(session, prompt.app.output.get_size().columns),
         style=_STYLE,
         reserve_space_for_menu=6,
     )

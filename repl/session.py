@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from repl.interrupt import Interrupt
 from repl.loading import Loading
 from repl.storage import log_traceback
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
+from utils.interrupt import Interrupt
 from utils.parameter import Parameter, toggle
 from utils.registry import Registry
 

@@ -139,7 +139,7 @@ def notes(lines: Sequence[Row], settings: str, first: bool) -> list[str]:
     """What the numbers are against, and what to distrust."""
     whole = any(line.reference and line.metrics.finish_reason is not None for line in lines)
     if whole:
-        said = ["speedup: tokens/s over our own AR on this prompt, in this run"]
+        said = ["speedup: tokens/s over our own AR on this prompt, one run each: small differences are noise"]
     elif any(line.reference for line in lines):
         said = ["no speedup: the reference was stopped"]
     else:

@@ -30,7 +30,8 @@ class RunMetrics:
     entropies: list[float] = field(default_factory=list)
     normalised_entropies: list[float] = field(default_factory=list)
     accepted_counts: Counter[int] = field(default_factory=Counter)
-    tested_at: Counter[int] = field(default_factory=Counter)
+    tokens_by_round: list[int] = field(default_factory=list)
+    tested_counts: Counter[int] = field(default_factory=Counter)
 
     def add(self, event: Event) -> None:
         """Account for one event."""
@@ -55,7 +56,8 @@ class RunMetrics:
         self.gamma_sum += step.gamma
         self.accepted_counts[step.accepted] += 1
         reached = step.accepted if step.rejected is None else step.accepted + 1
-        self.tested_at.update(range(1, reached + 1))
+        self.tested_counts.update(range(1, reached + 1))
+        self.tokens_by_round.append(len(step.emitted))
         if step.entropy is not None:
             self.entropies.append(step.entropy)
             self.normalised_entropies.append(step.entropy / math.log(step.vocab_size))
@@ -108,6 +110,11 @@ class RunMetrics:
         return [self.accepted_counts[i] for i in range(max(self.accepted_counts, default=-1) + 1)]
 
     @property
+    def tested_at(self) -> list[int]:
+        """Rounds that judged a draft at position i, for i = 1, 2, ..."""
+        return [self.tested_counts[i] for i in range(1, max(self.tested_counts, default=0) + 1)]
+
+    @property
     def accepted_at(self) -> list[int]:
         """Rounds that accepted at least i drafts, for i = 1, 2, ..."""
         hist = self.accept_hist
@@ -123,8 +130,7 @@ class RunMetrics:
         """By position i = 1, 2, ...: accepted at i / tested at i."""
         accepted = self.accepted_at
         return [
-            (accepted[i - 1] if i <= len(accepted) else 0) / self.tested_at[i]
-            for i in range(1, max(self.tested_at, default=0) + 1)
+            (accepted[i - 1] if i <= len(accepted) else 0) / tested for i, tested in enumerate(self.tested_at, start=1)
         ]
 
     @property

@@ -81,7 +81,8 @@ def _layers_of(
         f"layers {len(DRAFT_LAYERS)} of {whole.model.num_layers} of the target, {'shared' if same else 'own'} weights; "
         f"agrees on about {DRAFT_AGREEMENT:.2f} of tokens: no speedup is to be expected"
     )
-    info = ModelInfo(f"{EMBEDDED_NAME}, {len(DRAFT_LAYERS)} layers", whole.info.device, whole.info.dtype, detail)
+    name = f"{EMBEDDED_NAME}, {len(DRAFT_LAYERS)} layers"
+    info = ModelInfo(name, whole.info.device, whole.info.dtype, detail, whole.info.place)
     return replace(whole, model=whole.model.subset(DRAFT_LAYERS), info=info, notes=())
 
 

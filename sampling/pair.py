@@ -10,12 +10,16 @@ from sampling.runner import ModelRunner, RecomputingRunner
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What was loaded, for people and for records: `detail` says what the name does not."""
+    """What was loaded, for people and for records: `detail` says what the name does not.
+
+    place: the folder or hub id that the weights came from.
+    """
 
     name: str
     device: str
     dtype: str
     detail: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def _stateful(config: Any) -> bool:
 
 def _info(source: Source, model: CausalModel, forward: str) -> ModelInfo:
     detail = f"{source.detail}; {model.num_layers} layers, {forward}"
-    return ModelInfo(source.name, str(model.device), str(model.dtype).removeprefix("torch."), detail)
+    return ModelInfo(source.name, str(model.device), str(model.dtype).removeprefix("torch."), detail, source.place)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from ablation import execute as execution
-from ablation.execute import Plan, execute, warm_up
+from ablation.execute import Unwatched, execute, warm_up
+from ablation.grid import Place, Plan, plain_plan
 from ablation.prompt_file import Prompt
 from sampling.engine import Engine
 from sampling.pair import Pair
@@ -15,14 +16,23 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   prefill_s, decode_s, ttft_s, wall_s, tokens_per_s, e2e_tokens_per_s, rounds, drafted, tested,
   accepted, acceptance_rate, alpha, tokens_per_round, accept_hist,
   draft_ms, verify_ms, other_ms, mean_gamma, mean_entropy, peak_memory_mb, speedup,
-  first_divergence, divergence_verdict, error"""
+  first_divergence, divergence_verdict, error, repeat, configuration, c, mean_normalised_entropy, tested_at,
+  tokens_by_round, started, cpu_mhz, other_cores"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
     result = invoke("run", "--prompt", "Hello", "--length", 12, "--repeat", 2, "--json")
     records = objects(result.stdout)
     assert result.exit_code == 0
-    assert [record["method"] for record in records] == ["target", "speculative", "ngram"] * 2
+    assert [record["method"] for record in records] == [
+        "target",
+        "speculative",
+        "ngram",
+        "target",
+        "ngram",
+        "speculative",
+    ]
+    assert [record["repeat"] for record in records] == [0, 0, 0, 1, 1, 1]
     for record in records:
         assert list(record) == re.split(r",\s+", KEYS)
         assert record["error"] is None and record["new_tokens"] == len(record["output_ids"]) == 12
@@ -44,7 +54,7 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     arguments = ("--set", "egag_gamma_min=8", "--set", "egag_gamma_max=9", "--set", "set_ngramstorage=onelevel 4")
     result = invoke("run", "--prompt", "a", "--length", 3, "--methods", "egag,ngram,drafter", *arguments, "--json")
     egag, ngram, drafter = objects(result.stdout)
-    general = {"length": 3, "processor": "greedy 1", "seed": 42, "cache": True, "chat": True}
+    general = {"length": 3, "processor": "greedy", "seed": 42, "cache": True, "chat": True}
     assert egag["settings"] == {**general, "egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
     fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}
     assert ngram["settings"] == {**general, "gamma": 4, **fillers}
@@ -93,11 +103,12 @@ def test_a_failed_generation_leaves_its_error_and_the_others_run(invoke: Invoke,
 
 
 def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warmed(engine: Engine, plan: Plan) -> None:
+    def warmed(engine: Engine, plan: Plan) -> tuple[()]:
         def broken(*arguments: object) -> None:
             raise IndexError("planted")
 
         monkeypatch.setattr("ngram_assisted.nasd.NgramDrafter.propose", broken)
+        return ()
 
     monkeypatch.setattr(execution, "warm_up", warmed)
     result = invoke("run", "--prompt", "a", "--length", 3, "--json")
@@ -112,47 +123,50 @@ def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
     assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
 
 
-def test_methods_rotate_with_prompt_and_repeat(pair: Pair) -> None:
-    plan = Plan((Prompt("a", ("x",)), Prompt("b", ("y",))), ("target", "ngram"), {**Settings(), "length": 2}, repeats=2)
-    order: list[tuple[int, object, str]] = []
-    groups = list(
-        execute(Engine(pair), plan, lambda place, step: order.append((place.repeat, place.prompt.id, place.method)))
-    )
-    assert list(dict.fromkeys(order)) == [
+def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
+    prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
+    methods = ("ngram", "target", "speculative")
+    plan = plain_plan(prompts, methods, {**Settings(), "length": 2}, repeats=2)
+    records = list(execute(Engine(pair), plan))
+    assert [(record.repeat, record.id, record.method) for record in records] == [
         (0, "a", "target"),
         (0, "a", "ngram"),
-        (0, "b", "ngram"),
+        (0, "a", "speculative"),
         (0, "b", "target"),
-        (1, "a", "ngram"),
+        (0, "b", "speculative"),
+        (0, "b", "ngram"),
         (1, "a", "target"),
+        (1, "a", "speculative"),
+        (1, "a", "ngram"),
         (1, "b", "target"),
         (1, "b", "ngram"),
+        (1, "b", "speculative"),
     ]
-    assert [[record.method for record in group] for group in groups] == [["target", "ngram"]] * 4
-    assert sum(map(len, groups)) == plan.generations
+    assert len(records) == plan.generations
 
 
 def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:
     values = {**Settings(), "length": 24, "reset_in_between": False}
-    plan = Plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
-    cold = [group[0].drafted for group in execute(Engine(pair), plan)]
+    plan = plain_plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
+    cold = [record.drafted for record in execute(Engine(pair), plan)]
     engine = Engine(pair)
-    warm_up(engine, plan)
-    warm = [group[0].drafted for group in execute(engine, plan)]
+    list(warm_up(engine, plan))
+    warm = [record.drafted for record in execute(engine, plan)]
     assert cold == warm and cold[0] == cold[1]
 
 
-def test_ctrl_c_yields_what_is_done_and_goes_on_up(pair: Pair) -> None:
-    plan = Plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8})
-
-    def interrupt(place: execution.Place, step: object) -> None:
+class Interrupting(Unwatched):
+    def step(self, place: Place, step: object) -> None:
         if place.method == "ngram":
             raise KeyboardInterrupt
 
-    groups = execute(Engine(pair), plan, interrupt)
-    assert [record.method for record in next(groups)] == ["target"]
+
+def test_ctrl_c_loses_no_generation_that_is_done(pair: Pair) -> None:
+    plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
+    records = execute(Engine(pair), plan, Interrupting())
+    assert next(records).method == "target"
     with pytest.raises(KeyboardInterrupt):
-        next(groups)
+        next(records)
 
 
 def test_a_trace_replaces_nothing_but_a_trace(invoke: Invoke, tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""A results file: rows are added whole, one writer at a time, and a torn last row never counts."""
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from filelock import FileLock, Timeout
+
+from utils.errors import UserError
+
+
+class Store:
+    """A CSV file that rows are appended to; enter it to lock it, leave it to let go.
+
+    `rows` holds what the file held when it was entered. Each row is on the disk before `append` returns.
+    Raises `UserError` when another process writes to the file, when it holds something else, and when it
+    cannot be written; what it held stays.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path, self.columns = path, tuple(columns)
+        self.rows: list[dict[str, str]] = []
+        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+        self._file: io.FileIO | None = None
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise UserError(f"{str(self.path)!r} is being written by another run; allowed: another --out") from None
+        except OSError as error:
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
+        try:
+            self._open()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._lock.release()
+
+    def append(self, row: Mapping[str, str]) -> None:
+        """Add a row. Raises `UserError` when it cannot be written whole; the file is then as it was."""
+        self._write(_line([row[name] for name in self.columns]))
+
+    def _open(self) -> None:
+        try:
+            self._file = io.FileIO(self.path, "a+")
+            self._file.seek(0)
+            content = self._file.readall()
+        except OSError as error:
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
+        whole = content[: whole_rows(content)]
+        self.rows = self._read(whole if whole or _line(self.columns).startswith(content) else content)
+        self._size = len(whole)
+        self._file.truncate(self._size)
+        if not whole:
+            self._write(_line(self.columns))
+
+    def _read(self, content: bytes) -> list[dict[str, str]]:
+        """The rows of a file of ours. Raises `UserError` for any other, before a byte of it is changed."""
+        if not content:
+            return []
+        try:
+            header, *lines = csv.reader(io.StringIO(content.decode("utf-8"), newline=""))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{str(self.path)!r} is no results file: {error}; it was left as it is") from None
+        if tuple(header) != self.columns:
+            raise UserError(
+                f"{str(self.path)!r} is no results file of this version (other columns); it was left as it is; "
+                "allowed: another --out"
+            )
+        for number, line in enumerate(lines, start=2):
+            if len(line) != len(header):
+                raise UserError(f"{str(self.path)!r}: record {number} has {len(line)} cells, not {len(header)}")
+        return [dict(zip(header, line, strict=True)) for line in lines]
+
+    def _write(self, line: bytes) -> None:
+        assert self._file is not None, "the store was not entered"
+        try:
+            written = 0
+            while written < len(line):
+                written += self._file.write(line[written:])
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.truncate(self._size)
+            raise UserError(
+                f"{str(self.path)!r} cannot be written: {error.strerror or error}; the rows before are safe, "
+                "--resume goes on from there"
+            ) from None
+        self._size += len(line)
+
+
+def whole_rows(content: bytes) -> int:
+    """Bytes up to the end of the last whole row: the last line end that is not inside quotes.
+
+    Example: b'a,b\\n1,"x\\ny"\\n2,"z' -> 12, where the row of 2 begins.
+    """
+    end, quotes, start = 0, 0, 0
+    while (newline := content.find(b"\n", start)) >= 0:
+        quotes += content.count(b'"', start, newline)
+        start = newline + 1
+        if quotes % 2 == 0:
+            end = start
+    return end
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode("utf-8", errors="replace")

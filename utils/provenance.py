@@ -1,0 +1,88 @@
+"""What a result depends on beside its plan: code, weights, versions and the machine."""
+
+import hashlib
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("sampling", "ngram_assisted", "egag", "utils", "ablation")
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
+
+
+def code_digest(root: Path = ROOT) -> str:
+    """sha256 of the packages' source files, so that an uncommitted change shows as well."""
+    files = sorted(file for package in _PACKAGES for file in (root / package).rglob("*.py"))
+    return _digest(root, files)
+
+
+def weights_digest(place: str) -> str | None:
+    """sha256 of the weight files in a folder, or of a hub id's files in the local cache; None where none are found."""
+    folder = Path(place) if Path(place).is_dir() else _hub_folder(place)
+    if folder is None:
+        return None
+    files = sorted(file for file in folder.rglob("*") if file.suffix in _WEIGHTS and file.is_file())
+    return _digest(folder, files) if files else None
+
+
+def commit(root: Path = ROOT) -> tuple[str | None, bool | None]:
+    """(commit, whether tracked files differ from it), or (None, None) outside a git work tree."""
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head.strip(), bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+
+
+def versions(names: Iterable[str] = ("torch", "transformers", "numpy")) -> dict[str, str]:
+    """Version of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """The processor, its threads, the system, and the GPU where one is used."""
+    about: dict[str, Any] = {"cpu": cpu_name(), "threads": torch.get_num_threads(), "system": platform.platform()}
+    if device.type == "cuda":
+        about["gpu"] = torch.cuda.get_device_name(device)
+    return about
+
+
+def cpu_name() -> str:
+    """The processor's model as the system calls it."""
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git(root: Path, *arguments: str) -> str:
+    run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=20)
+    return run.stdout
+
+
+def _hub_folder(place: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(place, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _digest(root: Path, files: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            total.update(f"{path.relative_to(root)} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
