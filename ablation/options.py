@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -70,10 +70,17 @@ def load(
     trust_remote_code: bool,
 ) -> "Pair":
     """Load the models that the options name; what was mended goes to stderr."""
+    names = ("target", "drafter", "device", "drafter_device", "dtype", "trust_remote_code")
+    return load_options(
+        dict(zip(names, (target, drafter, device, drafter_device, dtype, trust_remote_code), strict=True))
+    )
+
+
+def load_options(options: Mapping[str, Any]) -> "Pair":
+    """The same from options by name; missing ones take their defaults."""
     from sampling.models import LoadOptions, load_pair
 
-    options = LoadOptions(target, drafter, device, drafter_device, dtype, trust_remote_code)
-    pair = load_pair(options, PrintProgress())
+    pair = load_pair(LoadOptions(**options), PrintProgress())
     for note in pair.notes:
         typer.echo(note, err=True)
     return pair

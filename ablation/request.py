@@ -49,6 +49,18 @@ def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, objec
     return settings
 
 
+def parameter_lists(assignments: Sequence[str], gamma: str | None) -> dict[str, str]:
+    """Lists of values by parameter, from `name=v1,v2` texts and from `--gamma`."""
+    lists: dict[str, str] = {} if gamma is None else {"gamma": gamma}
+    for text in assignments:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {text!r} given; allowed: {PARAMETERS[name].name}=VALUE,...")
+        if lists.setdefault(name, values) != values:
+            raise UserError(f"{name} is given twice: {lists[name]!r} and {values!r}")
+    return lists
+
+
 def choose_methods(text: str | None, settings: Settings) -> tuple[str, ...]:
     """The named methods; else those that are on."""
     names = tuple(settings.enabled()) if text is None else choose_names(text)

@@ -17,11 +17,11 @@ class Store:
 
     `rows` holds what the file held when it was entered. Each row is on the disk before `append` returns.
     Raises `UserError` when another process writes to the file, when it holds something else, and when it
-    cannot be written; what it held stays.
+    cannot be written; what it held stays. `keep` False: the rows of a results file are replaced.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path, self.columns = path, tuple(columns)
+    def __init__(self, path: Path, columns: Sequence[str], keep: bool = True) -> None:
+        self.path, self.columns, self._keep = path, tuple(columns), keep
         self.rows: list[dict[str, str]] = []
         self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
         self._file: io.FileIO | None = None
@@ -59,6 +59,8 @@ class Store:
             raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
         whole = content[: whole_rows(content)]
         self.rows = self._read(whole if whole or _line(self.columns).startswith(content) else content)
+        if not self._keep:
+            self.rows, whole = [], b""
         self._size = len(whole)
         self._file.truncate(self._size)
         if not whole:

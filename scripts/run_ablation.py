@@ -1,0 +1,16 @@
+"""Run a grid of methods over prompts into a CSV file with a report: `uv run scripts/run_ablation.py --help`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import typer
+
+from ablation.ablate_command import EXAMPLES, ablate
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+app.command(epilog=EXAMPLES)(ablate)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,96 @@
+"""An engine whose events and times are written down, so that every number that follows can be worked out by hand."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+
+from ablation.grid import AGAIN, Configuration, Plan
+from ablation.prompt_file import Prompt
+from sampling.engine import Engine
+from sampling.events import Event, Finished, Prefilled, Step
+from sampling.pair import ModelInfo
+from sampling.settings import Settings
+from utils.parameter import Chosen
+
+GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9))
+
+
+def step(number: int, drafts: Sequence[int], accepted: int, token: int, seconds: float) -> Step:
+    """A round that drafts a chain, keeps the first `accepted` and takes `seconds` (half of it verifying)."""
+    return Step(
+        round=number,
+        position=4 + number,
+        gamma=len(drafts),
+        drafts=tuple(drafts),
+        parents=None,
+        q=(1.0,) * len(drafts),
+        p=(1.0,) * len(drafts),
+        path=tuple(range(accepted)),
+        tested=min(accepted + 1, len(drafts)),
+        next_token=token,
+        entropy=1.0 if drafts else None,
+        vocab_size=1000,
+        draft_s=seconds / 4 if drafts else 0.0,
+        verify_s=seconds / 2,
+        other_s=seconds / 4 if drafts else seconds / 2,
+    )
+
+
+@dataclass
+class MockEngine:
+    """Plain autoregression: four rounds of 0.1 s, one token each. Everything else: two rounds of 0.1 s that draft
+    two tokens and keep the first: the same four tokens in half the time.
+
+    `calls` lists (method, gamma, seed, processor, prompt). `fail` names a method that raises.
+    """
+
+    fail: str = ""
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    forgotten: int = 0
+
+    def __post_init__(self) -> None:
+        self.pair = SimpleNamespace(
+            target=SimpleNamespace(device=torch.device("cpu"), window=100),
+            target_info=ModelInfo("mock", "cpu", "float32"),
+            drafter_info=None,
+            encode=lambda turns, chat: [len("\n".join(turns))] * 4,
+            decode=lambda ids: 'said "a, b"\n' + " ".join(map(str, ids)),
+        )
+
+    def stream(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Iterator[Event]:
+        self.calls.append((name, values["gamma"], values["seed"], values["processor"].name, tuple(prompt)))
+        if name == self.fail:
+            raise RuntimeError("planted")
+        yield Prefilled(len(prompt), 0.25)
+        if name == "target":
+            for number, token in enumerate((5, 6, 7, 8)):
+                yield step(number, (), 0, token, 0.1)
+        else:
+            yield step(0, (5, 9), 1, 6, 0.1)
+            yield step(1, (7, 9), 1, 8, 0.1)
+        yield Finished("length", 4)
+
+    def lossless(self, name: str, processor: Chosen) -> bool:
+        return True
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+
+def mock_engine(fail: str = "") -> Engine:
+    return cast(Engine, MockEngine(fail))
+
+
+def mock_plan(prompts: int = 2, repeats: int = 1) -> Plan:
+    """AR, its control, and speculative decoding with two draft lengths, on two processors and two seeds."""
+    played = tuple(Prompt(f"p{i}", ("x" * (i + 1),), "t") for i in range(prompts))
+    methods = (
+        Configuration("target"),
+        AGAIN,
+        Configuration("speculative", (("gamma", 2),)),
+        Configuration("speculative", (("gamma", 4),)),
+    )
+    return Plan(played, methods, Settings(), (GREEDY, NUCLEUS), (1, 2), repeats)

@@ -1,0 +1,314 @@
+"""A plan into a file: order, what survives a kill, what is refused."""
+
+import csv
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablation.execute import Unwatched
+from ablation.grid import Place, Plan
+from ablation.record import Record
+from ablation.runner import Files, Outcome, Run, check_output
+from ablation.store import Store, whole_rows
+from ablation.table import columns, key
+from sampling.engine import Engine
+from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
+from utils.errors import UserError
+
+CHANGING = ("started", "cpu_mhz", "other_cores", "peak_memory_mb")
+
+
+class Silent(Unwatched):
+    """A display that shows nothing, and may stop the run after some rows."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.places: list[Place] = []
+        self._left = stop_after
+
+    def begin(self, place: Place) -> None:
+        self.places.append(place)
+
+    def record(self, record: Record) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+def play(
+    out: Path, plan: Plan | None = None, engine: Engine | None = None, display: Silent | None = None, **options: Any
+) -> Outcome:
+    with Run(engine or mock_engine(), plan or mock_plan(), "mock", Files(out), "test", **options) as run:
+        return run.play(display or Silent())
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def lasting(path: Path) -> list[dict[str, str]]:
+    """The rows without the columns that no two runs share, in the order of their keys."""
+    return sorted(
+        ({name: cell for name, cell in row.items() if name not in CHANGING} for row in rows(path)),
+        key=lambda row: key(row),
+    )
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """The results file of a run that nothing disturbed."""
+    path = tmp_path / "whole.csv"
+    play(path, trace=True)
+    return path
+
+
+def test_every_key_once_and_all_of_them(whole: Path) -> None:
+    found = [key(row) for row in rows(whole)]
+    assert len(found) == len(set(found)) == mock_plan().generations == 2 * 4 * 2 * 2
+    assert tuple(rows(whole)[0]) == columns()
+
+
+def test_rows_hold_the_numbers_worked_out_by_hand(whole: Path) -> None:
+    reference, *others = rows(whole)[:4]
+    assert reference["configuration"] == "target" and reference["speedup"] == "1.0" and reference["gamma"] == ""
+    assert float(reference["tokens_per_s"]) == pytest.approx(4 / 0.4) and reference["alpha"] == ""
+    drafted = next(row for row in others if row["configuration"] == "speculative gamma=4")
+    assert (drafted["gamma"], drafted["drafted"], drafted["tested"], drafted["accepted"]) == ("4", "4", "4", "2")
+    assert float(drafted["speedup"]) == pytest.approx(2.0)
+    assert float(drafted["c"]) == pytest.approx((0.05 / 4) / 0.05)
+    assert float(drafted["prefill_s"]) == 0.25 and float(drafted["ttft_s"]) == pytest.approx(0.35)
+    assert (drafted["accept_hist"], drafted["tested_at"], drafted["tokens_by_round"]) == ("0 2", "2 2", "2 2")
+    assert drafted["divergence_verdict"] == "exact" and drafted["text"] == 'said "a, b"\n5 6 7 8'
+    control = next(row for row in others if row["configuration"] == "control")
+    assert control["method"] == "target" and float(control["speedup"]) == pytest.approx(1.0)
+
+
+def test_the_reference_goes_first_and_the_others_take_turns(tmp_path: Path) -> None:
+    display = Silent()
+    play(tmp_path / "r.csv", display=display)
+    blocks = [display.places[i : i + 4] for i in range(0, len(display.places), 4)]
+    assert all(block[0].configuration.name == "target" for block in blocks)
+    assert len({tuple(place.configuration.name for place in block) for block in blocks}) == 3
+    assert [(block[0].seed, block[0].processor.name, block[0].prompt.id) for block in blocks[:5]] == [
+        (1, "greedy", "p0"),
+        (1, "greedy", "p1"),
+        (1, "nucleus", "p0"),
+        (1, "nucleus", "p1"),
+        (2, "greedy", "p0"),
+    ]
+
+
+def test_a_configuration_runs_with_its_own_values(tmp_path: Path) -> None:
+    engine = MockEngine()
+    play(tmp_path / "r.csv", engine=engine)  # type: ignore[arg-type]
+    ran = {(name, gamma, seed, processor) for name, gamma, seed, processor, _ in engine.calls if name != "target"}
+    assert ran == {("speculative", g, s, p) for g in (2, 4) for s in (1, 2) for p in ("greedy", "nucleus")}
+
+
+def test_resume_after_a_kill_at_every_row_boundary(whole: Path, tmp_path: Path) -> None:
+    content, expected = whole.read_bytes(), lasting(whole)
+    ends = row_ends(content)
+    assert len(ends) == len(expected) + 1
+    for number, end in enumerate(ends):
+        cut = copied(whole, tmp_path / "cut.csv", content[:end])
+        outcome = play(cut, resume=True)
+        assert lasting(cut) == expected and outcome.rows == len(expected) - number
+
+
+def test_resume_after_a_kill_in_the_middle_of_a_write(whole: Path, tmp_path: Path) -> None:
+    content, expected = whole.read_bytes(), lasting(whole)
+    last = whole_rows(content[:-1])
+    for end in range(last + 1, len(content), 7):
+        cut = copied(whole, tmp_path / "cut.csv", content[:end])
+        play(cut, resume=True)
+        assert lasting(cut) == expected
+    header = content.index(b"\n")
+    cut = copied(whole, tmp_path / "cut.csv", content[: header // 2])
+    play(cut, resume=True)
+    assert lasting(cut) == expected
+
+
+def test_resumed_trace_has_each_round_once(whole: Path, tmp_path: Path) -> None:
+    content = whole.read_bytes()
+    cut = copied(whole, tmp_path / "cut.csv", content[: whole_rows(content[: len(content) // 2])])
+    trace = Files(whole).trace.read_text()
+    Files(cut).trace.write_text(trace[: len(trace) * 3 // 4])
+    play(cut, resume=True, trace=True)
+    assert sorted(Files(cut).trace.read_text().splitlines()) == sorted(trace.splitlines())
+
+
+def row_ends(content: bytes) -> list[int]:
+    """Where the header and each row end."""
+    lines = [i + 1 for i in range(len(content)) if content[i : i + 1] == b"\n"]
+    return [end for end in lines if whole_rows(content[:end]) == end]
+
+
+def copied(whole: Path, cut: Path, content: bytes) -> Path:
+    cut.write_bytes(content)
+    Files(cut).manifest.write_bytes(Files(whole).manifest.read_bytes())
+    return cut
+
+
+def test_ctrl_c_finishes_the_row(tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    outcome = play(out, display=Silent(stop_after=5))
+    assert outcome.stopped and outcome.rows == len(rows(out)) == 5
+    runs = json.loads(Files(out).manifest.read_text())["runs"]
+    assert runs[0]["stopped"] and runs[0]["rows"] == 5 and runs[0]["end"]
+    again = play(out, resume=True)
+    assert not again.stopped and len(rows(out)) == mock_plan().generations
+
+
+def test_a_failed_generation_is_a_row_and_is_not_run_again(tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    outcome = play(out, engine=mock_engine(fail="speculative"))
+    failed = [row for row in rows(out) if row["error"]]
+    assert outcome.failed == len(failed) == 16 and all(row["tokens_per_s"] == "" for row in failed)
+    assert failed[0]["error"] == "RuntimeError: planted" and failed[0]["gamma"] in "24"
+    assert play(out, resume=True).rows == 0
+
+
+def test_a_half_done_prompt_is_compared_with_the_machine_as_it_is_now(whole: Path, tmp_path: Path) -> None:
+    content = whole.read_bytes()
+    cut = copied(whole, tmp_path / "cut.csv", content[: row_ends(content)[2]])
+    engine = MockEngine()
+    play(cut, engine=engine, resume=True)  # type: ignore[arg-type]
+    assert [call[0] for call in engine.calls[:3]] == ["target", "speculative", "speculative"]
+
+
+def test_another_plan_may_not_add_rows(whole: Path) -> None:
+    before = whole.read_bytes()
+    for other, said in (
+        (replace(mock_plan(), seeds=(1, 3)), "grid.seeds: [1, 2] then, [1, 3] now"),
+        (mock_plan(prompts=3), "grid.prompts.p2"),
+        (replace(mock_plan(), values={**mock_plan().values, "length": 7}), "length"),
+    ):
+        with pytest.raises(UserError, match="differs from the one") as error:
+            play(whole, other, resume=True)
+        assert said in str(error.value) and whole.read_bytes() == before
+
+
+def test_a_second_runner_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    with Store(out, columns()), pytest.raises(UserError, match="being written by another run"):
+        play(out)
+    play(out)
+
+
+def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
+    for content in ("name,age\nann,3\n", "a sentence", 'an "open quote\nand more\n'):
+        out = tmp_path / "thesis.csv"
+        out.write_text(content)
+        for options in ({"resume": True}, {}):
+            with pytest.raises(UserError, match="left as it is"):
+                play(out, **options)
+        assert out.read_text() == content
+
+
+def test_rows_without_a_manifest_or_twice_are_refused(whole: Path) -> None:
+    lines = whole.read_text().splitlines(keepends=True)
+    whole.write_text("".join([*lines, *lines[1:3]]))
+    with pytest.raises(UserError, match="twice"):
+        play(whole, resume=True)
+    whole.write_text("".join(lines))
+    Files(whole).manifest.unlink()
+    with pytest.raises(UserError, match="no manifest"):
+        play(whole, resume=True)
+
+
+def test_overwrite_starts_anew(whole: Path) -> None:
+    play(whole, mock_plan(prompts=1))
+    assert len(rows(whole)) == mock_plan(prompts=1).generations
+    assert len(json.loads(Files(whole).manifest.read_text())["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("there.csv", (False, False), "--resume to go on"),
+        ("there.csv", (True, True), "give one of them"),
+        ("new.txt", (False, False), "ends in .csv"),
+        ("no/such/folder.csv", (False, False), "there is no folder"),
+        ("", (False, False), "is a folder"),
+    ],
+)
+def test_bad_outputs_are_refused_early(tmp_path: Path, name: str, flags: tuple[bool, bool], said: str) -> None:
+    (tmp_path / "there.csv").write_text("x")
+    with pytest.raises(UserError) as error:
+        check_output(tmp_path / name if name else tmp_path, *flags)
+    assert said in str(error.value)
+
+
+def test_a_full_disk_keeps_the_rows_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing fails half-way through the third row."""
+    out = tmp_path / "r.csv"
+    store = Store(out, ("a", "b"))
+    with store:
+        store.append({"a": "1", "b": "x\ny"})
+        before = out.read_bytes()
+        assert store._file is not None
+        file = store._file
+
+        class Full:
+            def write(self, data: bytes) -> int:
+                file.write(data[:2])
+                raise OSError(28, "No space left on device")
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+        monkeypatch.setattr(store, "_file", Full())
+        with pytest.raises(UserError, match="No space left"):
+            store.append({"a": "2", "b": "long enough"})
+        assert out.read_bytes() == before
+        monkeypatch.setattr(store, "_file", file)
+        store.append({"a": "3", "b": "z"})
+    with Store(out, ("a", "b")) as again:
+        assert again.rows == [{"a": "1", "b": "x\ny"}, {"a": "3", "b": "z"}]
+
+
+class Slow(Silent):
+    """A display that leaves time for a kill."""
+
+    def record(self, record: Record) -> None:
+        time.sleep(0.002)
+
+
+def wait_for_growth(path: Path) -> None:
+    """Until the file is larger than now, two seconds at most."""
+    before = path.stat().st_size if path.exists() else 0
+    for _ in range(1000):
+        if path.exists() and path.stat().st_size > before:
+            return
+        time.sleep(0.002)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_kill_9_again_and_again_loses_and_doubles_nothing(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "killed.csv"
+    kills = 0
+    for attempt in range(200):
+        child = os.fork()
+        if not child:
+            try:
+                play(out, display=Slow(), resume=True, trace=True)
+            finally:
+                os._exit(0)
+        wait_for_growth(out)
+        time.sleep(0.003 * (attempt % 7))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        kills += 1
+        if out.exists() and len(rows(out)) == mock_plan().generations:
+            break
+    play(out, resume=True, trace=True)
+    assert kills >= 3
+    assert lasting(out) == lasting(whole)
+    assert sorted(Files(out).trace.read_text().splitlines()) == sorted(Files(whole).trace.read_text().splitlines())
