@@ -11,7 +11,6 @@ from ablation.options import Drafter, DrafterDevice, Target, TrustRemoteCode, ex
 
 if TYPE_CHECKING:
     from ablation.plan_file import Experiment
-    from ablation.runner import Outcome, Run
     from sampling.engine import Engine
 
 DEFAULT_RESULTS = Path(__file__).resolve().parent.parent / "scripts" / "ablation_results.csv"
@@ -115,43 +114,16 @@ def _dry_run(experiment: "Experiment") -> int:
 
 
 def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> int:
+    from rich.console import Console
+
+    from ablation.conduct import conduct, reported
     from ablation.runner import Files, Run, check_output
 
     check_output(out, resume, overwrite)
-    engine = _engine(experiment)
+    engine, files = _engine(experiment), Files(out)
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    with Run(engine, experiment.plan, experiment.name, Files(out), command, resume, experiment.trace) as run:
-        outcome = _play(run)
-    _report(Files(out).results, outcome)
+    err = Console(stderr=True)
+    with Run(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as run:
+        outcome = conduct(run, err)
+    reported(files.results, outcome, Console(), err)
     return 130 if outcome.stopped else 1 if outcome.failed else 0
-
-
-def _play(run: "Run") -> "Outcome":
-    from rich.console import Console
-
-    from ablation.display import display
-    from ablation.probe import estimated
-
-    console = Console(stderr=True)
-    if run.done:
-        typer.echo(f"{len(run.done)} of {run.plan.generations} rows are there", err=True)
-    if not run.missing:
-        typer.echo("nothing is missing", err=True)
-        return run.outcome
-    typer.echo("warming up", err=True)
-    typer.echo(estimated(run.engine, run.plan).text, err=True)
-    with display(console, len(run.done), run.plan.generations) as shown:
-        return run.play(shown)
-
-
-def _report(results: Path, outcome: "Outcome") -> None:
-    """The report, on the disk and in short on the screen."""
-    from rich.console import Console
-
-    from ablation.report import write_report
-
-    report = write_report(results)
-    report.show(Console())
-    overhead = "" if outcome.overhead is None else f"; {outcome.overhead:.1%} of the time was not generation"
-    typer.echo(f"{outcome.rows} rows added, {outcome.failed} failed{overhead}", err=True)
-    typer.echo(f"results {results}\nreport  {report.folder / 'index.html'}", err=True)

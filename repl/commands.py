@@ -7,7 +7,7 @@ from pathlib import Path
 
 from repl import script
 from repl.command import Command, setting_command, users_of
-from repl.replies import Ask, Clear, Message, Play, Quit, Reply, Section, Sheet
+from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Reply, Results, Section, Sheet
 from repl.session import DEBUG, Session
 from repl.storage import state_folder
 from sampling.methods import METHODS
@@ -16,6 +16,7 @@ from utils.errors import UserError, nearest
 from utils.parameter import Parameter
 from utils.registry import Registry
 
+DEFAULT_PLAN = "quick"
 _KEYS = (
     "A line without / is a prompt; \\n and \\t in it become a newline and a tab. To prompt with a slash, begin with a "
     "space. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
@@ -100,6 +101,25 @@ def _quit(session: Session, argument: str) -> Reply:
     return Quit()
 
 
+def _ablate(session: Session, argument: str) -> Reply:
+    from ablation.plan_file import read_experiment
+
+    read_experiment(argument or DEFAULT_PLAN, base=session.settings)
+    return Ablate(argument or DEFAULT_PLAN)
+
+
+def _plans(typed: str) -> Iterator[str]:
+    from ablation.plan_file import plan_names
+
+    yield from (name for name in plan_names() if name.startswith(typed))
+    yield from (name for name in _files(typed) if name.endswith((".toml", "/")))
+
+
+def _results(session: Session, argument: str) -> Reply:
+    _no_argument("results", argument)
+    return Results()
+
+
 def _no_argument(name: str, argument: str) -> None:
     if argument:
         raise UserError(f"/{name}: {argument!r} given; allowed: no argument")
@@ -156,6 +176,18 @@ COMMANDS = Registry[Command](
         "Empty lines and lines that begin with # are skipped; a line that fails is reported and the rest is played.",
         candidates=_files,
     ),
+    Command(
+        "ablate",
+        "Session",
+        "run a plan on the loaded pair into a results file with a report",
+        _ablate,
+        "[PLAN]",
+        "gamma",
+        "PLAN is a built-in plan (quick without an argument) or a .toml file; what it leaves open is as set here. "
+        "Ctrl-C stops after the row under way and reports what is there.",
+        candidates=_plans,
+    ),
+    Command("results", "Session", "the table of the last ablation", _results),
     setting_command(DEBUG, "Session"),
     *(setting_command(parameter, _group(parameter)) for parameter in _SETTINGS),
 )

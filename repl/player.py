@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from repl.command import summary
 from repl.commands import execute
-from repl.replies import Ask, Clear, Message, Play, Quit, Sheet
+from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Results, Sheet
 from repl.session import Answers, Session
 from repl.storage import log_traceback
 from sampling.methods import METHODS
@@ -92,6 +92,12 @@ class Player:
                 self._load(str(path), lines)
             case Ask(prompt):
                 self._answer(prompt, where)
+            case Ablate(plan):
+                self._ablate(plan)
+            case Results():
+                from repl import ablate
+
+                ablate.show_last(self.view)
 
     def _load(self, name: str, lines: tuple[tuple[int, str], ...]) -> None:
         before = self.failures
@@ -118,6 +124,14 @@ class Player:
         if answers.finished():
             self._compare(answers)
         self.interrupted = answers.stopped
+
+    def _ablate(self, plan: str) -> None:
+        self._wait()
+        from repl import ablate
+
+        outcome = ablate.run(self.session, plan, self.view)
+        self.failures += outcome.failed
+        self.interrupted = outcome.stopped
 
     def _wait(self) -> None:
         try:

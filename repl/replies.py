@@ -53,4 +53,16 @@ class Ask:
     prompt: str
 
 
-Reply = Message | Sheet | Clear | Quit | Play | Ask | None
+@dataclass(frozen=True, slots=True)
+class Ablate:
+    """A plan to run on the loaded pair."""
+
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The table of the last ablation."""
+
+
+Reply = Message | Sheet | Clear | Quit | Play | Ask | Ablate | Results | None

@@ -1,0 +1,45 @@
+"""A run from warm-up to report, with what a person sees meanwhile: for the command line and the session."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ablation.display import display
+from ablation.probe import estimated
+from ablation.runner import Outcome, Run
+
+if TYPE_CHECKING:
+    from ablation.report import Report
+
+
+def conduct(run: Run, err: Console) -> Outcome:
+    """Warm up, say how long it will take, and run what is missing. Progress goes to `err`."""
+    total = run.plan.generations
+    if run.done:
+        _say(err, f"{len(run.done)} of {total} rows are there")
+    if not run.missing:
+        return run.outcome
+    _say(err, f"warming up {len(run.plan.configurations)} configurations")
+    expected = estimated(run.engine, run.plan)
+    if not run.done:
+        _say(err, expected.text)
+    with display(err, len(run.done), total) as shown:
+        return run.play(shown)
+
+
+def reported(results: Path, outcome: Outcome, out: Console, err: Console) -> "Report":
+    """Write the report of a results file, and show it in short on `out`."""
+    from ablation.report import write_report
+
+    _say(err, "writing the report")
+    report = write_report(results)
+    report.show(out)
+    added = f"{outcome.rows} rows added, {outcome.failed} failed"
+    overhead = "" if outcome.overhead is None else f"; {outcome.overhead:.1%} of the time was not generation"
+    _say(err, f"{added}{overhead}\nresults {results}\nreport  {report.folder / 'index.html'}")
+    return report
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,52 @@
+"""/ablate and /results: a plan on the session's pair, its results kept in the user's state folder."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablation.plan_file import read_experiment
+from ablation.report import write_report
+
+from ablation.conduct import conduct, reported
+from ablation.runner import Files, Outcome, Run
+from repl.replies import Message
+from repl.session import Session
+from repl.storage import state_folder
+from sampling.engine import Engine
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from repl.player import View
+
+
+def run(session: Session, plan: str, view: "View") -> Outcome:
+    """Run a plan with the session's settings as its base, then report it. Raises `UserError`."""
+    experiment = read_experiment(plan, base=session.settings)
+    if experiment.pair:
+        view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))
+    results = _folder() / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
+    engine = Engine(session.engine.pair.fresh())
+    with Run(
+        engine, experiment.plan, experiment.name, Files(results), f"/ablate {plan}", trace=experiment.trace
+    ) as job:
+        outcome = conduct(job, view.err)
+    reported(results, outcome, view.out, view.err)
+    return outcome
+
+
+def show_last(view: "View") -> None:
+    """The short report of the newest results, of this session or an earlier one. Raises `UserError` without any."""
+    found = max(_folder().glob("*.csv"), key=lambda path: path.stat().st_mtime, default=None)
+    if found is None:
+        raise UserError("there are no results yet; allowed: /ablate first")
+    write_report(found).show(view.out)
+    view.reply(Message(f"results {found}"))
+
+
+def _folder() -> Path:
+    folder = state_folder() / "ablations"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{str(folder)!r} cannot be made: {error.strerror}") from None
+    return folder
