@@ -22,12 +22,12 @@ from ablation.plan_contents import (
 )
 from ablation.plan_methods import MethodTable, choose_tables, multiply, owners, replace_values
 from ablation.plan_prompts import find_sources, gather
-from ablation.plan_section import many, one, words
+from ablation.plan_section import many, one, unknown, words
 from ablation.prompt_file import Prompt
 from ablation.request import choose_names
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UnknownName, UserError
+from utils.errors import UserError
 from utils.parameter import Parameter
 
 PLANS = Path(__file__).parent / "plans"
@@ -90,9 +90,9 @@ def read_experiment(name_or_path: str, overrides: Overrides | None = None, base:
 
 def _find_plan(given: str) -> Path:
     if Path(given).suffix.lower() == ".toml":
-        return Path(given).expanduser()
+        return Path(given)
     if given not in plan_names():
-        raise UserError(f"{UnknownName('plan', given, plan_names())}. Or give a .toml file")
+        raise unknown("plan", given, plan_names(), ".toml")
     return PLANS / f"{given}.toml"
 
 

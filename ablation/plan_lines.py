@@ -26,13 +26,12 @@ class PlanLines:
                 self._lines.setdefault((table, seen.get(table, 1), _bare(key[1])), number)
 
     def line(self, key: str, table: str = "", place: int = 1) -> int | None:
-        """The line of a key in the table that is the `place`-th of its name; key "": the table itself.
+        """The line of a key in the table that is the `place`-th of its name; key "": the table itself; None: nowhere.
 
         A key that is written in another way, as in an inline table, is where its table begins.
         """
-        tries = [(table, place, key), (table, place, ""), ("", 1, table)]
-        if table:
-            tries.insert(1, ("", 1, f"{table}.{key}"))
+        inside = [(table, place, key), ("", 1, f"{table}.{key}"), (table, place, ""), ("", 1, table)]
+        tries = inside if table else [("", 1, key), (key, 1, "")]
         return next((self._lines[one] for one in tries if one in self._lines), None)
 
 

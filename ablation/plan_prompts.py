@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
+from ablation.plan_section import unknown
 from ablation.prompt_file import Prompt, read_prompts
-from utils.errors import UnknownName, UserError
+from utils.errors import UserError
 
 FOLDER = Path(__file__).parent / "prompts"
 ALL = "all"
@@ -29,11 +30,10 @@ def _find(name: str, folder: Path) -> tuple[Path, ...]:
         return tuple(FOLDER / f"{one}.jsonl" for one in sets)
     if name in sets:
         return (FOLDER / f"{name}.jsonl",)
-    path = (folder / Path(name).expanduser()).resolve()
+    path = (folder / name).resolve()
     if path.suffix == ".jsonl" or path.is_file():
         return (path,)
-    error = UnknownName("prompt set", name, (*sets, ALL))
-    raise UserError(f"{error}. Or give a .jsonl file")
+    raise unknown("prompt set", name, (*sets, ALL), ".jsonl")
 
 
 def gather(sources: Sequence[Path]) -> tuple[Prompt, ...]:

@@ -103,3 +103,9 @@ def words(name: str, usage: str = "a text that is not empty") -> Parameter:
         return text
 
     return Parameter(name, None, "", usage, parse)
+
+
+def unknown(kind: str, given: str, allowed: Sequence[str], file: str) -> UserError:
+    """The error for a name that is none of the built-in ones and no file either."""
+    said = str(UnknownName(kind, given, allowed))
+    return UserError(f"{said}{'' if said.endswith('?') else '.'} Or give a {file} file")
