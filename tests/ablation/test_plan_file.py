@@ -1,0 +1,354 @@
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablation.grid import AGAIN, REFERENCE
+from ablation.plan_file import Experiment, Overrides, plan_names, read_experiment
+from ablation.plan_lines import PlanLines
+from sampling.settings import Settings
+from tests.ablation.conftest import write_lines
+from utils.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+Write = Callable[..., str]
+SPECULATIVE = '[[methods]]\nmethod = "speculative"\n'
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """`write("length = 8", ...)`: the path of a plan file with one prompt of its own and these lines."""
+    write_lines(tmp_path / "mine.jsonl", {"prompt": "a"})
+
+    def write(*lines: str, prompts: str = 'prompts = ["mine.jsonl"]') -> str:
+        return str(write_lines(tmp_path / "plan.toml", prompts, *lines))
+
+    return write
+
+
+def names(experiment: Experiment) -> list[str]:
+    return [configuration.name for configuration in experiment.plan.configurations]
+
+
+def ids(experiment: Experiment) -> list[str | int]:
+    return [prompt.id for prompt in experiment.plan.prompts]
+
+
+def refusal(name_or_path: str, overrides: Overrides | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        read_experiment(name_or_path, overrides)
+    return str(caught.value)
+
+
+# 70 prompts x (1 AR + 4 SD + 9 NASD + 6 EGAG + 1 control) x 2 processors x 3 seeds
+PAPER = 70 * 21 * 2 * 3
+GENERATIONS = {"quick": 8 * 4, "gamma": 20 * (1 + 8 + 1), "nasd": 20 * (1 + 10 + 1), "egag": 20 * (1 + 9 + 1)}
+
+
+@pytest.mark.parametrize("name", plan_names())
+def test_a_built_in_plan_reads_and_says_what_it_answers(name: str) -> None:
+    experiment = read_experiment(name)
+    assert experiment.name == name
+    assert experiment.plan.generations == {**GENERATIONS, "paper": PAPER}[name]
+    assert experiment.plan.configurations[0].name == REFERENCE
+    assert experiment.trace == (name == "egag")
+    text = (ROOT / "ablation/plans" / f"{name}.toml").read_text()
+    assert text.startswith("# ")
+
+
+def test_the_paper_s_matrix_is_whole() -> None:
+    plan = read_experiment("paper").plan
+    assert Counter(prompt.task for prompt in plan.prompts) == {
+        "dialogue": 20,
+        "translation": 20,
+        "long": 10,
+        "code": 20,
+    }
+    methods = Counter(configuration.method for configuration in plan.configurations)
+    assert methods == {"target": 2, "speculative": 4, "ngram": 9, "egag": 6}
+    assert [str(processor) for processor in plan.processors] == ["greedy 1", "nucleus 0.8 0.9"]
+    assert plan.seeds == (42, 43, 44)
+
+
+def test_quick_runs_the_four_settings_on_every_set() -> None:
+    experiment = read_experiment("quick")
+    assert names(experiment) == [
+        "target",
+        "speculative gamma=4",
+        "egag egag_gamma_min=1, egag_gamma_max=6, egag_ema=0.9",
+        "ngram set_ngramstorage=basic 3, top_k_filler=3",
+    ]
+    assert len({prompt.task for prompt in experiment.plan.prompts}) == 5
+
+
+def test_lists_multiply_out_in_order_and_the_reference_and_control_frame_them(write: Write) -> None:
+    plan = write(
+        '[[methods]]\nmethod = "ngram"\nset_ngramstorage = ["basic 3", "onelevel 4"]\ntop_k_filler = [1, 3]',
+        '[[methods]]\nmethod = "egag"\negag_ema = [0, 0.5]',
+        '[[methods]]\nmethod = "target"',
+    )
+    assert names(read_experiment(plan)) == [
+        "target",
+        "ngram set_ngramstorage=basic 3, top_k_filler=1",
+        "ngram set_ngramstorage=basic 3, top_k_filler=3",
+        "ngram set_ngramstorage=onelevel 4, top_k_filler=1",
+        "ngram set_ngramstorage=onelevel 4, top_k_filler=3",
+        "egag egag_ema=0",
+        "egag egag_ema=0.5",
+        AGAIN.name,
+    ]
+
+
+def test_every_key_arrives(write: Write) -> None:
+    plan = write(
+        'name = "mine"\nlength = 8\nseeds = [3, 1]\nrepeats = 2\ncontrol = false\ntrace = true',
+        'processors = ["greedy", "nucleus 0.8 0.9"]',
+        '[pair]\ntarget = "big"\ndtype = "float16"\ntrust_remote_code = false',
+        "[settings]\nchat = false\nreset_in_between = false\ngamma = 7",
+        SPECULATIVE,
+    )
+    experiment = read_experiment(plan)
+    values = experiment.plan.values
+    assert (experiment.name, experiment.trace, names(experiment)) == ("mine", True, ["target", "speculative"])
+    assert (experiment.plan.seeds, experiment.plan.repeats, len(experiment.plan.processors)) == ((3, 1), 2, 2)
+    assert (values["length"], values["chat"], values["reset_in_between"], values["gamma"]) == (8, False, False, 7)
+    assert experiment.pair == {"target": "big", "dtype": "float16", "trust_remote_code": False}
+
+
+def test_what_is_not_written_comes_from_the_settings_at_hand(write: Write) -> None:
+    base = Settings()
+    base.assign_all([("seed", "7"), ("length", "9"), ("processor", "topk 1 5"), ("chat", "off")])
+    experiment = read_experiment(write("seeds = 2", SPECULATIVE), base=base)
+    assert experiment.plan.seeds == (7, 8) and experiment.plan.repeats == 1
+    assert experiment.plan.values["length"] == 9 and experiment.plan.values["chat"] is False
+    assert [processor.name for processor in experiment.plan.processors] == ["topk"]
+    assert experiment.name == "plan" and not experiment.pair and not experiment.trace
+
+
+def test_without_prompts_all_sets_run(write: Write) -> None:
+    assert len(read_experiment(write(SPECULATIVE, prompts="")).plan.prompts) == 90
+    assert len(read_experiment(write(SPECULATIVE, prompts='prompts = ["code", "all"]')).plan.prompts) == 90
+
+
+def test_a_limit_takes_the_sets_in_turn(write: Write) -> None:
+    prompts = 'prompts = ["long", "code", "mine.jsonl"]'
+    experiment = read_experiment(write("limit = 6", SPECULATIVE, prompts=prompts))
+    assert ids(experiment) == ["long-01", "code-01", 1, "long-02", "code-02", "long-03"]
+
+
+def test_ids_of_two_files_are_kept_apart(write: Write, tmp_path: Path) -> None:
+    write_lines(tmp_path / "yours.jsonl", {"prompt": "b"}, {"prompt": "c", "id": "x"})
+    write_lines(tmp_path / "third.jsonl", {"prompt": "d", "id": "code-01"})
+    write_lines(tmp_path / "alone.jsonl", {"prompt": "e", "id": "y"})
+    prompts = 'prompts = ["mine.jsonl", "yours.jsonl", "third.jsonl", "alone.jsonl", "code"]'
+    experiment = read_experiment(write("limit = 6", SPECULATIVE, prompts=prompts))
+    assert ids(experiment) == ["mine:1", "yours:1", "third:code-01", "y", "code-01", "yours:x"]
+
+
+def test_ids_that_stay_alike_are_refused(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write_lines(tmp_path / "sub" / "mine.jsonl", {"prompt": "b"})
+    said = refusal(write(SPECULATIVE, prompts='prompts = ["mine.jsonl", "sub/mine.jsonl"]'))
+    assert "line 1: prompt id 'mine:1' is in" in said and "rename one file" in said
+    write_lines(tmp_path / "twice.jsonl", {"prompt": "b", "id": 1}, {"prompt": "c", "id": "1"})
+    assert "id 1 is there as a number and as a text" in refusal(write(prompts='prompts = "twice.jsonl"'))
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("lenght = 8", "line 2: unknown key 'lenght'"),
+        ("lenght = 8", "Did you mean 'length'?"),
+        ("length = 0", "line 2: length: '0' given; allowed: an integer of 1 or more"),
+        ("length = [8]", "line 2: length: [8] given"),
+        ("length = true", "line 2: length: 'true' given"),
+        ("seeds = 0", "line 2: seeds: '0' given"),
+        ("seeds = [1, -1]", "line 2: seed: '-1' given"),
+        ("seeds = [1, 1]", "line 2: seed: 1 is given twice"),
+        ("repeats = 1.5", "line 2: repeats: '1.5' given"),
+        ("limit = 0", "line 2: limit: '0' given"),
+        ('control = "of"', "line 2: control: 'of' given; allowed: on, off. Did you mean 'off'?"),
+        ('name = " "', "line 2: name: ' ' given"),
+        ("processors = []", "line 2: processor: an empty list given"),
+        ('processors = ["greedy", "nucleus 0.8"]', "line 2: processor: nucleus needs p"),
+        ('processors = ["greedy", "greedy 1"]', "line 2: processor: greedy is given twice"),
+        ("pair = 3", "line 2: pair: 3 given; allowed: a [pair] table"),
+        ('[pair]\ntraget = "x"', "line 3: unknown key 'traget'"),
+        ('[pair]\ndtype = "float8"', "line 3: unknown dtype 'float8'"),
+        ("[settings]\nchta = true", "line 3: unknown key 'chta'"),
+        ("[settings]\nlength = 3", "line 3: length is no setting of all configurations; allowed: length at the top"),
+        ("[settings]\nseed = 3", "as seeds"),
+        ("[settings]\negag = true", "line 3: egag is no setting of all configurations; allowed: egag in a [[methods]]"),
+        ("[settings]\ncache = 3", "line 3: cache: '3' given; allowed: on, off"),
+        ("[methods]\ngamma = 3", "line 2: methods: allowed: a [[methods]] table for each method"),
+        ("[[methods]]\ngamma = 3", "line 2: method is missing; allowed: target, drafter"),
+        ('[[methods]]\nmethod = "specultive"', "line 3: unknown method 'specultive'"),
+        (SPECULATIVE + "gama = 3", "line 4: unknown key 'gama'; allowed: method, gamma. Did you mean 'gamma'?"),
+        (SPECULATIVE + "gamma = [2, -1]", "line 4: gamma: '-1' given"),
+        (SPECULATIVE + "gamma = [[2]]", "line 4: gamma: [2] given"),
+        (SPECULATIVE + "top_k_filler = 3", "line 4: top_k_filler is no parameter of speculative, it is one of ngram"),
+        (SPECULATIVE + "chat = true", "it holds for every method; allowed for speculative: gamma"),
+        ('[[methods]]\nmethod = "target"\ngamma = 3', "allowed for target: none"),
+        (SPECULATIVE + SPECULATIVE + "gamma = [4, 5]", "line 4: speculative gamma=4 is in the table of line 2 already"),
+        ('[[methods]]\nmethod = "egag"\negag_gamma_min = [2, 7]', "line 2: egag_gamma_min 7 is above egag_gamma_max 6"),
+        ("control = false", "the plan names no method"),
+        ("length = ", "is not TOML: Invalid value (at line 2, column 10)"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(write: Write, lines: str, said: str) -> None:
+    plan = write(lines)
+    refused = refusal(plan)
+    assert said in refused
+    assert plan in refused or "names no method" in said
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        ('prompts = ["dialoge"]', "line 1: unknown prompt set 'dialoge'"),
+        ('prompts = ["dialoge"]', "Did you mean 'dialogue'? Or give a .jsonl file"),
+        ('prompts = ["missing.jsonl"]', "line 1: prompt file"),
+        ("prompts = []", "line 1: prompts: an empty list given"),
+    ],
+)
+def test_prompts_that_are_not_there_are_told_with_their_line(write: Write, prompts: str, said: str) -> None:
+    assert said in refusal(write(SPECULATIVE, prompts=prompts))
+
+
+def test_all_that_is_wrong_is_told_at_once_up_to_ten(write: Write) -> None:
+    said = refusal(write(*(f"key{place} = 1" for place in range(12)), "[pair]", "taget = 3"))
+    assert [line.split(":")[0].strip() for line in said.splitlines()[1:]] == [
+        *(f"line {place}" for place in range(2, 12)),
+        "and 3 more",
+    ]
+
+
+def test_an_unknown_plan_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    said = refusal("gama")
+    assert "unknown plan 'gama'; allowed: egag, gamma, nasd, paper, quick. Did you mean 'gamma'?" in said
+    assert said.endswith("Or give a .toml file")
+    assert "cannot be read" in refusal(str(tmp_path / "missing.toml"))
+
+
+def test_the_command_line_goes_before_the_file(write: Write, tmp_path: Path) -> None:
+    plan = write("length = 8", "seeds = 2", "[pair]", 'target = "big"', 'drafter = "small"', SPECULATIVE)
+    over = Overrides(
+        prompts=("code", str(tmp_path / "mine.jsonl")),
+        processors=("topk 1 5", "greedy"),
+        seeds=3,
+        repeats=2,
+        length=5,
+        limit=3,
+        target="other",
+        trust_remote_code=True,
+        trace=True,
+    )
+    experiment = read_experiment(plan, over)
+    assert ids(experiment) == ["code-01", 1, "code-02"]
+    assert experiment.plan.seeds == (42, 43, 44) and experiment.plan.repeats == 2
+    assert experiment.plan.values["length"] == 5 and experiment.trace
+    assert [processor.name for processor in experiment.plan.processors] == ["topk", "greedy"]
+    assert experiment.pair == {"target": "other", "drafter": "small", "trust_remote_code": True}
+
+
+def test_a_typed_prompt_replaces_the_sets() -> None:
+    experiment = read_experiment("paper", Overrides(prompt="Why?"))
+    (prompt,) = experiment.plan.prompts
+    assert (prompt.id, prompt.turns, prompt.task) == ("prompt", ("Why?",), None)
+
+
+def test_methods_keep_their_configurations_and_others_join_with_defaults() -> None:
+    experiment = read_experiment("gamma", Overrides(methods="egag,speculative", parameters={"gamma": "2, 5"}))
+    assert names(experiment) == ["target", "speculative gamma=2", "speculative gamma=5", "egag", "control"]
+
+
+def test_a_parameter_of_the_command_line_replaces_the_file_s_and_what_falls_together_is_one() -> None:
+    over = Overrides(methods="ngram", parameters={"set_ngramstorage": "basic 3,basic 4", "chat": "off"})
+    experiment = read_experiment("nasd", over)
+    # the table without a filler has the default, 3, which the other table has as well
+    expected = [f"ngram set_ngramstorage=basic {n}, top_k_filler={k}" for n in (3, 4) for k in (1, 3, 5)]
+    assert names(experiment) == ["target", *expected, "control"]
+    assert experiment.plan.values["chat"] is False
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        (Overrides(prompt="a", prompts=("code",)), "give one of them"),
+        (Overrides(prompt=""), "--prompt: '' given"),
+        (Overrides(prompts=("coed",)), "Did you mean 'code'?"),
+        (Overrides(methods="specultive"), "Did you mean 'speculative'?"),
+        (Overrides(methods=","), "no method to run"),
+        (Overrides(parameters={"gama": "2"}), "unknown setting 'gama'"),
+        (Overrides(parameters={"gamma": "2,x"}), "gamma: 'x' given"),
+        (Overrides(parameters={"gamma": ""}), "gamma: '' given"),
+        (
+            Overrides(parameters={"top_k_filler": "2"}),
+            "top_k_filler: no method of the plan has it; it belongs to ngram",
+        ),
+        (Overrides(parameters={"length": "2"}), "allowed: --length"),
+        (Overrides(parameters={"ngram": "on"}), "allowed: --methods"),
+        (Overrides(methods="egag", parameters={"egag_gamma_min": "9"}), "egag_gamma_min 9 is above egag_gamma_max 6"),
+        (Overrides(processors=("nucleus 0.8",)), "nucleus needs p"),
+        (Overrides(seeds=0), "seeds: '0' given"),
+        (Overrides(repeats=0), "repeats: '0' given"),
+        (Overrides(length=0), "length: '0' given"),
+        (Overrides(limit=0), "limit: '0' given"),
+        (Overrides(dtype="float8"), "unknown dtype"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(over: Overrides, said: str) -> None:
+    assert said in refusal("gamma", over)
+
+
+def test_no_torch_is_imported() -> None:
+    code = (
+        "import sys, ablation.plan_file as f, ablation.estimate as e; e.grid_table(f.read_experiment('quick').plan); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_line_of_a_key() -> None:
+    lines = PlanLines(
+        "# length = 1\n"
+        "length = 2\n"
+        '"trace" = true\n'
+        "[ pair ]  # models\n"
+        "dtype = 'auto'\n"
+        "[[methods]]\n"
+        "gamma = [\n"
+        "  2,\n"
+        "]\n"
+        "[[methods]]\n"
+        "  gamma=3\n"
+    )
+    assert lines.line("length") == 2
+    assert lines.line("trace") == 3
+    assert lines.line("dtype", "pair") == 5
+    assert [lines.line("gamma", "methods", place) for place in (1, 2)] == [7, 11]
+    assert [lines.line("", "methods", place) for place in (1, 2)] == [6, 10]
+    assert lines.line("missing") is None
+    assert lines.line("pair") == 4 and lines.line("methods") == 6
+    assert lines.line("missing", "methods", 2) == 10
+    assert PlanLines('a = 1\npair.dtype = "x"').line("dtype", "pair") == 2
+    assert PlanLines('a = 1\npair = {dtype = "x"}').line("dtype", "pair") == 2
+
+
+def test_the_examples_of_the_documentation_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "support_tickets.jsonl", {"prompt": "a"})
+    examples = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/plans.md").read_text(), re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        (tmp_path / "example.toml").write_text(example)
+        assert read_experiment(str(tmp_path / "example.toml")).plan.generations
+
+
+def test_the_documentation_counts_right() -> None:
+    text = (ROOT / "docs/plans.md").read_text()
+    counted = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", text.split("## The format")[0], re.MULTILINE))
+    assert {name: int(count) for name, count in counted.items()} == {**GENERATIONS, "paper": PAPER}
