@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 DEFAULT_RESULTS = Path(__file__).resolve().parent.parent / "scripts" / "ablation_results.csv"
 
-EXAMPLES = """Examples:
-
-  uv run scripts/run_ablation.py                                  the plan quick: AR, SD, EGAG and NASD on 8 prompts
-  uv run scripts/run_ablation.py gamma --limit 4 --out g.csv      a built-in plan on four prompts
-  uv run scripts/run_ablation.py --prompt "Tell me a story" --gamma 2,4,6,8 --methods speculative
-  uv run scripts/run_ablation.py my.toml --dry-run                the grid and about how long it takes
-  uv run scripts/run_ablation.py my.toml --resume                 go on after Ctrl-C, a crash or a kill
+EXAMPLES = """\b
+Examples:
+  uv run scripts/run_ablation.py
+      the plan quick: AR, SD, EGAG and NASD on 8 prompts
+  uv run scripts/run_ablation.py gamma --limit 4 --out g.csv
+      a built-in plan on four prompts
+  uv run scripts/run_ablation.py --prompt "Tell me a story" --methods speculative --gamma 2,4,6
+      one prompt, three draft lengths
+  uv run scripts/run_ablation.py my.toml --dry-run
+      the grid, and about how long it takes
+  uv run scripts/run_ablation.py my.toml --resume
+      go on after Ctrl-C, a crash or a kill
 """
 
 
@@ -46,7 +51,9 @@ def ablate(
     repeats: Annotated[int | None, typer.Option(min=1, help="How often the whole grid, interleaved.")] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most prompts.")] = None,
-    out: Annotated[Path, typer.Option(metavar="FILE.csv", help="The results file.")] = DEFAULT_RESULTS,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
+    ] = DEFAULT_RESULTS,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the results file.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")] = False,
     dry_run: Annotated[

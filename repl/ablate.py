@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.plan_file import read_experiment
 from ablation.report import write_report
 
 from ablation.conduct import conduct, reported
+from ablation.plan_file import read_experiment
 from ablation.runner import Files, Outcome, Run
 from repl.replies import Message
 from repl.session import Session

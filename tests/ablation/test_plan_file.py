@@ -46,7 +46,7 @@ def refusal(name_or_path: str, overrides: Overrides | None = None) -> str:
 
 # 70 prompts x (1 AR + 4 SD + 9 NASD + 6 EGAG + 1 control) x 2 processors x 3 seeds
 PAPER = 70 * 21 * 2 * 3
-GENERATIONS = {"quick": 8 * 4, "gamma": 20 * (1 + 8 + 1), "nasd": 20 * (1 + 10 + 1), "egag": 20 * (1 + 9 + 1)}
+GENERATIONS = {"quick": 8 * 5, "gamma": 20 * (1 + 8 + 1), "nasd": 20 * (1 + 10 + 1), "egag": 20 * (1 + 9 + 1)}
 
 
 @pytest.mark.parametrize("name", plan_names())
@@ -74,15 +74,13 @@ def test_the_paper_s_matrix_is_whole() -> None:
     assert plan.seeds == (42, 43, 44)
 
 
-def test_quick_runs_the_four_settings_on_every_set() -> None:
-    experiment = read_experiment("quick")
-    assert names(experiment) == [
-        "target",
-        "speculative gamma=4",
-        "egag egag_gamma_min=1, egag_gamma_max=6, egag_ema=0.9",
-        "ngram set_ngramstorage=basic 3, top_k_filler=3",
-    ]
-    assert len({prompt.task for prompt in experiment.plan.prompts}) == 5
+def test_quick_runs_the_four_settings_with_64_tokens() -> None:
+    plan = read_experiment("quick").plan
+    assert names(read_experiment("quick")) == ["target", "speculative", "egag", "ngram", "control"]
+    assert {plan.length(prompt) for prompt in plan.prompts} == {64}
+    assert len({prompt.task for prompt in plan.prompts}) == 4
+    assert [plan.values[name] for name in ("gamma", "egag_gamma_min", "egag_gamma_max", "egag_ema")] == [4, 1, 6, 0.9]
+    assert str(plan.values["set_ngramstorage"]) == "basic 3" and plan.values["top_k_filler"] == 3
 
 
 def test_lists_multiply_out_in_order_and_the_reference_and_control_frame_them(write: Write) -> None:
