@@ -94,7 +94,7 @@ class Record:
 
 def relevant_settings(method: str, values: Values) -> dict[str, Any]:
     """What a method's run depends on: the general settings and its own parameters, as JSON values."""
-    names = [parameter.name for parameter in (*GENERAL, *METHODS[method].parameters)]
+    names = [parameter.name for parameter in (*GENERAL, *METHODS[method].relevant(values))]
     shown = ((name, values[name]) for name in names)
     return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen) else value for name, value in shown}
 
@@ -108,7 +108,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "task": place.prompt.task,
         "turn": place.turn,
         "method": place.method,
-        "lossless": engine.lossless(place.method, place.processor) if METHODS[place.method].runs == "target" else None,
+        "lossless": engine.lossless(place.method, values) if METHODS[place.method].runs == "target" else None,
         "settings": relevant_settings(place.method, values),
         "repeat": place.repeat,
         "configuration": configuration.name,

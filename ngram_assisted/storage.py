@@ -1,6 +1,6 @@
 """Counts of n-grams: which token has followed a context most often."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 Gram = tuple[int, ...]
@@ -58,6 +58,19 @@ class NGramStorage:
     def __len__(self) -> int:
         """Number of contexts known."""
         return len(self._best)
+
+    def contexts(self) -> Iterator[tuple[Gram, list[tuple[int, int]]]]:
+        """Each context with its tokens and their counts; the answer comes first."""
+        for context, counts in self._counts.items():
+            best = self._best[context]
+            yield context, [(best, counts[best]), *((t, c) for t, c in counts.items() if t != best)]
+
+    def restore(self, contexts: Iterable[tuple[Gram, Sequence[tuple[int, int]]]]) -> None:
+        """Hold these counts and no others; the first token of a context is its answer."""
+        self.reset()
+        for context, counts in contexts:
+            self._counts[context] = dict(counts)
+            self._best[context] = counts[0][0]
 
     def _count(self, context: Gram, token: int) -> None:
         counts = self._counts.setdefault(context, {})

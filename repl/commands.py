@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl import script
+from repl import ngrams, script
 from repl.command import Command, setting_command, users_of
-from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Reply, Results, Section, Sheet
+from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Reply, Results, Section, Sheet, WithModels
 from repl.session import DEBUG, Session
 from repl.storage import state_folder
 from sampling.methods import METHODS
@@ -101,6 +101,16 @@ def _quit(session: Session, argument: str) -> Reply:
     return Quit()
 
 
+def _ngram_save(session: Session, argument: str) -> Reply:
+    path = _path("ngram_save", argument)
+    return WithModels(lambda: ngrams.save(session, path))
+
+
+def _ngram_load(session: Session, argument: str) -> Reply:
+    path = _path("ngram_load", argument)
+    return WithModels(lambda: ngrams.load(session, path))
+
+
 def _ablate(session: Session, argument: str) -> Reply:
     from ablation.plan_file import read_experiment
 
@@ -186,6 +196,26 @@ COMMANDS = Registry[Command](
         "PLAN is a built-in plan (quick without an argument) or a .toml file; what it leaves open is as set here. "
         "Ctrl-C stops after the row under way and reports what is there.",
         candidates=_plans,
+    ),
+    Command(
+        "ngram_save",
+        "Session",
+        "save what NASD has counted",
+        _ngram_save,
+        "FILE",
+        "my.ngrams",
+        "The counts of the storage in use, also those of this prompt. A file of counts is replaced, any other is left.",
+        candidates=_files,
+    ),
+    Command(
+        "ngram_load",
+        "Session",
+        "go on with counts that were saved",
+        _ngram_load,
+        "FILE",
+        "my.ngrams",
+        "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused whole.",
+        candidates=_files,
     ),
     Command("results", "Session", "the table of the last ablation", _results),
     setting_command(DEBUG, "Session"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from repl.command import summary
 from repl.commands import execute
-from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Results, Sheet
+from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Results, Sheet, WithModels
 from repl.session import Answers, Session
 from repl.storage import log_traceback
 from sampling.methods import METHODS
@@ -92,6 +92,9 @@ class Player:
                 self._load(str(path), lines)
             case Ask(prompt):
                 self._answer(prompt, where)
+            case WithModels(job):
+                self._wait()
+                self.view.reply(Message(job()))
             case Ablate(plan):
                 self._ablate(plan)
             case Results():

@@ -1,5 +1,6 @@
 """What a command answers: plain records. Whoever owns the screen renders them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class WithModels:
+    """Something to do once the models are loaded; returns a line that confirms, or raises `UserError`."""
+
+    job: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Ablate:
     """A plan to run on the loaded pair."""
 
@@ -65,4 +73,4 @@ class Results:
     """The table of the last ablation."""
 
 
-Reply = Message | Sheet | Clear | Quit | Play | Ask | Ablate | Results | None
+Reply = Message | Sheet | Clear | Quit | Play | Ask | WithModels | Ablate | Results | None

@@ -63,7 +63,7 @@ class Comparison:
     def lossless(self, name: str) -> bool:
         """Whether the run's output has the target's law under its processor."""
         run = self._runs[name]
-        return self.engine.lossless(run.method, run.values["processor"])
+        return self.engine.lossless(run.method, run.values)
 
     def speedup(self, name: str) -> float | None:
         """tokens/s over the reference's; 1.0 for the reference, None without one or for another model."""

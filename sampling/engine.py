@@ -9,9 +9,10 @@ import torch
 from sampling.drafter import Drafter
 from sampling.events import Event
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, VERIFIERS, Method
+from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, VERIFIERS, Method, verifier_part
 from sampling.pair import Pair
 from sampling.runner import ModelRunner
+from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import Chosen
@@ -21,6 +22,13 @@ def make_processor(chosen: Chosen) -> LogitsProcessor:
     """The processor behind a setting such as `nucleus 0.8 0.9`."""
     processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
     return processor
+
+
+def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
+    """How a method's drafts are judged; where nothing is drafted, every way draws from p."""
+    part = verifier_part(values) if method.drafts else VERIFIERS["rejection"]
+    verifier: Verifier = part.build(None, values)
+    return verifier
 
 
 class Engine:
@@ -47,7 +55,7 @@ class Engine:
             target,
             self._drafter(method, pair, settings),
             CONTROLLERS[method.controller].build(pair, settings),
-            VERIFIERS[method.verifier].build(pair, settings),
+            make_verifier(method, settings),
             make_processor(values["processor"]),
             prompt,
             max_new_tokens=values["length"],
@@ -55,11 +63,14 @@ class Engine:
             rng=torch.Generator(target.device).manual_seed(values["seed"]),
         )
 
-    def lossless(self, name: str, processor: Chosen) -> bool:
-        """Whether the method's output has the target's own law under this processor."""
+    def drafter(self, name: str, values: Mapping[str, Any]) -> Drafter:
+        """The drafter that `stream` uses with these values, with what it remembers."""
         method = METHODS[name]
-        verifier = VERIFIERS[method.verifier].build(self.pair, method.preset)
-        return bool(verifier.lossless(make_processor(processor)))
+        return self._drafter(method, self.pair if values["cache"] else self._recomputing, {**values, **method.preset})
+
+    def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
+        """Whether the method's output has the target's own law under these values."""
+        return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
     def forget(self) -> None:
         """Drop what drafters remember of earlier prompts."""

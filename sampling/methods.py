@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from utils.parameter import Chosen, Parameter, Part, chosen, integer, number, toggle
+from utils.parameter import Chosen, Parameter, Part, Values, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
@@ -87,7 +87,36 @@ VERIFIERS = Registry[Part](
     "verify strategy",
     Part("rejection", "sampling.verifier:RejectionVerifier", "speculative sampling", "arXiv 2211.17192, 2305.09781"),
     Part("target_match", "sampling.verifier:TargetMatchVerifier", "a draft must equal a token drawn from p"),
-    Part("greedy", "sampling.verifier:GreedyVerifier", "a draft must be the argmax of p; lossless only under greedy"),
+    Part("greedy", "sampling.verifier:GreedyVerifier", "a draft must be the argmax of p; LOSSY but under greedy"),
+    Part(
+        "topp",
+        "sampling.lossy:TopPVerifier",
+        "a draft must be in the target's top-p set; LOSSY but under greedy",
+        "FastDeploy",
+        (number("verify_top_p", 0.9, "mass of the set that topp accepts from", above=0.0, maximum=1.0),),
+    ),
+    Part(
+        "typical",
+        "sampling.lossy:TypicalVerifier",
+        "a draft's p must pass a threshold that falls with the entropy; LOSSY but under greedy",
+        "arXiv 2401.10774",
+        (
+            number("typical_epsilon", 0.09, "highest threshold of typical", above=0.0, maximum=1.0),
+            number("typical_delta", 0.3, "threshold of typical = delta * exp(-H) below that", above=0.0),
+        ),
+    ),
+)
+
+# What stands in for the strategy: bounds of what judging can do.
+POLICIES = Registry[Part](
+    "accept policy",
+    Part("accept_all", "sampling.lossy:AcceptAllVerifier", "every draft passes: the upper bound; LOSSY"),
+    Part("reject_all", "sampling.lossy:RejectAllVerifier", "no draft passes: the lower bound"),
+)
+
+JUDGING = (
+    choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS)),
+    choice("accept_policy", "normal", "judge drafts, or accept or reject them all", ("normal", *POLICIES)),
 )
 
 PROCESSORS = Registry[Part](
@@ -115,9 +144,17 @@ PROCESSORS = Registry[Part](
 )
 
 
+def verifier_part(values: Values) -> Part:
+    """The line of the strategy, or of the policy that stands in for it."""
+    policy = values["accept_policy"]
+    return VERIFIERS[values["verify_strategy"]] if policy == "normal" else POLICIES[policy]
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A name for (drafter, controller, verifier) on one of the pair's models; `on` = enabled at start.
+    """A name for (drafter, controller) on one of the pair's models; `on` = enabled at start.
+
+    How its drafts are judged is a setting of the user's.
 
     `preset` fixes parameters of the parts, which are then no parameters of the method.
     """
@@ -127,15 +164,19 @@ class Method:
     help: str
     drafter: str = "none"
     controller: str = "fixed"
-    verifier: str = "rejection"
     runs: Literal["target", "drafter"] = "target"
     on: bool = False
     preset: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[Part, Part, Part]:
-        """Its lines in the tables: drafter, controller, verifier."""
-        return DRAFTERS[self.drafter], CONTROLLERS[self.controller], VERIFIERS[self.verifier]
+    def parts(self) -> tuple[Part, Part]:
+        """Its lines in the tables: drafter, controller."""
+        return DRAFTERS[self.drafter], CONTROLLERS[self.controller]
+
+    @property
+    def drafts(self) -> bool:
+        """Whether there is anything to judge."""
+        return self.drafter != "none"
 
     @property
     def needs_drafter(self) -> bool:
@@ -144,8 +185,16 @@ class Method:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What a user may set, from all its parts."""
-        return tuple(p for part in self.parts for p in part.parameters if p.name not in self.preset)
+        """What a user may set, from all its parts and from how drafts are judged."""
+        own = tuple(p for part in self.parts for p in part.parameters if p.name not in self.preset)
+        strategies = (p for part in VERIFIERS.values() for p in part.parameters)
+        return (*own, *JUDGING, *strategies) if self.drafts else own
+
+    def relevant(self, values: Values) -> tuple[Parameter, ...]:
+        """Those parameters that matter where the others have these values."""
+        judge = verifier_part(values)
+        unused = {p.name for part in VERIFIERS.values() if part is not judge for p in part.parameters}
+        return tuple(p for p in self.parameters if p.name not in unused)
 
 
 METHODS = Registry[Method](

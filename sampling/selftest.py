@@ -17,10 +17,10 @@ from egag.controller import FixedGamma
 from sampling.comparison import REFERENCE, Comparison
 from sampling.divergence import judge
 from sampling.drafter import Context, Drafter
-from sampling.engine import Engine, make_processor
+from sampling.engine import Engine, make_processor, make_verifier
 from sampling.events import Step
 from sampling.law import PROCESSOR, LawTest, Unlawful, smallest, tests_per_method
-from sampling.methods import DRAFTERS, METHODS, VERIFIERS, Method
+from sampling.methods import DRAFTERS, METHODS, Method
 from sampling.pair import Pair
 from sampling.runner import ModelRunner
 from sampling.settings import Settings
@@ -72,7 +72,7 @@ def testable(pair: Pair) -> tuple[str, ...]:
         if name != REFERENCE
         and method.runs == "target"
         and (pair.drafter is not None or not method.needs_drafter)
-        and engine.lossless(name, PROCESSOR)
+        and engine.lossless(name, {**Settings(), "processor": PROCESSOR})
     )
 
 
@@ -138,7 +138,7 @@ class Selftest:
         return drafts
 
     def _law(self, method: Method) -> Check:
-        honest = VERIFIERS[method.verifier].build(self.pair, {})
+        honest = make_verifier(method, self.values)
         p_value = smallest(self._law_test.p_values(method, honest, seed=0))
         control = smallest(self._law_test.p_values(method, Unlawful(), seed=1))
         verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"

@@ -60,7 +60,7 @@ class RejectionVerifier(Verifier):
         return True
 
     def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        drafts = _read(proposal, p, rng)
+        drafts = read_drafts(proposal, p, rng)
         below = children(proposal.parent_rows)
         path: list[int] = []
         node, tested, law = -1, 0, p[0]
@@ -117,7 +117,7 @@ def _law_of(proposal: Proposal, row: int, p: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drafts:
+class Drafts:
     """One entry a draft, on the host: its token, p and q at its place, and a uniform number."""
 
     tokens: tuple[int, ...]
@@ -126,22 +126,22 @@ class _Drafts:
     coins: tuple[float, ...]
 
 
-def _read(proposal: Proposal, p: Tensor, rng: torch.Generator) -> _Drafts:
+def read_drafts(proposal: Proposal, p: Tensor, rng: torch.Generator) -> Drafts:
     """All that judging needs of the drafts, in one transfer from the device."""
     if not len(proposal):
-        return _Drafts((), (), (), ())
+        return Drafts((), (), (), ())
     rows = torch.tensor(proposal.parent_rows, device=p.device) + 1
     index = proposal.tokens.unsqueeze(-1)
     p_draft = p[rows].gather(-1, index).squeeze(-1)
     q_draft = torch.ones_like(p_draft) if proposal.probs is None else proposal.probs.gather(-1, index).squeeze(-1)
     coins = torch.rand(len(proposal), generator=rng, device=p.device)
     table = torch.stack([proposal.tokens.double(), p_draft.double(), q_draft.double(), coins.double()]).tolist()
-    return _Drafts(tuple(int(token) for token in table[0]), *(tuple(column) for column in table[1:]))
+    return Drafts(tuple(int(token) for token in table[0]), *(tuple(column) for column in table[1:]))
 
 
 def _follow(proposal: Proposal, p: Tensor, choice: Tensor, rng: torch.Generator) -> Verdict:
     """Walk down while the target's choice `[n + 1]` at a node is one of its children."""
-    drafts = _read(proposal, p, rng)
+    drafts = read_drafts(proposal, p, rng)
     wanted = choice.tolist()
     below = children(proposal.parent_rows)
     path: list[int] = []

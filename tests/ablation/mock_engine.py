@@ -73,7 +73,7 @@ class MockEngine:
             yield step(1, (7, 9), 1, 8, 0.1)
         yield Finished("length", 4)
 
-    def lossless(self, name: str, processor: Chosen) -> bool:
+    def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         return True
 
     def forget(self) -> None:

@@ -55,9 +55,10 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     result = invoke("run", "--prompt", "a", "--length", 3, "--methods", "egag,ngram,drafter", *arguments, "--json")
     egag, ngram, drafter = objects(result.stdout)
     general = {"length": 3, "processor": "greedy", "seed": 42, "cache": True, "chat": True}
-    assert egag["settings"] == {**general, "egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
+    judging = {"verify_strategy": "rejection", "accept_policy": "normal"}
+    assert egag["settings"] == {**general, **judging, "egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
     fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}
-    assert ngram["settings"] == {**general, "gamma": 4, **fillers}
+    assert ngram["settings"] == {**general, **judging, "gamma": 4, **fillers}
     assert drafter["settings"] == general and drafter["lossless"] is None
 
 

@@ -1,0 +1,90 @@
+"""Counts of n-grams as a file: JSON, read whole or refused whole."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ngram_assisted.storage import Gram, NGramStorage, OneLevelNGramStorage
+from sampling.methods import STORAGES
+from utils.errors import UserError
+
+_FORMAT = "n-gram counts"
+_VERSION = 1
+_KINDS = {NGramStorage: "basic", OneLevelNGramStorage: "onelevel"}
+
+Entry = tuple[Gram, list[tuple[int, int]]]
+
+
+def vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
+    """What ids mean: counts of one tokenizer say nothing about another's."""
+    pairs = sorted(vocabulary.items(), key=lambda pair: pair[1])
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+
+
+def dumps(storage: NGramStorage, vocabulary: str) -> str:
+    """The file's text; one context a line. vocabulary: digest of the tokenizer's."""
+    head = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "storage": _KINDS[type(storage)],
+        "n": storage.n,
+        "vocabulary": vocabulary,
+    }
+    lines = [json.dumps(head), *(json.dumps([context, counts]) for context, counts in storage.contexts())]
+    return "\n".join(lines) + "\n"
+
+
+def loads(text: str, vocabulary: str, size: int) -> NGramStorage:
+    """The storage of a file's text. `size`: number of ids in the vocabulary.
+
+    Raises `UserError` for anything that `dumps` did not write for this vocabulary.
+    """
+    head, *lines = text.splitlines() or [""]
+    about = _parse(head, 1)
+    if not isinstance(about, dict) or about.get("format") != _FORMAT or about.get("version") != _VERSION:
+        raise UserError(f"not a file of n-gram counts; allowed: one that /ngram_save wrote, version {_VERSION}")
+    if about.get("vocabulary") != vocabulary:
+        raise UserError("its counts are of another tokenizer than this target's")
+    if type(about.get("n")) is not int or about["n"] < 2 or about.get("storage") not in STORAGES:
+        raise UserError(f"line 1: storage {about.get('storage')!r} with n {about.get('n')!r}")
+    storage: NGramStorage = STORAGES[about["storage"]].load()(about["n"])
+    contexts = [_entry(_parse(line, number), number, storage, size) for number, line in enumerate(lines, start=2)]
+    if len(dict(contexts)) != len(contexts):
+        raise UserError("a context is there twice")
+    storage.restore(contexts)
+    return storage
+
+
+def kind(storage: NGramStorage) -> str:
+    """How the setting writes it, such as `basic 3`."""
+    return f"{_KINDS[type(storage)]} {storage.n}"
+
+
+def _parse(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise UserError(f"line {number}: not JSON: {error}") from None
+
+
+def _entry(given: Any, number: int, storage: NGramStorage, size: int) -> Entry:
+    """A context and its counts, checked."""
+    try:
+        context, counts = given
+        entry = tuple(context), [(token, count) for token, count in counts]
+    except (TypeError, ValueError):
+        raise UserError(f"line {number}: {str(given)[:60]!r} is no context with counts") from None
+    ids = [*entry[0], *(token for token, _ in entry[1])]
+    counted = [count for _, count in entry[1]]
+    right = (
+        len(entry[0]) + 1 in storage.orders
+        and all(type(id) is int and 0 <= id < size for id in ids)
+        and all(type(count) is int and count > 0 for count in counted)
+        and counted
+        and counted[0] == max(counted)
+        and len(dict(entry[1])) == len(counted)
+    )
+    if not right:
+        raise UserError(f"line {number}: {str(given)[:60]!r} cannot be counts of this storage and vocabulary")
+    return entry

@@ -1,0 +1,67 @@
+"""/ngram_save and /ngram_load: what NASD has counted, kept between sessions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repl.session import Session
+from repl.storage import write_atomically
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from ngram_assisted.nasd import NgramDrafter
+
+
+def save(session: Session, path: Path) -> str:
+    """Write the counts of NASD under its present settings; says what was written. Raises `UserError`."""
+    from ngram_assisted.saved import dumps, loads
+
+    storage = _drafter(session).storage
+    if not len(storage):
+        raise UserError("NASD has counted nothing yet; allowed: a prompt with /ngram on before /ngram_save")
+    vocabulary, size = _vocabulary(session)
+    try:
+        if path.exists():
+            loads(path.read_text(encoding="utf-8"), vocabulary, size)
+    except (UserError, UnicodeDecodeError):
+        raise UserError(f"{path} exists and holds no n-gram counts of this target; it was left as it is") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        write_atomically(path, dumps(storage, vocabulary))
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    return f"{len(storage)} contexts saved to {path}"
+
+
+def load(session: Session, path: Path) -> str:
+    """Replace the counts of NASD by a file's; says what else changed. Raises `UserError`, and then nothing has."""
+    from ngram_assisted.saved import kind, loads
+
+    vocabulary, size = _vocabulary(session)
+    try:
+        storage = loads(path.read_text(encoding="utf-8"), vocabulary, size)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    changes = [("set_ngramstorage", kind(storage)), ("reset_in_between", "off")]
+    changed = [f"{name} {value}" for name, value in changes if session.show(name) != value]
+    session.settings.assign_all(changes)
+    _drafter(session).storage = storage
+    said = f"{len(storage)} contexts loaded from {path}"
+    return f"{said}; set so that they are used: {', '.join(changed)}" if changed else said
+
+
+def _drafter(session: Session) -> "NgramDrafter":
+    from ngram_assisted.nasd import NgramDrafter
+
+    drafter = session.engine.drafter("ngram", session.settings)
+    assert isinstance(drafter, NgramDrafter), "the method ngram drafts with n-grams"
+    return drafter
+
+
+def _vocabulary(session: Session) -> tuple[str, int]:
+    from ngram_assisted.saved import vocabulary_digest
+
+    vocabulary = session.engine.pair.tokenizer.get_vocab()
+    return vocabulary_digest(vocabulary), session.engine.pair.target.vocab_size

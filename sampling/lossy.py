@@ -1,0 +1,99 @@
+"""Ways to judge drafts that change the output's law, or that only bound what judging can do.
+
+Under greedy the first two are lossless all the same: p is one-hot, and only its token passes.
+"""
+
+import torch
+from torch import Tensor
+
+from sampling.proposal import Proposal, depths
+from sampling.verifier import Verdict, Verifier, read_drafts
+from utils.logits_processor import LogitsProcessor, sample
+
+
+class TopPVerifier(Verifier):
+    """A draft is accepted inside the target's top-p set, whatever its probability there (FastDeploy's `topp`).
+
+    The set is the most likely tokens of p, after the processor, up to mass `verify_top_p`; the next token is
+    drawn from it. LOSSY: an unlikely draft of the set comes out as often as the drafter proposes it.
+    """
+
+    def __init__(self, verify_top_p: float = 0.9) -> None:
+        self.top_p = verify_top_p
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return processor.greedy
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        kept = torch.where(_top_p_set(p, self.top_p), p, 0.0)
+        return _accept(proposal, p, kept > 0.0, kept, rng)
+
+
+class TypicalVerifier(Verifier):
+    """Typical acceptance (Medusa, arXiv 2401.10774): p(x) > min(epsilon, delta * exp(-H(p))), H in nats.
+
+    The surer the target, the more it asks of a draft. The next token is drawn from p. LOSSY.
+    """
+
+    def __init__(self, typical_epsilon: float = 0.09, typical_delta: float = 0.3) -> None:
+        self.epsilon, self.delta = typical_epsilon, typical_delta
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return processor.greedy
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
+        threshold = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
+        return _accept(proposal, p, p > threshold, p, rng)
+
+
+class AcceptAllVerifier(Verifier):
+    """Every draft of the deepest path is accepted: the most that a drafter could bring. LOSSY."""
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return False
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        return _accept(proposal, p, torch.ones_like(p, dtype=torch.bool), p, rng)
+
+
+class RejectAllVerifier(Verifier):
+    """No draft is accepted: the loop's own lower bound, all of its costs and none of its gains. Lossless."""
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return True
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        return _accept(proposal, p, torch.zeros_like(p, dtype=torch.bool), p, rng)
+
+
+def _top_p_set(p: Tensor, top_p: float) -> Tensor:
+    """Which tokens `[n, V]` are needed, most likely first, to reach mass `top_p`; ties go to the lower id."""
+    probs, order = p.sort(dim=-1, descending=True, stable=True)
+    before = probs.cumsum(dim=-1) - probs
+    return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
+
+
+def _accept(proposal: Proposal, p: Tensor, allowed: Tensor, law: Tensor, rng: torch.Generator) -> Verdict:
+    """The deepest path of allowed drafts, the first of equals, and a token drawn from `law` where it ends.
+
+    allowed, law: `[n + 1, V]`, rows as in p.
+    """
+    drafts = read_drafts(proposal, p, rng)
+    parents = proposal.parent_rows
+    rows = torch.tensor([parent + 1 for parent in parents], dtype=torch.long, device=p.device)
+    passed = allowed[rows, proposal.tokens].tolist()
+    reached = [True] * len(parents)  # every ancestor passed
+    for row, parent in enumerate(parents):
+        reached[row] = parent < 0 or (reached[parent] and passed[parent])
+    depth = depths(parents)
+    ends = [row for row in range(len(parents)) if reached[row] and passed[row]]
+    path: list[int] = []
+    row = max(ends, key=lambda end: (depth[end], -end), default=-1)
+    while row >= 0:
+        path.append(row)
+        row = parents[row]
+    path.reverse()
+    end = path[-1] if path else -1
+    token = int(sample(law[end + 1].unsqueeze(0), rng))
+    return Verdict(tuple(path), token, sum(reached), drafts.p, drafts.q)

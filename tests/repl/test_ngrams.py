@@ -1,0 +1,64 @@
+"""Counts of n-grams kept between sessions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from repl.commands import execute
+from repl.replies import WithModels
+from repl.session import Session
+from utils.errors import UserError
+
+NewSession = Callable[[], Session]
+
+
+def accepted(session: Session, prompt: str) -> int:
+    """Drafts that NASD got accepted in one answer."""
+    answers = session.ask(prompt)
+    for name in answers.methods:
+        for _ in answers.run(name):
+            pass
+    return answers.comparison.metrics["ngram"].accepted
+
+
+def done(session: Session, line: str) -> str:
+    reply = execute(session, line)
+    assert isinstance(reply, WithModels)
+    return reply.job()
+
+
+def ready(new_session: NewSession) -> Session:
+    session = new_session()
+    for name in ("target", "speculative"):
+        session.assign(name, "off")
+    return session
+
+
+def test_saved_counts_help_another_session(new_session: NewSession, tmp_path: Path) -> None:
+    first, file = ready(new_session), tmp_path / "my.ngrams"
+    cold = accepted(first, "the quick brown fox")
+    assert "contexts saved" in done(first, f"/ngram_save {file}")
+    second = ready(new_session)
+    assert "reset_in_between off" in done(second, f"/ngram_load {file}")
+    assert accepted(second, "the quick brown fox") > cold
+
+
+def test_a_bad_file_changes_nothing(new_session: NewSession, tmp_path: Path) -> None:
+    session, file = ready(new_session), tmp_path / "bad.ngrams"
+    file.write_text("[1, 2]\n")
+    accepted(session, "the quick")
+    before = session.show("reset_in_between"), len(session.engine.drafter("ngram", session.settings).storage)  # type: ignore[attr-defined]
+    for name, said in (("bad.ngrams", "not a file of n-gram counts"), ("none", "cannot be read"), (".", "cannot")):
+        with pytest.raises(UserError, match=said):
+            done(session, f"/ngram_load {tmp_path / name}")
+    after = session.show("reset_in_between"), len(session.engine.drafter("ngram", session.settings).storage)  # type: ignore[attr-defined]
+    assert before == after
+    with pytest.raises(UserError, match="left as it is"):
+        done(session, f"/ngram_save {file}")
+    assert file.read_text() == "[1, 2]\n"
+
+
+def test_nothing_counted_is_not_saved(new_session: NewSession, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="counted nothing"):
+        done(ready(new_session), f"/ngram_save {tmp_path / 'x'}")
