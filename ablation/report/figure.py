@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 # Okabe and Ito's palette, the yellow that vanishes on white left out.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -28,16 +29,16 @@ class Plot:
 
     def save(self, folder: Path) -> None:
         """Write the PNG and the SVG."""
+        # Laid out once and by hand: a figure that has a layout engine is drawn twice for each file.
+        ConstrainedLayoutEngine().execute(self.figure)
         self.figure.savefig(folder / f"{self.stem}.png", dpi=120)
-        # Everything has its place now, and finding it is what takes the time.
-        self.figure.set_layout_engine("none")
         # No date: the same results give the same file.
         self.figure.savefig(folder / f"{self.stem}.svg", metadata={"Date": None})
 
 
 def blank(title: str, width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Figure, list[Axes]]:
     """A titled figure of `width` by `height` inches with `rows * columns` axes, row by row."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
     figure.suptitle(fill(title, max(30, int(width * 12.5))), fontsize=11, x=0.01, ha="left")
     axes = [axis for row in figure.subplots(rows, columns, squeeze=False, **shared) for axis in row]
     for axis in axes:

@@ -50,19 +50,28 @@ def compare(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([asdict(pair) for pair in pairs], columns=list(Pair.__dataclass_fields__))
 
 
-def signed_rank(logs: Logs) -> tuple[float, float]:
-    """Two-sided Wilcoxon signed-rank p and rank-biserial correlation of one logarithm a prompt.
+def signed_ranks(samples: list[Logs]) -> list[tuple[float, float]]:
+    """Two-sided Wilcoxon signed-rank p and rank-biserial correlation of each sample: a logarithm a prompt.
 
     Zeros are dropped; p is exact for up to 50 prompts without ties. Nothing but zeros: p = 1, no effect.
     """
     from scipy.stats import rankdata, wilcoxon
 
-    moved = logs[logs != 0.0]
-    if not len(moved):
-        return 1.0, 0.0
-    ranks = rankdata(np.abs(moved))
-    effect = float(np.sign(moved) @ ranks / ranks.sum())
-    return float(wilcoxon(moved).pvalue), effect
+    found = [(1.0, 0.0)] * len(samples)
+    moved = [logs[logs != 0.0] for logs in samples]
+    alike: dict[tuple[int, int], list[int]] = {}
+    for index, logs in enumerate(moved):
+        if len(logs):
+            # Samples of one size are one call; one with ties goes alone, for scipy treats a whole call alike.
+            tied = len(np.unique(np.abs(logs))) < len(logs)
+            alike.setdefault((len(logs), index if tied else -1), []).append(index)
+    for indices in alike.values():
+        batch = np.stack([moved[index] for index in indices])
+        ranks = rankdata(np.abs(batch), axis=1)
+        effects = (np.sign(batch) * ranks).sum(axis=1) / ranks.sum(axis=1)
+        for index, p, effect in zip(indices, np.atleast_1d(wilcoxon(batch, axis=1).pvalue), effects, strict=True):
+            found[index] = float(p), float(effect)
+    return found
 
 
 def holm(values: list[float]) -> list[float]:
@@ -98,14 +107,14 @@ def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.Da
 def _family(rows: pd.DataFrame, processor: str, order: list[str]) -> list[Pair]:
     """The pairs of one processor: later configuration against earlier, so that AR is always the second."""
     blocks = rows.pivot(index=["id", "block"], columns="configuration", values="tokens_per_s")
-    logs = np.log(blocks.reindex(columns=order))
+    logs = np.log(blocks.reindex(columns=order).to_numpy())
+    prompts = blocks.index.get_level_values("id").factorize()[0]
     found = []
-    for b, a in combinations(order, 2):
-        # The difference is known only in blocks that hold both; then one mean a prompt.
-        by_prompt = (logs[a] - logs[b]).groupby(level="id", observed=True).mean().dropna().to_numpy()
+    for (place_b, b), (place_a, a) in combinations(enumerate(order), 2):
+        by_prompt = _prompt_means(logs[:, place_a] - logs[:, place_b], prompts)
         if len(by_prompt):
             found.append((a, b, by_prompt))
-    tests = [signed_rank(by_prompt) for _, _, by_prompt in found]
+    tests = signed_ranks([by_prompt for _, _, by_prompt in found])
     corrected = holm([p for p, _ in tests])
     pairs = []
     for (a, b, by_prompt), (p, effect), p_holm in zip(found, tests, corrected, strict=True):
@@ -113,6 +122,15 @@ def _family(rows: pd.DataFrame, processor: str, order: list[str]) -> list[Pair]:
         verdict = _verdict((a, b), ratio, p_holm, len(by_prompt), len(found))
         pairs.append(Pair(processor, a, b, len(by_prompt), *ratio, p, p_holm, effect, verdict))
     return pairs
+
+
+def _prompt_means(logs: Logs, prompts: NDArray[np.intp]) -> Logs:
+    """One mean a prompt, over the blocks that know it: those in which both configurations ran."""
+    known = ~np.isnan(logs)
+    counts = np.bincount(prompts[known])
+    sums = np.bincount(prompts[known], weights=logs[known])
+    means: Logs = sums[counts > 0] / counts[counts > 0]
+    return means
 
 
 def _verdict(names: tuple[str, str], ratio: tuple[float, float, float], p: float, prompts: int, pairs: int) -> str:

@@ -12,7 +12,6 @@ from ablation.report.load import in_order
 
 # A share of fewer rounds than this says nothing.
 LEAST_ROUNDS = 10
-_BARS_A_ROW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,10 @@ class Positions:
     def accepted_at(self, position: int) -> int:
         """Rounds that accepted the draft at a position, from 1. Example: hist 5 3 2 -> 5 at 1, 2 at 2."""
         return sum(self.hist[position:])
+
+    def mean(self) -> float:
+        """Accepted drafts a round."""
+        return sum(place * count for place, count in enumerate(self.hist)) / sum(self.hist)
 
     def unconditional(self) -> list[tuple[int, float]]:
         """(position, share of all rounds that accepted the draft there)."""
@@ -77,26 +80,32 @@ def position_figure(found: list[Positions], processor: str, prompts: int) -> Fig
 
 
 def histogram_figure(found: list[Positions], processor: str, prompts: int) -> Figure | str:
-    """How many drafts a round accepted: a panel a configuration; or why there is none."""
+    """How many drafts a round accepted: a row of bars a configuration; or why there is none.
+
+    One pair of axes for all: thirty small ones would take seconds to draw.
+    """
     if not found:
         return "No configuration drafted anything."
-    columns = min(_BARS_A_ROW, len(found))
-    lines = -(-len(found) // columns)
+    most = max(len(one.hist) for one in found)
     title = f"Drafts that a round accepted under {processor}, all tasks (n = {prompts} prompts)"
-    figure, axes = blank(title, max(5.4, 2.6 * columns), 0.9 + 1.95 * lines, lines, columns, sharey=True)
+    figure, (axis,) = blank(title, min(12.0, 4.2 + 0.5 * most), 1.0 + 0.55 * len(found), 1, 1)
     methods = list(dict.fromkeys(one.method for one in found))
-    for axis, one in zip(axes, found, strict=False):
-        _bars(axis, one, COLOURS[methods.index(one.method) % len(COLOURS)])
-    for axis in axes[len(found) :]:
-        axis.set_visible(False)
-    figure.supxlabel("accepted drafts a round", fontsize=9)
-    figure.supylabel("share of rounds", fontsize=9)
+    highest = max(max(one.hist) / sum(one.hist) for one in found)
+    for base, one in enumerate(reversed(found)):
+        _bars(axis, one, base, 0.72 / highest, COLOURS[methods.index(one.method) % len(COLOURS)])
+    labels = [f"{wrapped(one.name, 34)}\nmean {one.mean():.2f}, {sum(one.hist)} rounds" for one in reversed(found)]
+    axis.set_yticks(range(len(found)), labels)
+    axis.set_ylim(-0.1, len(found))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axis.grid(visible=False, axis="x")
+    axis.set_xlabel("accepted drafts a round (bars: share of rounds)", fontsize=9)
     return figure
 
 
-def _bars(axis: Axes, one: Positions, colour: str) -> None:
-    rounds = sum(one.hist)
-    mean = sum(place * count for place, count in enumerate(one.hist)) / rounds
-    axis.bar(range(len(one.hist)), [count / rounds for count in one.hist], color=colour, width=0.85)
-    axis.set_title(f"{wrapped(one.name, 32)}\nmean {mean:.2f}, {rounds} rounds", fontsize=8)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+def _bars(axis: Axes, one: Positions, base: int, scale: float, colour: str) -> None:
+    """The shares as bars on the line `base`, with their percentages from 1 % on."""
+    shares = [count / sum(one.hist) for count in one.hist]
+    axis.bar(range(len(shares)), [scale * share for share in shares], bottom=base, color=colour, width=0.85)
+    for place, share in enumerate(shares):
+        if share >= 0.01:
+            axis.text(place, base + scale * share + 0.02, f"{share:.0%}", ha="center", va="bottom", fontsize=6.5)

@@ -81,10 +81,10 @@ def gamma_figure(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> 
 
 
 def _points(axis: Axes, rows: pd.DataFrame, names: list[str], colours: dict[str, str]) -> None:
-    for _, row in rows.iterrows():
-        y, colour = names.index(row["configuration"]), colours[row["method"]]
-        axis.plot([row["speedup_low"], row["speedup_high"]], [y, y], color=colour, linewidth=1.8)
-        axis.plot([row["speedup"]], [y], "o", color=colour, markersize=4.5)
+    for method, part in rows.groupby("method"):
+        places, middle = [names.index(name) for name in part["configuration"]], part["speedup"]
+        errors = [(middle - part["speedup_low"]).fillna(0.0), (part["speedup_high"] - middle).fillna(0.0)]
+        axis.errorbar(middle, places, xerr=errors, fmt="o", color=colours[str(method)], markersize=4.5, linewidth=1.8)
     axis.axvline(1.0, color="black", linewidth=1.0)
 
 
