@@ -23,7 +23,7 @@ METHOD = (
     "of sums is all new tokens over all decoding seconds of a configuration, over the same of AR in the same blocks: "
     "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested) and tokens/round "
     "are ratios of sums over all runs; c is a median over runs; mean gamma is over rounds, H/ln V over runs.",
-    "Against AR: 'faster' or 'slower' where the interval excludes 1.0, otherwise 'not shown'. The control is AR run "
+    "Against AR: 'faster' or 'slower' where the interval excludes 1.0. The control is AR run "
     "once more in each block: its speedup is 1.0 but for noise. Failed runs count nowhere.",
     "Pairs are tested with the Wilcoxon signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
     "without ties); p is corrected by Holm's method over all pairs of the processor, and 0.05 is the level. "

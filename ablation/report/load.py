@@ -43,10 +43,9 @@ def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
         )
     settings = [name for name in setting_columns() if name in header and name not in NEEDED]
     kinds: dict[str, Any] = {
-        **dict.fromkeys((*_WORDS, *settings), "category"),
         **dict.fromkeys(_WHOLE, np.int64),
         **dict.fromkeys(_NUMBERS, np.float64),
-        **dict.fromkeys((*_TEXTS, *also), "str"),
+        **dict.fromkeys((*_WORDS, *settings, *_TEXTS, *also), "str"),
     }
     try:
         frame = pd.read_csv(
@@ -61,7 +60,8 @@ def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
         raise UserError(f"{str(results)!r} is no results file: {error}") from None
     if frame.empty:
         raise UserError(f"{str(results)!r} holds no row yet; allowed: a file with one finished generation or more")
-    return _placed(frame, results)
+    # Only now, from text: read as categories at once, "007" would become 7 and "true" a truth value.
+    return _placed(frame.astype(dict.fromkeys((*_WORDS, *settings), "category")), results)
 
 
 def load_manifest(results: Path) -> dict[str, Any] | None:
@@ -90,7 +90,10 @@ def _content(results: Path) -> bytes:
     try:
         content = results.read_bytes()
     except OSError as error:
-        raise UserError(f"results file {str(results)!r} cannot be read: {error.strerror or error}") from None
+        raise UserError(
+            f"results file {str(results)!r} cannot be read: {error.strerror or error}; "
+            "allowed: a CSV file that an ablation run wrote"
+        ) from None
     if not content.strip():
         raise UserError(f"{str(results)!r} is empty; allowed: a CSV file that an ablation run wrote")
     if whole_rows(content) != len(content):

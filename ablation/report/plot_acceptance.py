@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.figure import COLOURS, blank, style, summed, wrapped
+from ablation.report.figure import COLOURS, GREY, blank, style, summed, wrapped
 from ablation.report.load import in_order
 
 # A share of fewer rounds than this says nothing.
@@ -93,11 +93,13 @@ def histogram_figure(found: list[Positions], processor: str, prompts: int) -> Fi
     highest = max(max(one.hist) / sum(one.hist) for one in found)
     for base, one in enumerate(reversed(found)):
         _bars(axis, one, base, 0.72 / highest, COLOURS[methods.index(one.method) % len(COLOURS)])
-    labels = [f"{wrapped(one.name, 34)}\nmean {one.mean():.2f}, {sum(one.hist)} rounds" for one in reversed(found)]
-    axis.set_yticks(range(len(found)), labels)
+        axis.axhline(base, color=GREY, linewidth=0.5)
+    labels = [f"{wrapped(one.name, 38)}\nmean {one.mean():.2f}, {sum(one.hist)} rounds" for one in reversed(found)]
+    axis.set_yticks([base + 0.3 for base in range(len(found))], labels)
+    axis.tick_params(axis="y", length=0)
     axis.set_ylim(-0.1, len(found))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axis.grid(visible=False, axis="x")
+    axis.grid(visible=False)
     axis.set_xlabel("accepted drafts a round (bars: share of rounds)", fontsize=9)
     return figure
 

@@ -63,11 +63,12 @@ def gamma_figure(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> 
     figure, (speed, rate) = blank(f"{title} ({count} prompts)", 8.6, 4.6, 1, 2)
     for place, family in enumerate(families):
         rows, look = family.rows, style(place)
+        x = rows["draft_length"].to_numpy()
         # Side by side, or the intervals of families would hide each other.
-        x = rows["draft_length"].to_numpy() + 0.12 * (place - (len(families) - 1) / 2)
+        beside = x + 0.12 * (place - (len(families) - 1) / 2)
         middle = rows["speedup"]
         errors = [(middle - rows["speedup_low"]).fillna(0.0), (rows["speedup_high"] - middle).fillna(0.0)]
-        speed.errorbar(x, middle, yerr=errors, capsize=2, label=family.label, **look)
+        speed.errorbar(beside, middle, yerr=errors, capsize=2, label=family.label, **look)
         rate.plot(x, rows["acceptance_rate"], **look)
     speed.axhline(1.0, color="black", linewidth=1.0)
     speed.set_ylabel("speedup over AR (median, 95 % interval)", fontsize=9)
@@ -84,7 +85,7 @@ def _points(axis: Axes, rows: pd.DataFrame, names: list[str], colours: dict[str,
     for method, part in rows.groupby("method"):
         places, middle = [names.index(name) for name in part["configuration"]], part["speedup"]
         errors = [(middle - part["speedup_low"]).fillna(0.0), (part["speedup_high"] - middle).fillna(0.0)]
-        axis.errorbar(middle, places, xerr=errors, fmt="o", color=colours[str(method)], markersize=4.5, linewidth=1.8)
+        axis.errorbar(middle, places, xerr=errors, fmt="o", color=colours[str(method)], markersize=3.5, linewidth=1.8)
     axis.axvline(1.0, color="black", linewidth=1.0)
 
 

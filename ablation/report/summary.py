@@ -124,7 +124,7 @@ def _words(row: pd.Series) -> str:
     if row["prompts"] < FEW_PROMPTS:
         words = f"{direction} (few prompts)"
     else:
-        words = direction if low > 1.0 or high < 1.0 else f"{direction}, not shown"
+        words = direction if low > 1.0 or high < 1.0 else "no difference shown"
     return f"noise: {words}" if row["configuration"] == CONTROL else words
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pandas as pd
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,7 @@ from ablation.report.cells import bug, interval, number, title_of
 from ablation.report.summary import ALL
 
 WIDE = 96
-_HEADERS = ("configuration", "tok/s", "speedup [95 %]", "sums", "accepted", "alpha", "tok/round", "vs AR ids")
+_HEADERS = ("configuration", "tok/s", "speedup [95 %]", "sums", "acc.", "alpha", "tok/rd", "ids vs AR")
 
 
 def print_summary(console: Console, summary: pd.DataFrame, warnings: tuple[str, ...]) -> None:
@@ -32,7 +33,7 @@ def print_summary(console: Console, summary: pd.DataFrame, warnings: tuple[str, 
 
 
 def _table(rows: pd.DataFrame) -> Table:
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for place, header in enumerate(_HEADERS):
         table.add_column(header, justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
     for _, row in rows.iterrows():
