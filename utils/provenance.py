@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("sampling", "ngram_assisted", "egag", "utils", "ablation")
@@ -51,8 +52,10 @@ def versions(names: Iterable[str] = ("torch", "transformers", "numpy")) -> dict[
     return found
 
 
-def machine(device: torch.device) -> dict[str, Any]:
+def machine(device: "torch.device") -> dict[str, Any]:
     """The processor, its threads, the system, and the GPU where one is used."""
+    import torch  # seconds, which reading a manifest does not need
+
     about: dict[str, Any] = {"cpu": cpu_name(), "threads": torch.get_num_threads(), "system": platform.platform()}
     if device.type == "cuda":
         about["gpu"] = torch.cuda.get_device_name(device)
