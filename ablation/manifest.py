@@ -66,6 +66,7 @@ def write(path: Path, manifest: Mapping[str, Any]) -> None:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(manifest, file, indent=2, ensure_ascii=False)
                 file.write("\n")
+            Path(scratch).chmod(0o644)
             Path(scratch).replace(path)
         except BaseException:
             Path(scratch).unlink(missing_ok=True)

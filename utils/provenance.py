@@ -13,13 +13,23 @@ if TYPE_CHECKING:
     import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-_PACKAGES = ("sampling", "ngram_assisted", "egag", "utils", "ablation")
+# What decides a row; what shows or reports rows may change between two runs into one file.
+_SOURCES = (
+    "sampling",
+    "ngram_assisted",
+    "egag",
+    "utils",
+    "ablation/execute.py",
+    "ablation/grid.py",
+    "ablation/record.py",
+)
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
 
 
 def code_digest(root: Path = ROOT) -> str:
-    """sha256 of the packages' source files, so that an uncommitted change shows as well."""
-    files = sorted(file for package in _PACKAGES for file in (root / package).rglob("*.py"))
+    """sha256 of the source files that decide a row, so that an uncommitted change shows as well."""
+    paths = [root / source for source in _SOURCES]
+    files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
     return _digest(root, files)
 
 
