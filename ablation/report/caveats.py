@@ -29,8 +29,9 @@ def caveats(frame: pd.DataFrame, summary: pd.DataFrame, manifest: Mapping[str, A
 def _wrong(whole: pd.DataFrame) -> Iterator[str]:
     for name, count in whole.loc[whole["divergence_verdict"] == "BUG", "configuration"].value_counts().items():
         if count:
+            runs = f"{count} run{'s' if count > 1 else ''}"
             yield (
-                f"BUG: {name} gave other ids than AR under greedy in {count} runs, and no tie explains it; "
+                f"BUG: {name} gave other ids than AR under greedy in {runs}, and no tie explains it; "
                 "its speed means nothing until that is mended."
             )
     lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()
@@ -94,7 +95,8 @@ def _machine(whole: pd.DataFrame) -> Iterator[str]:
 def _few(summary: pd.DataFrame) -> Iterator[str]:
     fewest = int(summary.loc[summary["task"] == ALL, "prompts"].max())
     if fewest < FEW_PROMPTS:
-        yield f"Only {fewest} prompts: intervals are narrower than the truth, and no difference can be shown."
+        noun = "prompt" if fewest == 1 else "prompts"
+        yield f"Only {fewest} {noun}: intervals are narrower than the truth, and no difference can be shown."
 
 
 def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:

@@ -69,7 +69,7 @@ def slug(name: str) -> str:
 
 def summed(cells: Iterable[str]) -> list[int]:
     """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
-    lists = ([int(entry) for entry in cell.split()] for cell in cells)
+    lists = (list(map(int, cell.split())) for cell in cells)
     return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
 
 

@@ -48,7 +48,7 @@ def positions(frame: pd.DataFrame) -> list[Positions]:
     found = []
     for name in in_order(rows):
         part = rows[rows["configuration"] == name]
-        lists = summed(part["accept_hist"]), summed(part["tested_at"])
+        lists = summed(part["accept_hist"].tolist()), summed(part["tested_at"].tolist())
         found.append(Positions(str(part["method"].iloc[0]), name, *lists))
     return found
 

@@ -97,7 +97,7 @@ def test_the_terminal_table_fits(tmp_path: Path, width: int) -> None:
 
 def test_one_prompt_is_enough(tmp_path: Path) -> None:
     report = write_report(write_results(tmp_path / "one.csv", invented(four(), prompts=1, processors=(GREEDY,))))
-    assert any("Only 1 prompts" in warning for warning in report.warnings)
+    assert any("Only 1 prompt:" in warning for warning in report.warnings)
     assert "too few prompts to tell" in (report.folder / "report.md").read_text(encoding="utf-8")
 
 
