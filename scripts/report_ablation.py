@@ -9,7 +9,7 @@ import typer
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ablation.options import exit_statuses  # noqa: E402
+from ablation.options import exit_statuses, out_console  # noqa: E402
 
 DEFAULT = ROOT / "scripts" / "ablation_results.csv"
 
@@ -35,8 +35,6 @@ def main(
     """
     with exit_statuses():
         # Late, so that --help and a wrong call need no pandas.
-        from rich.console import Console
-
         from ablation.report.spec_bench import write_spec_bench
         from ablation.report.write import write_report
 
@@ -44,7 +42,7 @@ def main(
         if spec_bench is not None:
             write_spec_bench(results, spec_bench)
         # Printed last: a reader who leaves early (`| head`) gets all files.
-        report.print(Console())
+        report.print(out_console())
         typer.echo(f"report: {report.folder / 'index.html'}")
         if spec_bench is not None:
             typer.echo(f"Spec-Bench: {spec_bench}")
