@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.options import Drafter, DrafterDevice, Target, TrustRemoteCode, exit_statuses
+from ablation.options import Drafter, DrafterDevice, Target, TrustRemoteCode, exit_statuses, out_console
 
 if TYPE_CHECKING:
     from ablation.plan_file import Experiment
@@ -110,12 +110,10 @@ def _engine(experiment: "Experiment") -> "Engine":
 
 
 def _dry_run(experiment: "Experiment") -> int:
-    from rich.console import Console
-
     from ablation.estimate import grid_table
     from ablation.probe import estimated
 
-    Console().print(grid_table(experiment.plan))
+    out_console().print(grid_table(experiment.plan))
     typer.echo(estimated(_engine(experiment), experiment.plan, one_a_method=True).text)
     return 0
 
@@ -132,5 +130,5 @@ def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> 
     err = Console(stderr=True)
     with Run(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as run:
         outcome = conduct(run, err)
-    reported(files.results, outcome, Console(), err)
+    reported(files.results, outcome, out_console(), err)
     return 130 if outcome.stopped else 1 if outcome.failed else 0

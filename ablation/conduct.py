@@ -10,7 +10,7 @@ from ablation.probe import estimated
 from ablation.runner import Outcome, Run
 
 if TYPE_CHECKING:
-    from ablation.report import Report
+    from ablation.report.write import Report
 
 
 def conduct(run: Run, err: Console) -> Outcome:
@@ -30,11 +30,11 @@ def conduct(run: Run, err: Console) -> Outcome:
 
 def reported(results: Path, outcome: Outcome, out: Console, err: Console) -> "Report":
     """Write the report of a results file, and show it in short on `out`."""
-    from ablation.report import write_report
+    from ablation.report.write import write_report
 
     _say(err, "writing the report")
     report = write_report(results)
-    report.show(out)
+    report.print(out)
     added = f"{outcome.rows} rows added, {outcome.failed} failed"
     overhead = "" if outcome.overhead is None else f"; {outcome.overhead:.1%} of the time was not generation"
     _say(err, f"{added}{overhead}\nresults {results}\nreport  {report.folder / 'index.html'}")

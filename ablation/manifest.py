@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablation.grid import Plan
 from ablation.record import relevant_settings
-from sampling.pair import ModelInfo, Pair
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.provenance import code_digest, commit, machine, versions, weights_digest
+
+if TYPE_CHECKING:
+    from sampling.pair import ModelInfo, Pair
 
 
 def manifest_path(results: Path) -> Path:
@@ -22,7 +24,7 @@ def manifest_path(results: Path) -> Path:
     return results.with_name(f"{results.stem}.manifest.json")
 
 
-def describe(plan: Plan, pair: Pair, name: str) -> dict[str, Any]:
+def describe(plan: Plan, pair: "Pair", name: str) -> dict[str, Any]:
     """A new manifest. `fixed` is what changes results: a run that differs in it must not add rows."""
     head, dirty = commit()
     return {
@@ -64,6 +66,7 @@ def write(path: Path, manifest: Mapping[str, Any]) -> None:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(manifest, file, indent=2, ensure_ascii=False)
                 file.write("\n")
+            Path(scratch).chmod(0o644)
             Path(scratch).replace(path)
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
@@ -102,7 +105,7 @@ def _grid(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _model(info: ModelInfo) -> dict[str, Any]:
+def _model(info: "ModelInfo") -> dict[str, Any]:
     return {
         **asdict(info),
         "place": Path(info.place).name,

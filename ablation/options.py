@@ -11,6 +11,8 @@ import typer
 from utils.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sampling.pair import Pair
 
 Target = Annotated[
@@ -23,6 +25,9 @@ Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that a model repository brings.")]
 Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else there.")]
+
+
+_PIPE_WIDTH = 120
 
 
 @contextmanager
@@ -47,6 +52,13 @@ def exit_statuses() -> Iterator[None]:
     except OSError as error:
         typer.echo(f"error: {error.filename or 'output'}: {error.strerror or error}", err=True)
         raise typer.Exit(1) from None
+
+
+def out_console() -> "Console":
+    """stdout; where it is no terminal there is no edge to break a table at."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 class PrintProgress:

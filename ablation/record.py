@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ablation.column import column, measured, metric
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
-from utils.memory import peak_memory_mb
 from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
     }
     if error is not None:
         return Record(**about, error=error)
+    from utils.memory import peak_memory_mb  # with torch, which reading results does not need
+
     name = configuration.name
     metrics, divergence = comparison.metrics[name], comparison.divergence(name)
     return Record(

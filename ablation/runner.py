@@ -54,18 +54,20 @@ class Files:
 class Outcome:
     """What a run added: rows and failed ones among them, and whether Ctrl-C ended it.
 
-    overhead: share of the time that was not generation.
+    overhead: share of the time that was not generation; None where a run went on, as it then repeats a
+    reference that is no row.
     """
 
     rows: int = 0
     failed: int = 0
     stopped: bool = False
+    resumed: bool = False
     generating_s: float = 0.0
     seconds: float = 0.0
 
     @property
     def overhead(self) -> float | None:
-        return 1.0 - self.generating_s / self.seconds if self.seconds else None
+        return 1.0 - self.generating_s / self.seconds if self.seconds and not self.resumed else None
 
 
 def check_output(results: Path, resume: bool, overwrite: bool) -> None:
@@ -132,6 +134,7 @@ class Run:
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
         self._manifest["runs"].append(run)
         manifest.write(self.files.manifest, self._manifest)
+        self.outcome.resumed = bool(self.done)
         start = time.perf_counter()
         try:
             with self._trace_file() as trace, Interrupt() as interrupt:

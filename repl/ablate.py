@@ -4,10 +4,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.report import write_report
-
 from ablation.conduct import conduct, reported
 from ablation.plan_file import read_experiment
+from ablation.report.write import write_report
 from ablation.runner import Files, Outcome, Run
 from repl.replies import Message
 from repl.session import Session
@@ -39,7 +38,7 @@ def show_last(view: "View") -> None:
     found = max(_folder().glob("*.csv"), key=lambda path: path.stat().st_mtime, default=None)
     if found is None:
         raise UserError("there are no results yet; allowed: /ablate first")
-    write_report(found).show(view.out)
+    write_report(found).print(view.out)
     view.reply(Message(f"results {found}"))
 
 

@@ -9,7 +9,12 @@ import typer
 
 from ablation.ablate_command import EXAMPLES, ablate
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.command(epilog=EXAMPLES)(ablate)
 
 if __name__ == "__main__":

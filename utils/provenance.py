@@ -7,18 +7,29 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-_PACKAGES = ("sampling", "ngram_assisted", "egag", "utils", "ablation")
+# What decides a row; what shows or reports rows may change between two runs into one file.
+_SOURCES = (
+    "sampling",
+    "ngram_assisted",
+    "egag",
+    "utils",
+    "ablation/execute.py",
+    "ablation/grid.py",
+    "ablation/record.py",
+)
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
 
 
 def code_digest(root: Path = ROOT) -> str:
-    """sha256 of the packages' source files, so that an uncommitted change shows as well."""
-    files = sorted(file for package in _PACKAGES for file in (root / package).rglob("*.py"))
+    """sha256 of the source files that decide a row, so that an uncommitted change shows as well."""
+    paths = [root / source for source in _SOURCES]
+    files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
     return _digest(root, files)
 
 
@@ -51,8 +62,10 @@ def versions(names: Iterable[str] = ("torch", "transformers", "numpy")) -> dict[
     return found
 
 
-def machine(device: torch.device) -> dict[str, Any]:
+def machine(device: "torch.device") -> dict[str, Any]:
     """The processor, its threads, the system, and the GPU where one is used."""
+    import torch  # seconds, which reading a manifest does not need
+
     about: dict[str, Any] = {"cpu": cpu_name(), "threads": torch.get_num_threads(), "system": platform.platform()}
     if device.type == "cuda":
         about["gpu"] = torch.cuda.get_device_name(device)

@@ -1,0 +1,112 @@
+"""What a reader must know before trusting the numbers, worst first, a sentence each."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from ablation.grid import CONTROL, REFERENCE
+from ablation.report.summary import ALL, FEW_PROMPTS
+
+SPREAD, OTHER_CORES, DRIFT = 0.10, 0.2, 0.05
+
+
+def caveats(frame: pd.DataFrame, summary: pd.DataFrame, manifest: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """All warnings of a result; empty where nothing is wrong."""
+    whole = frame[~frame["failed"]]
+    return (
+        *_wrong(whole),
+        *_failed(frame),
+        *_incomplete(frame),
+        *_reference(whole),
+        *_noise(summary),
+        *_machine(whole),
+        *_few(summary),
+        *_origin(manifest),
+    )
+
+
+def _wrong(whole: pd.DataFrame) -> Iterator[str]:
+    for name, count in whole.loc[whole["divergence_verdict"] == "BUG", "configuration"].value_counts().items():
+        if count:
+            runs = f"{count} run{'s' if count > 1 else ''}"
+            yield (
+                f"BUG: {name} gave other ids than AR under greedy in {runs}, and no tie explains it; "
+                "its speed means nothing until that is mended."
+            )
+    lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()
+    if len(lossy):
+        yield f"LOSSY: the output of {', '.join(lossy)} does not have the target's own law."
+
+
+def _failed(frame: pd.DataFrame) -> Iterator[str]:
+    failed = frame[frame["failed"]]
+    if len(failed):
+        names = ", ".join(failed["configuration"].astype(str).unique())
+        first = failed["error"].iloc[0]
+        yield f"{len(failed)} of {len(frame)} runs failed ({names}) and count nowhere; the first: {first}"
+
+
+def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
+    sizes = frame.groupby("block")["configuration"].nunique()
+    short = int((sizes < frame["configuration"].nunique()).sum())
+    if short:
+        yield f"{short} of {len(sizes)} blocks lack a configuration: the run is not over."
+
+
+def _reference(whole: pd.DataFrame) -> Iterator[str]:
+    """AR does the same work each time: where its speed differs, the machine's state did."""
+    if not (whole["configuration"] == REFERENCE).any():
+        yield f"No row of {REFERENCE!r}: without AR there is no speedup, only the configurations among themselves."
+        return
+    plain = whole[whole["configuration"].isin([REFERENCE, CONTROL])]
+    groups = plain.groupby(["id", "processor", "length", "turn"], observed=True)["tokens_per_s"]
+    spread = ((groups.max() - groups.min()) / groups.median())[groups.size() > 1]
+    wide = spread[spread > SPREAD]
+    if len(wide):
+        every, some = spread.index.get_level_values("id"), wide.index.get_level_values("id")
+        yield (
+            f"AR itself varies by more than {SPREAD:.0%} on {some.nunique()} of {every.nunique()} prompts, "
+            f"the most on {some[int(wide.argmax())]} "
+            f"({wide.max():.0%}): the machine was not steady."
+        )
+
+
+def _noise(summary: pd.DataFrame) -> Iterator[str]:
+    control = summary[(summary["configuration"] == CONTROL) & (summary["task"] == ALL)]
+    for _, row in control.iterrows():
+        if row["speedup_low"] > 1.0 or row["speedup_high"] < 1.0:
+            yield (
+                f"{row['processor']}: AR run again has a speedup of {row['speedup']:.3f} over itself "
+                f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size are no finding."
+            )
+
+
+def _machine(whole: pd.DataFrame) -> Iterator[str]:
+    known = whole["other_cores"].dropna()
+    share = float((known > OTHER_CORES).mean()) if len(known) else 0.0
+    if share:
+        yield f"Other programs kept more than {OTHER_CORES} cores busy in {share:.1%} of the runs."
+    clock = whole["cpu_mhz"].dropna()
+    if len(clock) and (clock.max() - clock.min()) / clock.median() > DRIFT:
+        yield f"The processor's clock moved between {clock.min():.0f} and {clock.max():.0f} MHz."
+
+
+def _few(summary: pd.DataFrame) -> Iterator[str]:
+    fewest = int(summary.loc[summary["task"] == ALL, "prompts"].max())
+    if fewest < FEW_PROMPTS:
+        noun = "prompt" if fewest == 1 else "prompts"
+        yield f"Only {fewest} {noun}: intervals are narrower than the truth, and no difference can be shown."
+
+
+def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:
+    if manifest is None:
+        yield "No manifest lies beside the results: which code, weights and machine made them is unknown."
+        return
+    entries = [manifest, manifest["fixed"], *(run for run in manifest["runs"] if isinstance(run, dict))]
+    if any(entry.get("uncommitted_changes") for entry in entries):
+        yield "The code had uncommitted changes: its commit alone does not reproduce the results."
+    for key, word in (("commit", "commits"), ("code", "versions of the code")):
+        found = {str(entry[key]) for entry in entries if entry.get(key)}
+        if len(found) > 1:
+            yield f"The rows come from {len(found)} {word}: {', '.join(sorted(name[:12] for name in found))}."

@@ -1,0 +1,100 @@
+"""What a report says, once for Markdown and for the page."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ablation.report.cells import Table, draft_table, pair_table, speed_table
+from ablation.report.figure import Plot
+from ablation.report.pairs import shown
+from ablation.report.summary import ALL
+
+METHOD = (
+    "Everything is paired: one block is a prompt, turn, processor, seed, repeat and length, in which every "
+    "configuration ran once; a speedup is the tokens/s of a configuration over the tokens/s of AR in the same block.",
+    "The unit of replication is the prompt. Its turns, seeds and repeats are not independent, so that each prompt "
+    "gives one number: the geometric mean of its paired ratios. The speedup is the median of these over prompts, taken "
+    "on logarithms so that A against B is the inverse of B against A; its 95 % interval comes from resampling prompts "
+    "(2000 draws, fixed seed). Intervals of fewer than 6 prompts are narrower than the truth.",
+    "tokens/s is the mean over prompts of each prompt's mean, with the standard deviation between prompts. The ratio "
+    "of sums is all new tokens over all decoding seconds of a configuration, over the same of AR in the same blocks: "
+    "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested) and tokens/round "
+    "are ratios of sums over all runs; c is a median over runs; mean gamma is over rounds, H/ln V over runs.",
+    "Against AR: 'faster' or 'slower' where the interval excludes 1.0. The control is AR run "
+    "once more in each block: its speedup is 1.0 but for noise. Failed runs count nowhere.",
+    "Pairs are tested with the Wilcoxon signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
+    "without ties); p is corrected by Holm's method over all pairs of the processor, and 0.05 is the level. "
+    "Rank-biserial is 1 where one side is faster on every prompt. 'Too few prompts to tell': even if all prompts "
+    "agreed, the corrected p could not reach 0.05.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What was found under one processor. `notes` say what is not shown, and why."""
+
+    title: str
+    tables: tuple[Table, ...]
+    pairs: Table | None
+    plots: tuple[Plot, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A report without its form."""
+
+    title: str
+    facts: str
+    warnings: tuple[str, ...]
+    sections: tuple[Section, ...]
+    manifest: str | None
+
+
+def make_section(
+    processor: str, summary: pd.DataFrame, pairs: pd.DataFrame, plots: tuple[Plot, ...], notes: tuple[str, ...]
+) -> Section:
+    """The section of one processor, from the whole summary and all pairs."""
+    rows = summary[summary["processor"] == processor]
+    tasks = list(dict.fromkeys(rows["task"]))
+    # With a single task, its rows are those of all tasks.
+    tasks = tasks if len(tasks) > 2 else [ALL]
+    tables = [
+        make(f"{what}, {task} tasks" if task == ALL else f"{what}, {task}", rows[rows["task"] == task])
+        for task in tasks
+        for what, make in (("Speed", speed_table), ("Drafts and output", draft_table))
+    ]
+    family = pairs[pairs["processor"] == processor]
+    visible = shown(family, dict(zip(rows["configuration"], rows["method"], strict=True)))
+    title = f"{len(family)} pairs of configurations, all tasks"
+    if len(visible) < len(family):
+        title += (
+            f": shown are the {len(visible)} against AR and between the first configurations of the methods; "
+            "p is corrected over all of them, and pairs.csv has all"
+        )
+    table = pair_table(title, visible) if len(visible) else None
+    return Section(f"Under {processor}", tuple(tables), table, plots, notes)
+
+
+def facts(frame: pd.DataFrame, name: str) -> str:
+    """One sentence on how much was measured."""
+    counts = {word: frame[column].nunique() for word, column in _COUNTED.items()}
+    told = ", ".join(f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items())
+    return f"{name}: {len(frame)} runs, {told}."
+
+
+def manifest_text(manifest: Mapping[str, Any] | None) -> str | None:
+    """The manifest for reading, without the prompts' texts, which would bury the rest."""
+    if manifest is None:
+        return None
+    grid = manifest["fixed"].get("grid")
+    if isinstance(grid, dict) and isinstance(grid.get("prompts"), dict):
+        kept = {**grid, "prompts": f"{len(grid['prompts'])} prompts, in the manifest's file"}
+        manifest = {**manifest, "fixed": {**manifest["fixed"], "grid": kept}}
+    return json.dumps(manifest, indent=2, ensure_ascii=False)
+
+
+_COUNTED = {"prompt": "id", "task": "task", "configuration": "configuration", "processor": "processor", "seed": "seed"}

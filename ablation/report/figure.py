@@ -1,0 +1,79 @@
+"""What all plots share: colours that colour-blind readers can tell apart, readable text, and how they are saved."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+# Okabe and Ito's palette, the yellow that vanishes on white left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#666666"
+NAME_WIDTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawn plot. `stem` names its files, `caption` says what it shows."""
+
+    stem: str
+    caption: str
+    figure: Figure
+
+    def save(self, folder: Path) -> None:
+        """Write the PNG and the SVG."""
+        # Laid out once and by hand: a figure that has a layout engine is drawn twice for each file.
+        ConstrainedLayoutEngine().execute(self.figure)
+        self.figure.savefig(folder / f"{self.stem}.png", dpi=120)
+        # No date: the same results give the same file.
+        self.figure.savefig(folder / f"{self.stem}.svg", metadata={"Date": None})
+
+
+def blank(title: str, width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """A titled figure of `width` by `height` inches with `rows * columns` axes, row by row."""
+    figure = Figure(figsize=(width, height))
+    figure.suptitle(fill(title, max(30, int(width * 12.5))), fontsize=11, x=0.01, ha="left")
+    axes = [axis for row in figure.subplots(rows, columns, squeeze=False, **shared) for axis in row]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.3, linewidth=0.6)
+        axis.set_axisbelow(True)
+        axis.tick_params(labelsize=8)
+    return figure, axes
+
+
+def style(place: int) -> dict[str, Any]:
+    """Colour, marker and line of the n-th curve; 49 differ."""
+    colour, turn = place % len(COLOURS), place // len(COLOURS)
+    lines = ("-", "--", ":", "-.")
+    marker = MARKERS[(colour + turn) % len(MARKERS)]
+    return {"color": COLOURS[colour], "marker": marker, "linestyle": lines[turn % len(lines)], "markersize": 4.5}
+
+
+def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+    """A name on lines that fit beside or above an axis."""
+    return fill(name, width, break_long_words=True)
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name on every system."""
+    return re.sub(r"[^\w=.,-]+", "_", name).strip("_.") or "_"
+
+
+def summed(cells: Iterable[str]) -> list[int]:
+    """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
+    lists = (list(map(int, cell.split())) for cell in cells)
+    return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
+
+
+def prompts_in(counts: Iterable[int]) -> str:
+    """How many prompts stand behind points. Example: 4, 5 -> "n = 4 to 5"."""
+    known = sorted(counts)
+    return f"n = {known[0]}" if known[0] == known[-1] else f"n = {known[0]} to {known[-1]}"

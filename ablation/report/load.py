@@ -1,0 +1,124 @@
+"""A results file as a frame: the right types, a number for each block, and AR's part of the same block."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablation.grid import REFERENCE
+from ablation.manifest import manifest_path, read
+from ablation.table import setting_columns
+from utils.errors import UserError
+
+# What was generated under the same circumstances: in a block every configuration comes once.
+BLOCK = ["id", "turn", "processor", "seed", "repeat", "length"]
+NO_TASK = "no task"
+_WHOLE = ("turn", "seed", "repeat", "length")
+_WORDS = ("id", "task", "configuration", "method", "processor", "finish_reason", "divergence_verdict", "lossless")
+_NUMBERS = (
+    *("new_tokens", "decode_s", "wall_s", "tokens_per_s", "rounds", "drafted", "tested", "accepted"),
+    *("mean_gamma", "mean_normalised_entropy", "speedup", "c", "cpu_mhz", "other_cores"),
+)
+_TEXTS = ("accept_hist", "tested_at", "error")
+NEEDED = (*_WORDS, *_WHOLE, *_NUMBERS, *_TEXTS)
+
+
+def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
+    """The rows of a results file, in its order; `also` names further columns, read as text.
+
+    Beside the file's columns: `block`, a number a block, and `failed`. Unknown is NaN.
+    Raises `UserError` for a file that cannot be read, is none of ours, is empty or torn, or holds a row twice.
+    """
+    content = _content(results)
+    header = content[: content.find(b"\n")].decode("utf-8", errors="replace").strip().split(",")
+    missing = [name for name in (*NEEDED, *also) if name not in header]
+    if missing:
+        raise UserError(
+            f"{str(results)!r} is no results file: it has no column {', '.join(missing[:5])}; "
+            "allowed: a CSV file that an ablation run wrote"
+        )
+    settings = [name for name in setting_columns() if name in header and name not in NEEDED]
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(_WHOLE, np.int64),
+        **dict.fromkeys(_NUMBERS, np.float64),
+        **dict.fromkeys((*_WORDS, *settings, *_TEXTS, *also), "str"),
+    }
+    try:
+        frame = pd.read_csv(
+            io.BytesIO(content),
+            usecols=list(kinds),
+            dtype=kinds,
+            keep_default_na=False,  # an id may be "NA"
+            na_values=[""],
+            encoding_errors="replace",
+        )
+    except ValueError as error:
+        raise UserError(f"{str(results)!r} is no results file: {error}") from None
+    if frame.empty:
+        raise UserError(f"{str(results)!r} holds no row yet; allowed: a file with one finished generation or more")
+    # Only now, from text: read as categories at once, "007" would become 7 and "true" a truth value.
+    return _placed(frame.astype(dict.fromkeys((*_WORDS, *settings), "category")), results)
+
+
+def load_manifest(results: Path) -> dict[str, Any] | None:
+    """The manifest beside a results file, or None where there is none. Raises `UserError` for a broken one."""
+    path = manifest_path(results)
+    return read(path) if path.exists() else None
+
+
+def in_order(frame: pd.DataFrame) -> list[str]:
+    """Configurations as they should be listed: AR, then the others as their methods first appear, sorted by name."""
+    known = frame[["method", "configuration"]].drop_duplicates().astype(str)
+    methods = list(dict.fromkeys(known["method"]))
+    places = {name: (name != REFERENCE, methods.index(method), _natural(name)) for method, name in known.to_numpy()}
+    return sorted(places, key=lambda name: places[name])
+
+
+def with_reference(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with `ar_new_tokens` and `ar_decode_s` of AR in the same block; NaN where AR has failed."""
+    columns = ["new_tokens", "decode_s"]
+    reference = frame[(frame["configuration"] == REFERENCE) & ~frame["failed"]].set_index("block")[columns]
+    found = reference.reindex(frame["block"]).set_axis(frame.index)
+    return frame.assign(ar_new_tokens=found["new_tokens"], ar_decode_s=found["decode_s"])
+
+
+def _content(results: Path) -> bytes:
+    try:
+        content = results.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"results file {str(results)!r} cannot be read: {error.strerror or error}; "
+            "allowed: a CSV file that an ablation run wrote"
+        ) from None
+    if not content.strip():
+        raise UserError(f"{str(results)!r} is empty; allowed: a CSV file that an ablation run wrote")
+    # What the store calls torn: a last line without an end, or one that ends inside quotes.
+    if not content.endswith(b"\n") or content.count(b'"') % 2:
+        raise UserError(
+            f"{str(results)!r} ends in a torn row: a run is writing it, or was cut off; "
+            "allowed: a file of whole rows, which a run with --resume makes of it"
+        )
+    return content
+
+
+def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """Number the blocks, name what has no task, and refuse a generation that is there twice."""
+    frame["task"] = frame["task"].cat.add_categories([NO_TASK] * (NO_TASK not in frame["task"].cat.categories))
+    frame["task"] = frame["task"].fillna(NO_TASK)
+    frame["block"] = frame.groupby(BLOCK, observed=True, sort=False).ngroup()
+    frame["failed"] = frame["error"].notna()
+    twice = frame.duplicated(["block", "configuration"])
+    if twice.any():
+        row = frame[twice].iloc[0]
+        shown = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
+        raise UserError(f"{str(results)!r} holds a generation twice: {shown}; allowed: every one once")
+    return frame
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A sorting key under which gamma=8 comes before gamma=10."""
+    parts = name.replace("=", " ").replace(",", " ").split()
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]

@@ -1,0 +1,52 @@
+"""A report as Markdown, its plots linked from beside it."""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from ablation.report.cells import Table
+from ablation.report.content import METHOD, Content, Section
+
+
+def markdown(content: Content) -> str:
+    """The whole report.md."""
+    lines = [f"# {_safe(content.title)}", "", _safe(content.facts), ""]
+    if content.warnings:
+        lines += ["## Warnings", "", *(f"- **{_safe(warning)}**" for warning in content.warnings), ""]
+    for section in content.sections:
+        lines += _section(section)
+    lines += ["## How it was computed", ""]
+    for paragraph in METHOD:
+        lines += [paragraph, ""]
+    if content.manifest is not None:
+        lines += ["## Manifest", "", "````json", content.manifest, "````", ""]
+    return "\n".join(lines)
+
+
+def table_lines(table: Table) -> list[str]:
+    """A table's lines: header, rule, rows; numbers to the right."""
+    return [
+        _row(table.headers),
+        "|" + "|".join(["---", *["---:"] * (len(table.headers) - 1)]) + "|",
+        *(_row(tuple(_safe(cell) for cell in row)) for row in table.rows),
+    ]
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield from (f"## {_safe(section.title)}", "")
+    for table in (*section.tables, *([section.pairs] if section.pairs else [])):
+        yield from (f"### {_safe(table.title)}", "", *table_lines(table), "")
+    for plot in section.plots:
+        yield from (f"![{_safe(plot.caption)}]({quote(plot.stem)}.png)", "")
+    for note in section.notes:
+        yield from (_safe(note), "")
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _safe(text: str) -> str:
+    """Text that Markdown shows as it is: names may hold underscores, pipes and angle brackets."""
+    for mark in "\\|_*<`[":
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())

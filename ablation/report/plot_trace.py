@@ -1,0 +1,92 @@
+"""A plot of one answer, round by round: the draft length asked for, what was kept, and the drafter's entropy."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablation.report.figure import COLOURS, blank, wrapped
+
+_METHODS = ("speculative", "egag")
+_MOST = 6
+_ANSWER = ("id", "turn", "processor", "seed", "repeat")
+_NEEDED = (*_ANSWER, "method", "configuration", "position", "gamma", "accepted", "entropy")
+
+Line = dict[str, Any]
+
+
+def trace_path(results: Path) -> Path:
+    """`name.trace.jsonl` beside `name.csv`."""
+    return results.with_name(f"{results.stem}.trace.jsonl")
+
+
+def trace_figure(path: Path) -> tuple[Figure, str] | str:
+    """Gamma, accepted drafts and entropy along the first prompt's answer, and the caption; or why there is none."""
+    if not path.exists():
+        return f"There is no trace ({path.name}) to draw gamma and entropy from."
+    rounds: dict[str, list[Line]] = {}
+    for line in _first_answer(path):
+        rounds.setdefault(line["configuration"], []).append(line)
+    # One of each method before a second of any, so that the methods can be compared.
+    turns: dict[str, int] = {}
+    places = {}
+    for name, lines in rounds.items():
+        method = lines[0]["method"]
+        turns[method] = turns.get(method, 0) + 1
+        places[name] = turns[method]
+    chosen = sorted(rounds, key=places.__getitem__)[:_MOST]
+    if not chosen:
+        return f"The trace ({path.name}) begins with no answer by speculative decoding or EGAG."
+    first = rounds[chosen[0]][0]
+    caption = f"Gamma and entropy along one answer: prompt {first['id']} under {first['processor']}"
+    figure, axes = blank(caption, 8.6, 0.9 + 1.75 * len(chosen), len(chosen), 1, sharex=True, sharey=True)
+    for axis, name in zip(axes, [name for name in rounds if name in chosen], strict=True):
+        _answer(axis, name, rounds[name])
+    axes[-1].set_xlabel("new tokens before the round", fontsize=9)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return figure, caption
+
+
+def _first_answer(path: Path) -> Iterator[Line]:
+    """The lines of the first generation's block that belong to a drafter model; a torn line ends them.
+
+    The rest of the file, which may be large, is never read.
+    """
+    first: list[Any] | None = None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for text in file:
+            try:
+                line = json.loads(text)
+                answer = [line[name] for name in _ANSWER]
+                complete = all(name in line for name in _NEEDED)
+            except (ValueError, KeyError, TypeError):
+                return
+            first = first or answer
+            if answer != first or not complete:
+                return
+            if line["method"] in _METHODS:
+                yield line
+
+
+def _answer(axis: Axes, name: str, lines: list[Line]) -> None:
+    start = lines[0]["position"]
+    x = [line["position"] - start for line in lines]
+    axis.step(x, [line["gamma"] for line in lines], where="post", color=COLOURS[0], label="gamma (tokens)")
+    axis.plot(x, [line["accepted"] for line in lines], "o", color=COLOURS[2], markersize=4, label="accepted (tokens)")
+    axis.set_ylabel("tokens", fontsize=8)
+    axis.set_ylim(bottom=-0.3)
+    axis.set_title(wrapped(name, 90), fontsize=9, loc="left")
+    known = [(place, line["entropy"]) for place, line in zip(x, lines, strict=True) if line["entropy"] is not None]
+    # Drawn on the left axis too, so that one legend names all three.
+    axis.plot([], [], "--", color=COLOURS[1], label="entropy of the first draft (nats, right axis)")
+    if known:
+        right = axis.twinx()
+        right.plot(*zip(*known, strict=True), "--", color=COLOURS[1], linewidth=1.0)
+        right.set_ylabel("nats", fontsize=8, color=COLOURS[1])
+        right.set_ylim(bottom=0.0)
+        right.tick_params(labelsize=8, colors=COLOURS[1])
+        right.spines["top"].set_visible(False)

@@ -1,0 +1,140 @@
+"""Results in Spec-Bench's forms (arXiv 2401.07851): an answer file a configuration, and its table.
+
+The table follows its evaluation/speed.py: a question's speed is all its tokens over all its wall time, prompt
+included; a task's is the mean over questions; the speedup is a ratio of such means, not a paired one. Two
+things differ: AR's tokens are counted like everybody's, not tokenised again, and every seed and repeat counts.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ablation.grid import REFERENCE
+from ablation.report.cells import Table, number, title_of
+from ablation.report.figure import slug
+from ablation.report.load import in_order, load
+from ablation.report.markdown import table_lines
+from utils.errors import UserError
+
+OVERALL = "overall"
+MULTI_TURN = "mt_bench"
+# The categories of MT-Bench, which Spec-Bench's table joins into one task.
+_MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
+_RUN = ["seed", "repeat"]
+
+
+def write_spec_bench(results: Path, folder: Path) -> Path:
+    """Write `answers/*.jsonl`, spec_bench.md and spec_bench.csv into a folder, and return it.
+
+    Raises `UserError` for a results file that cannot be read and a folder that cannot be written.
+    """
+    frame = load(results, also=("text", "tokens_by_round", "started"))
+    # A conversation is an answer only as a whole.
+    broken = frame.groupby(["processor", "configuration", "id", *_RUN], observed=True)["failed"].transform("any")
+    whole = frame[~broken & (frame["wall_s"] > 0)]
+    try:
+        (folder / "answers").mkdir(parents=True, exist_ok=True)
+        for name, rows in _files(whole):
+            with (folder / "answers" / name).open("w", encoding="utf-8") as file:
+                for answer in _answers(rows):
+                    print(json.dumps(answer, ensure_ascii=False), file=file)
+        table = spec_bench_table(whole)
+        table.to_csv(folder / "spec_bench.csv", index=False)
+        (folder / "spec_bench.md").write_text(_markdown(table), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
+    return folder
+
+
+def spec_bench_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row for each processor, configuration and task: mean accepted tokens (AR: 1.00), tokens/s and speedup."""
+    tasks = frame["task"].astype(str)
+    rows = frame.assign(task=tasks.where(~tasks.isin(_MT_BENCH), MULTI_TURN))
+    rows = pd.concat([rows, rows.assign(task=OVERALL)], ignore_index=True)
+    group = ["processor", "configuration", "task"]
+    sums = rows.groupby([*group, "id", *_RUN], observed=True)[["new_tokens", "wall_s", "rounds"]].sum()
+    speed = (sums["new_tokens"] / sums["wall_s"]).groupby(level=group, observed=True).mean()
+    totals = sums.groupby(level=group, observed=True).sum()
+    table = pd.DataFrame(
+        {"mean_accepted_tokens": totals["new_tokens"] / totals["rounds"], "tokens_per_s": speed}
+    ).reset_index()
+    reference = table[table["configuration"] == REFERENCE].set_index(["processor", "task"])["tokens_per_s"]
+    keys = pd.MultiIndex.from_frame(table[["processor", "task"]])
+    table["speedup"] = table["tokens_per_s"] / reference.reindex(keys).to_numpy()
+    orders = {"processor": list(dict.fromkeys(frame["processor"].astype(str))), "configuration": in_order(frame)}
+    orders["task"] = [*(task for task in dict.fromkeys(rows["task"]) if task != OVERALL), OVERALL]
+    for name, order in orders.items():
+        table[name] = pd.Categorical(table[name].astype(str), order, ordered=True)
+    return table.sort_values(group, ignore_index=True).astype(dict.fromkeys(orders, str))
+
+
+def _files(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(file name, rows) of each configuration under each processor; the processor is named where there are several."""
+    several = frame["processor"].nunique() > 1
+    taken: set[str] = set()
+    for processor in dict.fromkeys(frame["processor"].astype(str)):
+        for name in in_order(frame[frame["processor"] == processor]):
+            stem = slug(f"{name} {processor}" if several else name)
+            while stem.lower() in taken:
+                stem += "_"
+            taken.add(stem.lower())
+            yield f"{stem}.jsonl", frame[(frame["processor"] == processor) & (frame["configuration"] == name)]
+
+
+def _answers(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """One object a question, one choice a seed and repeat, with a turn of the conversation in each place."""
+    for question, part in rows.groupby("id", observed=True, sort=False):
+        first = part.iloc[0]
+        choices = [
+            _choice(index, turns.sort_values("turn"))
+            for index, (_, turns) in enumerate(part.groupby(_RUN, observed=True))
+        ]
+        model = f"{first['configuration']}, {first['processor']}"
+        yield {
+            "question_id": int(str(question)) if str(question).isdecimal() else str(question),
+            "category": first["task"],
+            # Derived, not drawn: the same results give the same file.
+            "answer_id": uuid.uuid5(uuid.NAMESPACE_OID, f"{model}, {question}").hex[:22],
+            "model_id": model,
+            "choices": choices,
+            "tstamp": _seconds(first["started"]),
+        }
+
+
+def _choice(index: int, turns: pd.DataFrame) -> dict[str, Any]:
+    by_round = " ".join(turns["tokens_by_round"].fillna(""))
+    return {
+        "index": index,
+        "turns": turns["text"].fillna("").tolist(),
+        "decoding_steps": turns["rounds"].astype(int).tolist(),
+        "new_tokens": turns["new_tokens"].astype(int).tolist(),
+        "wall_time": turns["wall_s"].tolist(),
+        "accept_lengths": [int(count) for count in by_round.split()],
+    }
+
+
+def _seconds(started: Any) -> float | None:
+    return None if pd.isna(started) else pd.Timestamp(started).timestamp()
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """Spec-Bench's layout: a row a method, the tasks' speedups, mean accepted tokens, the overall speedup."""
+    lines = ["# Spec-Bench layout", ""]
+    for processor, part in table.groupby("processor", sort=False):
+        tasks = [task for task in dict.fromkeys(part["task"]) if task != OVERALL]
+        headers = ("Models", *tasks, "#Mean Accepted Tokens", "tokens/s", "Overall")
+        rows = []
+        for name in dict.fromkeys(part["configuration"]):
+            by_task = part[part["configuration"] == name].set_index("task")
+            *shown, last = (
+                f"{value:.2f}x" if value > 0 else "–" for value in by_task["speedup"].reindex([*tasks, OVERALL])
+            )
+            accepted, speed = by_task["mean_accepted_tokens"][OVERALL], by_task["tokens_per_s"][OVERALL]
+            rows.append((title_of(name), *shown, number(accepted), number(speed, 1), last))
+        lines += [f"## {processor}", "", *table_lines(Table(str(processor), headers, tuple(rows))), ""]
+    doc = "\n".join(line.strip() for line in (__doc__ or "").split("\n\n", 1)[1].splitlines())
+    return "\n".join([*lines, doc])

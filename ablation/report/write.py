@@ -1,0 +1,85 @@
+"""A report of a results file, written as a folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from ablation.report.caveats import caveats
+from ablation.report.content import Content, Section, facts, make_section, manifest_text
+from ablation.report.figure import Plot
+from ablation.report.load import load, load_manifest
+from ablation.report.markdown import markdown
+from ablation.report.page import page
+from ablation.report.pairs import compare
+from ablation.report.plots import answer_plot, processor_plots
+from ablation.report.summary import summarise
+from ablation.report.terminal import print_summary
+from utils.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was written where: `summary` as in summary.csv, `warnings` a sentence each, worst first."""
+
+    folder: Path
+    summary: pd.DataFrame
+    warnings: tuple[str, ...]
+
+    def print(self, console: Console) -> None:
+        """The summary as a table that fits the console, then the warnings."""
+        print_summary(console, self.summary, self.warnings)
+
+
+def report_folder(results: Path) -> Path:
+    """`name.report` beside `name.csv`."""
+    return results.with_name(f"{results.stem}.report")
+
+
+def write_report(results: Path, folder: Path | None = None) -> Report:
+    """Write report.md, index.html, summary.csv, pairs.csv and the plots; files of an earlier report are replaced.
+
+    Raises `UserError` for a results file or manifest that cannot be read and a folder that cannot be written.
+    """
+    folder = folder or report_folder(results)
+    frame, manifest = load(results), load_manifest(results)
+    summary, pairs = summarise(frame), compare(frame)
+    warnings = caveats(frame, summary, manifest)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        summary.to_csv(folder / "summary.csv", index=False)
+        pairs.to_csv(folder / "pairs.csv", index=False)
+        sections = _sections(results, frame, summary, pairs, folder)
+        title = f"Ablation report: {results.stem}"
+        content = Content(title, facts(frame, results.name), warnings, sections, manifest_text(manifest))
+        (folder / "report.md").write_text(markdown(content), encoding="utf-8")
+        (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
+    return Report(folder, summary, warnings)
+
+
+def _sections(
+    results: Path, frame: pd.DataFrame, summary: pd.DataFrame, pairs: pd.DataFrame, folder: Path
+) -> tuple[Section, ...]:
+    """One a processor, and one for the answer; each plot is saved as soon as it is drawn, and then let go."""
+    sections = []
+    for processor in dict.fromkeys(summary["processor"]):
+        plots, notes = [], []
+        for found in processor_plots(frame, summary, processor):
+            if isinstance(found, str):
+                notes.append(found)
+            else:
+                found.save(folder)
+                plots.append(found)
+        sections.append(make_section(processor, summary, pairs, tuple(plots), tuple(notes)))
+    return (*sections, _answer(results, folder))
+
+
+def _answer(results: Path, folder: Path) -> Section:
+    found = answer_plot(results)
+    if isinstance(found, Plot):
+        found.save(folder)
+        return Section("Along one answer", (), None, (found,), ())
+    return Section("Along one answer", (), None, (), (found,))

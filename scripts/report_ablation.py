@@ -1,0 +1,52 @@
+"""Write the report of an ablation: tables, paired tests, plots, one page; no model is loaded."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ablation.options import exit_statuses, out_console  # noqa: E402
+
+DEFAULT = ROOT / "scripts" / "ablation_results.csv"
+
+
+def main(
+    results: Annotated[
+        Path,
+        typer.Argument(metavar="RESULTS.csv", help="what a run wrote", show_default="scripts/ablation_results.csv"),
+    ] = DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="where to; default: RESULTS.report beside the file")
+    ] = None,
+    spec_bench: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="also write Spec-Bench's answer files and table there")
+    ] = None,
+) -> None:
+    """Write report.md, index.html, summary.csv, pairs.csv and the plots of a results file.
+
+    \b
+    uv run scripts/report_ablation.py
+    uv run scripts/report_ablation.py results/night.csv --out results/night
+    uv run scripts/report_ablation.py results/night.csv --spec-bench answers
+    """
+    with exit_statuses():
+        # Late, so that --help and a wrong call need no pandas.
+        from ablation.report.spec_bench import write_spec_bench
+        from ablation.report.write import write_report
+
+        report = write_report(results, out)
+        if spec_bench is not None:
+            write_spec_bench(results, spec_bench)
+        # Printed last: a reader who leaves early (`| head`) gets all files.
+        report.print(out_console())
+        typer.echo(f"report: {report.folder / 'index.html'}")
+        if spec_bench is not None:
+            typer.echo(f"Spec-Bench: {spec_bench}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

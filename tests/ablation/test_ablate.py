@@ -1,0 +1,97 @@
+"""The command of the batch ablation, on a tiny pair."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ablation.ablate_command import ablate
+from sampling.engine import Engine
+from sampling.pair import Pair
+
+Call = Callable[..., Result]
+SMALL = ("--prompt", "Hello", "--length", 5)
+
+
+@pytest.fixture
+def call(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setattr("ablation.ablate_command._engine", lambda experiment: Engine(pair))
+    app = typer.Typer()
+    app.command()(ablate)
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_flags_make_a_grid_with_its_report(call: Call, tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    result = call(*SMALL, "--methods", "speculative", "--gamma", "1,2", "--seeds", 2, "--out", out, "--trace")
+    assert result.exit_code == 0, result.output
+    assert len(rows(out)) == 4 * 2
+    assert {row["configuration"] for row in rows(out)} == {
+        "target",
+        "speculative gamma=1",
+        "speculative gamma=2",
+        "control",
+    }
+    assert {row["seed"] for row in rows(out)} == {"42", "43"}
+    manifest = json.loads((tmp_path / "r.manifest.json").read_text())
+    assert manifest["runs"][0]["rows"] == 8 and manifest["fixed"]["machine"]["threads"] >= 1
+    traced = [json.loads(line) for line in (tmp_path / "r.trace.jsonl").read_text().splitlines()]
+    assert len(traced) == sum(int(row["rounds"]) for row in rows(out))
+    assert (tmp_path / "r.report" / "index.html").is_file() and "speculative gamma=2" in result.stdout
+
+
+def test_an_existing_file_needs_a_word(call: Call, tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    assert call(*SMALL, "--out", out).exit_code == 0
+    before = out.read_bytes()
+    refused = call(*SMALL, "--out", out)
+    assert refused.exit_code == 2 and "--resume to go on" in refused.stderr and out.read_bytes() == before
+    resumed = call(*SMALL, "--out", out, "--resume")
+    assert resumed.exit_code == 0 and out.read_bytes() == before
+    other = call("--prompt", "Other", "--length", 5, "--out", out, "--resume")
+    assert other.exit_code == 2 and "grid.prompts.prompt" in other.stderr and out.read_bytes() == before
+    assert call(*SMALL, "--out", out, "--overwrite").exit_code == 0
+
+
+def test_a_dry_run_writes_nothing(call: Call, tmp_path: Path) -> None:
+    result = call(*SMALL, "--dry-run", "--out", tmp_path / "r.csv")
+    assert result.exit_code == 0 and "5 generations" in result.stdout and "about" in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("quik",), "Did you mean 'quick'?"),
+        (("--methods", "specultive"), "Did you mean 'speculative'?"),
+        (("--gamma", "2,x"), "an integer of 0 or more"),
+        (("--prompts", "dialoge"), "dialogue"),
+        (("--processor", "nucleus"), "nucleus needs temperature"),
+        (("--set", "gamma"), "gamma=VALUE"),
+        (("--set", "gama=3"), "Did you mean 'gamma'?"),
+        (("--gamma", "2", "--set", "gamma=3"), "given twice"),
+        (("--prompt", " "), "not empty"),
+        (("--out", "no/such/folder/r.csv"), "there is no folder"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    def load(experiment: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("ablation.ablate_command._engine", load)
+    app = typer.Typer()
+    app.command()(ablate)
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 2 and said in result.stderr, result.output

@@ -1,0 +1,290 @@
+"""The numbers of a report against numbers worked out by hand."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import wilcoxon
+
+from ablation.grid import Configuration
+from ablation.record import Record
+from ablation.report.caveats import caveats
+from ablation.report.figure import summed
+from ablation.report.load import load
+from ablation.report.pairs import can_tell, compare, holm, shown, signed_ranks
+from ablation.report.plot_acceptance import Positions, positions
+from ablation.report.plot_speedup import gamma_figure
+from ablation.report.summary import summarise
+from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record, write_results
+
+SD = Configuration("speculative", (("gamma", 4),))
+NGRAM = Configuration("ngram")
+CLEAN = {"commit": "a", "uncommitted_changes": False, "fixed": {"code": "c"}, "runs": []}
+
+
+def ran(
+    configuration: Configuration, id: str, decode_s: float, ar_s: float | None = 10.0, tokens: int = 100, **more: Any
+) -> Record:
+    """A run of `tokens` tokens, where AR took `ar_s` for as many."""
+    about: dict[str, Any] = {"id": id, "new_tokens": tokens, "decode_s": decode_s, "tokens_per_s": tokens / decode_s}
+    return record(configuration, **about | {"speedup": ar_s / decode_s if ar_s else None, "rounds": tokens} | more)
+
+
+def table(tmp_path: Path, *records: Record) -> pd.DataFrame:
+    """The frame of these records, by way of a results file."""
+    return load(write_results(tmp_path / "r.csv", records))
+
+
+def small(tmp_path: Path) -> pd.DataFrame:
+    """2 prompts x 3 configurations. Ratios of SD: 2 on p1, 1/2 on p2; of n-grams: 1.25 on both."""
+    return table(
+        tmp_path,
+        ran(AR, "p1", 10.0),
+        ran(SD, "p1", 5.0, drafted=100, tested=80, accepted=60, rounds=40, c=0.1, divergence_verdict="exact"),
+        ran(NGRAM, "p1", 8.0, drafted=0, tested=0, accepted=0, divergence_verdict="tie"),
+        ran(AR, "p2", 2.0, 2.0, 20),
+        ran(SD, "p2", 4.0, 2.0, 20, drafted=100, tested=20, accepted=0, rounds=20, c=0.3, divergence_verdict="BUG"),
+        ran(NGRAM, "p2", 1.6, 2.0, 20, lossless=False),
+    )
+
+
+def row(frame: pd.DataFrame, configuration: str, task: str = "all", processor: str = "greedy") -> pd.Series:
+    summary = summarise(frame)
+    found = summary[
+        (summary["configuration"] == configuration) & (summary["task"] == task) & (summary["processor"] == processor)
+    ]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_speedup_is_a_median_over_prompts_and_the_ratio_of_sums_weighs_by_tokens(tmp_path: Path) -> None:
+    found = row(small(tmp_path), SD.name)
+    assert found["speedup"] == pytest.approx(1.0)  # the middle of 2 and 1/2 on the log scale
+    assert (found["speedup_low"], found["speedup_high"]) == pytest.approx((0.5, 2.0))
+    assert found["ratio_of_sums"] == pytest.approx((120 / 9) / (120 / 12))
+    assert found["tokens_per_s_mean"] == pytest.approx(12.5)
+    assert found["tokens_per_s_sd"] == pytest.approx(15 / math.sqrt(2))  # 20 and 5
+    assert (found["prompts"], found["runs"], found["failed"]) == (2, 2, 0)
+
+
+def test_rates_are_ratios_of_sums_and_nothing_drafted_is_unknown(tmp_path: Path) -> None:
+    frame = small(tmp_path)
+    found, nothing = row(frame, SD.name), row(frame, NGRAM.name)
+    assert found["acceptance_rate"] == pytest.approx(60 / 200)
+    assert found["alpha"] == pytest.approx(60 / 100)
+    assert found["tokens_per_round"] == pytest.approx(120 / 60)
+    assert found["c"] == pytest.approx(0.2)
+    assert math.isnan(nothing["acceptance_rate"]) and math.isnan(nothing["alpha"])
+
+
+def test_verdicts_are_counted_and_lossy_is_stamped(tmp_path: Path) -> None:
+    frame = small(tmp_path)
+    sd, ngram, reference = (row(frame, name) for name in (SD.name, NGRAM.name, "target"))
+    assert [sd["exact"], sd["tie"], sd["bug"], sd["not_compared"]] == [1, 0, 1, 0]
+    assert [ngram["exact"], ngram["tie"], ngram["bug"], ngram["not_compared"]] == [0, 1, 0, 1]
+    assert (sd["lossless"], ngram["lossless"]) == ("lossless", "LOSSY")
+    assert reference["speedup"] == 1.0 and reference["against_ar"] == "the reference"
+
+
+def test_repeats_of_a_prompt_do_not_shrink_the_interval(tmp_path: Path) -> None:
+    def frame(repeats: int) -> pd.DataFrame:
+        records = []
+        for repeat in range(repeats):
+            for place, seconds in enumerate((4.0, 5.0, 8.0, 10.0, 20.0)):
+                records += [ran(AR, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", seconds, repeat=repeat)]
+        return table(tmp_path, *records)
+
+    once, often = row(frame(1), SD.name), row(frame(10), SD.name)
+    assert often["runs"] == 50 and often["prompts"] == 5
+    assert list(often[["speedup", "speedup_low", "speedup_high"]]) == pytest.approx(
+        list(once[["speedup", "speedup_low", "speedup_high"]])
+    )
+    assert once["speedup_low"] < once["speedup"] < once["speedup_high"]
+
+
+def test_within_a_prompt_the_ratios_have_a_geometric_mean(tmp_path: Path) -> None:
+    records = [ran(AR, "p1", 10.0, repeat=repeat) for repeat in range(2)]
+    records += [ran(SD, "p1", 10.0 / ratio, repeat=repeat) for repeat, ratio in enumerate((1.0, 4.0))]
+    found = row(table(tmp_path, *records), SD.name)
+    assert found["speedup"] == pytest.approx(2.0) and math.isnan(found["speedup_low"])
+
+
+def test_failed_runs_count_nowhere(tmp_path: Path) -> None:
+    failed = record(SD, id="p2", error="out of memory")
+    frame = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0), ran(AR, "p2", 10.0), failed)
+    found = row(frame, SD.name)
+    assert (found["prompts"], found["runs"], found["failed"]) == (1, 1, 1)
+    assert found["ratio_of_sums"] == pytest.approx(2.0) and found["not_compared"] == 1
+    assert any("1 of 4 runs failed" in w and "out of memory" in w for w in caveats(frame, summarise(frame), CLEAN))
+
+
+def test_tasks_and_processors_are_told_apart(tmp_path: Path) -> None:
+    records = []
+    for processor, ratio in ((GREEDY, 2.0), (NUCLEUS, 4.0)):
+        for id, task in (("p1", "code"), ("p2", None)):
+            about = {"processor": processor, "task": task}
+            records += [ran(AR, id, 10.0, **about), ran(SD, id, 10.0 / (ratio if task else 1.0), **about)]
+    frame = table(tmp_path, *records)
+    assert row(frame, SD.name, "code")["speedup"] == pytest.approx(2.0)
+    assert row(frame, SD.name, "code", "nucleus 0.8 0.9")["speedup"] == pytest.approx(4.0)
+    assert row(frame, SD.name, "no task")["speedup"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(5.0, "faster"), (20.0, "slower")])
+def test_faster_and_slower_are_words(tmp_path: Path, seconds: float, word: str) -> None:
+    def frame(prompts: int) -> pd.DataFrame:
+        both = [(ran(AR, f"p{n}", 10.0), ran(SD, f"p{n}", seconds + n / 100)) for n in range(prompts)]
+        return table(tmp_path, *(one for pair in both for one in pair))
+
+    assert row(frame(6), SD.name)["against_ar"] == word
+    assert row(frame(2), SD.name)["against_ar"] == f"{word} (few prompts)"
+
+
+def paired(tmp_path: Path, ratios: list[float], repeats: int = 1) -> pd.Series:
+    """The only pair of a result: SD against AR."""
+    records = []
+    for place, ratio in enumerate(ratios):
+        for repeat in range(repeats):
+            records += [ran(AR, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", 10.0 / ratio, repeat=repeat)]
+    pairs = compare(table(tmp_path, *records))
+    assert len(pairs) == 1
+    return pairs.iloc[0]
+
+
+def test_a_pair_is_tested_by_prompt(tmp_path: Path) -> None:
+    ratios = [1.3, 1.1, 0.95, 1.2, 1.4, 1.5, 1.6]
+    found = paired(tmp_path, ratios, repeats=3)
+    assert found["p"] == pytest.approx(wilcoxon(np.log(ratios)).pvalue)
+    assert found["ratio"] == pytest.approx(1.3) and found["prompts"] == 7
+    assert found["effect"] == pytest.approx((28 - 2 * 1) / 28)  # only the smallest of seven ranks is negative
+    assert found["p_holm"] == found["p"]  # a single pair needs no correction
+    assert found["verdict"].startswith(f"{SD.name} is faster than target by 30.0 % (interval ")
+    assert "n = 7" in found["verdict"]
+
+
+def test_verdicts_of_pairs(tmp_path: Path) -> None:
+    assert "is slower than target by 50.0 %" in paired(tmp_path, [0.5, 0.51, 0.49, 0.48, 0.52, 0.5005])["verdict"]
+    mixed = [1.1, 0.9, 1.2, 0.8, 1.3, 0.7, 1.02]
+    assert "no difference shown" in paired(tmp_path, mixed)["verdict"]
+    assert "too few prompts to tell" in paired(tmp_path, [2.0, 2.1, 2.2, 2.3, 2.4])["verdict"]
+
+
+def test_five_prompts_can_never_tell_and_six_only_for_one_pair() -> None:
+    assert not can_tell(5, 1) and can_tell(6, 1)
+    assert not can_tell(6, 2) and can_tell(7, 3) and not can_tell(7, 4)
+
+
+def test_batches_are_tested_like_single_samples() -> None:
+    rng = np.random.default_rng(1)
+    plain = [rng.normal(0.1, 1.0, 12) for _ in range(3)]
+    tied = np.array([0.1, -0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    zeros = np.array([0.0, 0.0, 0.3, -0.1, 0.2, 0.5])
+    samples = [plain[0], tied, plain[1], zeros, plain[2], np.zeros(4)]
+    found = signed_ranks(samples)
+    assert [p for p, _ in found[:-1]] == pytest.approx([wilcoxon(s[s != 0.0]).pvalue for s in samples[:-1]])
+    assert found[-1] == (1.0, 0.0)
+    assert found[3][1] == pytest.approx((3 + 2 + 4 - 1) / 10)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.5]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_three_configurations_make_three_corrected_pairs(tmp_path: Path) -> None:
+    records = []
+    for place in range(8):
+        seconds = {AR: 10.0, SD: 5.0 + place / 10, NGRAM: 10.0 + (place - 3.6) / 7}
+        records += [ran(configuration, f"p{place}", seconds[configuration]) for configuration in (AR, SD, NGRAM)]
+    pairs = compare(table(tmp_path, *records, *(ran(AGAIN, f"p{n}", 10.0) for n in range(8))))
+    assert set(zip(pairs["a"], pairs["b"], strict=True)) == {
+        (SD.name, "target"),
+        ("ngram", "target"),
+        ("ngram", SD.name),
+    }
+    assert list(pairs["p_holm"]) == pytest.approx(holm(list(pairs["p"])))
+    assert pairs["p_holm"].min() == pytest.approx(3 * 2 / 2**8)
+
+
+def test_beyond_thirty_pairs_only_those_against_ar_and_between_first_ones_are_shown() -> None:
+    names = ["target", *(f"sd {n}" for n in range(5)), *(f"ng {n}" for n in range(5))]
+    methods = {name: name.split()[0] for name in names}
+    every = [(a, b) for place, b in enumerate(names) for a in names[place + 1 :]]
+    pairs = pd.DataFrame(every, columns=["a", "b"]).assign(processor="greedy")
+    found = shown(pairs, methods)
+    assert len(pairs) == 55 and len(found) == 11
+    assert ("ng 0", "sd 0") in set(zip(found["a"], found["b"], strict=True))
+    assert len(shown(pairs, methods, most=55)) == 55
+
+
+def test_without_ar_there_is_no_speedup_but_pairs(tmp_path: Path) -> None:
+    records = [ran(configuration, f"p{n}", 5.0 + n, None) for n in range(6) for configuration in (SD, NGRAM)]
+    frame = table(tmp_path, *records)
+    found = row(frame, SD.name)
+    assert math.isnan(found["speedup"]) and math.isnan(found["ratio_of_sums"]) and found["against_ar"] == ""
+    assert len(compare(frame)) == 1
+    assert any("without AR" in warning for warning in caveats(frame, summarise(frame), CLEAN))
+
+
+def warned(frame: pd.DataFrame, manifest: dict[str, Any] | None = None) -> str:
+    return "\n".join(caveats(frame, summarise(frame), manifest or CLEAN))
+
+
+def test_nothing_is_warned_of_without_a_reason(tmp_path: Path) -> None:
+    records = [ran(c, f"p{n}", 10.0 + n / 50, 10.0 + n / 50) for n in range(6) for c in (AR, AGAIN, NGRAM)]
+    assert warned(table(tmp_path, *records)) == ""
+
+
+def test_bugs_lossy_methods_and_few_prompts_are_warned_of(tmp_path: Path) -> None:
+    text = warned(small(tmp_path))
+    assert text.startswith(f"BUG: {SD.name} gave other ids than AR under greedy in 1 run,")
+    assert "LOSSY: the output of ngram" in text and "Only 2 prompts" in text
+
+
+def test_an_unsteady_machine_is_warned_of(tmp_path: Path) -> None:
+    records = []
+    for place in range(6):
+        busy = {"other_cores": 0.5 if place == 0 else 0.0, "cpu_mhz": 3000.0 - 50 * place}
+        again = 12.5 if place == 1 else 10.1
+        records += [ran(AR, f"p{place}", 10.0, **busy), ran(AGAIN, f"p{place}", again, **busy)]
+    text = warned(table(tmp_path, *records))
+    assert "more than 10% on 1 of 6 prompts, the most on p1 (22%)" in text  # 10 and 8 tokens/s around 9
+    assert "more than 0.2 cores busy in 16.7% of the runs" in text
+    assert "between 2750 and 3000 MHz" in text
+    assert "AR run again has a speedup of 0.990" in text
+
+
+def test_a_run_that_is_not_over_is_warned_of(tmp_path: Path) -> None:
+    assert "1 of 2 blocks lack a configuration" in warned(
+        table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0), ran(AR, "p2", 10.0))
+    )
+
+
+def test_code_that_changed_is_warned_of(tmp_path: Path) -> None:
+    changed = {**CLEAN, "uncommitted_changes": True, "runs": [{"commit": "b"}, {"code": "d"}]}
+    text = warned(small(tmp_path), changed)
+    assert "uncommitted changes" in text and "2 commits: a, b" in text and "2 versions of the code: c, d" in text
+
+
+def test_acceptance_by_position_by_hand(tmp_path: Path) -> None:
+    one = Positions("speculative", "sd", hist=[5, 3, 2], tested_at=[10, 5])
+    assert one.unconditional() == [(1, 0.5), (2, 0.2)]
+    assert one.conditional() == [(1, 0.5)]  # 5 rounds judged position 2: too few to show
+    assert one.mean() == pytest.approx(0.7)
+    assert summed(["1 2", "3", "0 1 1"]) == [4, 3, 1]
+    lists = {"drafted": 4, "accept_hist": [1, 2], "tested_at": [3]}
+    found = positions(table(tmp_path, ran(SD, "p1", 5.0, **lists), ran(SD, "p2", 5.0, **lists), ran(AR, "p1", 9.0)))
+    assert [(one.name, one.hist, one.tested_at) for one in found] == [(SD.name, [2, 4], [6])]
+
+
+def test_the_gamma_plot_needs_two_configurations_that_differ_in_gamma_alone(tmp_path: Path) -> None:
+    def figure(*configurations: Configuration) -> Any:
+        frame = table(tmp_path, *(ran(c, "p1", 5.0, drafted=4, accepted=2) for c in (AR, *configurations)))
+        return gamma_figure(frame, summarise(frame), "greedy")
+
+    other = Configuration("egag", (("egag_gamma_max", 8), ("egag_ema", 0.0)))
+    assert "No two configurations" in figure(SD, NGRAM, Configuration("egag"), other)
+    assert not isinstance(figure(SD, Configuration("speculative", (("gamma", 8),))), str)

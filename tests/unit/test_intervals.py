@@ -1,0 +1,38 @@
+import random
+from statistics import median
+
+import pytest
+
+from utils.intervals import bootstrap_median
+
+
+def test_one_value_is_its_own_interval() -> None:
+    assert bootstrap_median([1.5]) == (1.5, 1.5, 1.5)
+
+
+def test_no_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        bootstrap_median([])
+
+
+def test_the_median_lies_in_its_interval_and_order_does_not_matter() -> None:
+    values = [3.0, 1.0, 2.0, 5.0, 4.0, 9.0]
+    middle, low, high = bootstrap_median(values)
+    assert middle == 3.5 and 1.0 <= low < middle < high <= 9.0
+    assert bootstrap_median(sorted(values)) == (middle, low, high)
+
+
+@pytest.mark.parametrize("count", [20, 21])
+def test_it_agrees_with_resampling_one_by_one(count: int) -> None:
+    rng = random.Random(3)
+    values = [rng.gauss(0.0, 1.0) for _ in range(count)]
+    medians = sorted(median(rng.choices(values, k=count)) for _ in range(20_000))
+    _, low, high = bootstrap_median(values, draws=20_000)
+    assert low == pytest.approx(medians[500], abs=0.08) and high == pytest.approx(medians[19_500], abs=0.08)
+
+
+def test_a_higher_level_is_wider() -> None:
+    values = [float(value) for value in range(30)]
+    _, low, high = bootstrap_median(values, level=0.5)
+    _, lower, higher = bootstrap_median(values, level=0.99)
+    assert lower < low < high < higher
