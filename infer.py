@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.cli import run, selftest
+from ablation.cli import methods, run, selftest
 
 if TYPE_CHECKING:
     from sampling.models import Progress
@@ -65,6 +65,7 @@ def session(
 
 app.command()(run)
 app.command()(selftest)
+app.command()(methods)
 
 if __name__ == "__main__":
     app()

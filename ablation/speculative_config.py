@@ -2,12 +2,48 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError
 
+REFERENCE = "target"
+_SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
+_JUDGING = {"verify_strategy": "verify_strategy", "accept_policy": "accept_policy"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMethod:
+    """What a server's method is here: our method, and which of our settings its keys are."""
+
+    method: str
+    keys: Mapping[str, str] = field(default_factory=dict)
+    model: bool = False
+
+
+_LOOKUP = {
+    "num_speculative_tokens": "num_speculative_tokens",
+    "max_ngram_size": "max_ngram_size",
+    "min_ngram_size": "min_ngram_size",
+}
+_OURS = {
+    "naive": ServerMethod(REFERENCE),
+    "ngram": ServerMethod("prompt_lookup", {**_LOOKUP, **_JUDGING}),
+    "suffix": ServerMethod(
+        "suffix",
+        {
+            "num_speculative_tokens": "num_speculative_tokens",
+            **{f"suffix_decoding_{name}": name for name in _SUFFIX},
+            **_JUDGING,
+        },
+    ),
+    "draft_model": ServerMethod("speculative", {"num_speculative_tokens": "gamma", **_JUDGING}, model=True),
+}
+_EXTENDED = ServerMethod("extended", {**_LOOKUP, "num_model_steps": "num_model_steps", **_JUDGING}, model=True)
 METHOD_NAMES = ("naive", "ngram", "suffix", "mtp", "draft_model", "eagle", "medusa", "hydra")
+STRATEGIES = ("default", "with_ngram")
 KEYS = (
     "method",
     "num_speculative_tokens",
@@ -16,15 +52,9 @@ KEYS = (
     "model",
     "max_ngram_size",
     "min_ngram_size",
-    "suffix_decoding_max_tree_depth",
-    "suffix_decoding_max_cached_requests",
-    "suffix_decoding_max_spec_factor",
-    "suffix_decoding_min_token_prob",
-    "verify_strategy",
-    "accept_policy",
+    *(f"suffix_decoding_{name}" for name in _SUFFIX),
+    *_JUDGING,
 )
-_OURS = {"naive": ("target",), "draft_model": ("target", "speculative")}
-_OUR_KEYS = ("method", "num_speculative_tokens", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +67,36 @@ class ServerConfig:
 
 
 def parse_speculative_config(text: str) -> ServerConfig:
-    """Read the JSON. Raises `UserError` for what is unknown, and for what is known but not supported yet."""
+    """Read the JSON. Raises `UserError` for what is unknown, what does not go together, and what is not there yet."""
+    entry = _read(text)
+    name = entry.pop("method")
+    strategy = entry.pop("mtp_strategy", "default")
+    if strategy not in STRATEGIES:
+        raise UnknownName("mtp_strategy", strategy, STRATEGIES)
+    ours = _EXTENDED if name == "draft_model" and strategy == "with_ngram" else _OURS[name]
+    if strategy == "with_ngram" and ours is not _EXTENDED:
+        raise UserError(f"mtp_strategy 'with_ngram' extends a model's draft; method {name!r} has none")
+    model = entry.pop("model", None)
+    if model is not None and (not isinstance(model, str) or not ours.model):
+        raise UserError(
+            f"model: {model!r} given for method {name!r}; allowed: a drafter's id or path, with draft_model"
+        )
+    if name == "naive":
+        _check_count(entry.pop("num_speculative_tokens", None))  # a server ignores it: there is nothing to draft
+    allowed = tuple(key for key in KEYS if key in ours.keys)
+    for key in entry:
+        if key not in ours.keys:
+            raise UserError(
+                f"{key} has no meaning for method {name!r}; allowed: {', '.join(allowed) or 'no further key'}"
+            )
+    assignments = tuple((ours.keys[key], _text(key, value)) for key, value in entry.items())
+    for setting, value in assignments:
+        PARAMETERS[setting].parse(value)
+    return ServerConfig(tuple(dict.fromkeys((REFERENCE, ours.method))), assignments, model)
+
+
+def _read(text: str) -> dict[str, Any]:
+    """The object, with a method and no unknown key."""
     try:
         entry = json.loads(text)
     except ValueError as error:
@@ -45,27 +104,30 @@ def parse_speculative_config(text: str) -> ServerConfig:
     if not isinstance(entry, dict):
         raise UserError(f"--speculative-config: a {type(entry).__name__} given; allowed: a JSON object")
     for key in entry:
-        _supported("key of --speculative-config", key, KEYS, _OUR_KEYS)
+        if key not in KEYS:
+            raise UnknownName("key of --speculative-config", key, KEYS)
+    supported = tuple(name for name in METHOD_NAMES if name in _OURS and _OURS[name].method in METHODS)
     if "method" not in entry:
-        raise UserError(f"--speculative-config has no method; allowed: {', '.join(_OURS)}")
-    _supported("method of --speculative-config", str(entry["method"]), METHOD_NAMES, tuple(_OURS))
-    return _config(entry)
+        raise UserError(f"--speculative-config has no method; allowed: {', '.join(supported)}")
+    name = entry["method"]
+    if name not in METHOD_NAMES:
+        raise UnknownName("method of --speculative-config", str(name), supported)
+    if name not in supported:
+        raise UserError(
+            f"method of --speculative-config {name!r} needs a trained head, which is not supported yet; "
+            f"allowed: {', '.join(supported)}"
+        )
+    return entry
 
 
-def _config(entry: Mapping[str, Any]) -> ServerConfig:
-    count, model = entry.get("num_speculative_tokens"), entry.get("model")
-    if count is not None and (type(count) is not int or count < 0):
-        raise UserError(f"num_speculative_tokens: {count!r} given; allowed: an integer of 0 or more")
-    if model is not None and not isinstance(model, str):
-        raise UserError(f"model: {model!r} given; allowed: a string, the drafter's id or path")
-    if entry["method"] == "naive":
-        count, model = 0, None
-    gamma = () if count is None else (("gamma", str(count)),)
-    return ServerConfig(_OURS[entry["method"]], gamma, model)
+def _text(key: str, value: Any) -> str:
+    """A JSON value as the setting's text; a number or a text, never a number in quotes."""
+    words = key in _JUDGING
+    if words != isinstance(value, str) or isinstance(value, bool | list | dict) or value is None:
+        raise UserError(f"{key}: {value!r} given; allowed: {'a text' if words else 'a number'}")
+    return str(value)
 
 
-def _supported(kind: str, given: str, known: tuple[str, ...], ours: tuple[str, ...]) -> None:
-    if given not in known:
-        raise UnknownName(kind, given, known)
-    if given not in ours:
-        raise UserError(f"{kind} {given!r} is known but not supported yet; supported: {', '.join(ours)}")
+def _check_count(value: Any) -> None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise UserError(f"num_speculative_tokens: {value!r} given; allowed: an integer of 0 or more")

@@ -101,6 +101,34 @@ def _quit(session: Session, argument: str) -> Reply:
     return Quit()
 
 
+def _method(session: Session, argument: str) -> Reply:
+    name, _, word = argument.partition(" ")
+    if not name:
+        raise UserError(f"/method: no name given; allowed: {', '.join(METHODS)}")
+    command = COMMANDS[METHODS[name].name]
+    return command.handler(session, word.strip())
+
+
+def _method_words(typed: str) -> Iterator[str]:
+    name, space, _ = typed.partition(" ")
+    if not space:
+        yield from (method for method in METHODS if method.startswith(typed))
+    else:
+        yield from (line for word in ("on", "off") if (line := f"{name} {word}").startswith(typed))
+
+
+def _speculative_config(session: Session, argument: str) -> Reply:
+    from ablation.speculative_config import parse_speculative_config
+
+    config = parse_speculative_config(argument)
+    if config.drafter is not None:
+        raise UserError("model: the models of a session stay; allowed: start with --drafter, or leave it out")
+    wanted = [(name, PARAMETERS[name].show(name in config.methods)) for name in METHODS]
+    changes = [(name, value) for name, value in (*wanted, *config.assignments) if session.show(name) != value]
+    session.settings.assign_all(changes)
+    return Message(", ".join(f"{name} {value}" for name, value in changes) or "nothing changes")
+
+
 def _ngram_save(session: Session, argument: str) -> Reply:
     path = _path("ngram_save", argument)
     return WithModels(lambda: ngrams.save(session, path))
@@ -196,6 +224,25 @@ COMMANDS = Registry[Command](
         "PLAN is a built-in plan (quick without an argument) or a .toml file; what it leaves open is as set here. "
         "Ctrl-C stops after the row under way and reports what is there.",
         candidates=_plans,
+    ),
+    Command(
+        "method",
+        "Session",
+        "switch a method on or off by its name",
+        _method,
+        "NAME [on|off]",
+        "ngram on",
+        "The same as /NAME; without on or off it flips.",
+        candidates=_method_words,
+    ),
+    Command(
+        "speculative_config",
+        "Session",
+        "set methods and settings from the JSON that servers take",
+        _speculative_config,
+        "JSON",
+        '{"method": "draft_model", "num_speculative_tokens": 4}',
+        "Switches on the method it names and the reference, and every other method off.",
     ),
     Command(
         "ngram_save",

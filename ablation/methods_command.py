@@ -1,0 +1,59 @@
+"""The command `methods`: everything that the tables hold. No torch is imported."""
+
+import json as json_module
+from typing import Annotated, Any
+
+import typer
+
+from ablation.options import Json, exit_statuses, out_console
+from sampling.methods import METHODS, Method
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[METHOD]", help="Only this method.")] = None,
+    json: Json = False,
+) -> None:
+    """List every method with its parameters, their defaults, its source, and whether it is lossless."""
+    with exit_statuses():
+        chosen = [METHODS[name]] if name else list(METHODS.values())
+        if json:
+            for method in chosen:
+                typer.echo(json_module.dumps(describe(method)))
+        else:
+            console = out_console()
+            for method in chosen:
+                _show(console, method)
+
+
+def describe(method: Method) -> dict[str, Any]:
+    """A method as plain values."""
+    return {
+        "method": method.name,
+        "title": method.title,
+        "help": method.help,
+        "lossless": "yes" if not method.drafts else "as verify_strategy and accept_policy are; by default yes",
+        "sources": [part.source for part in method.parts if part.source],
+        "needs_drafter_model": method.needs_drafter,
+        "parameters": {
+            p.name: {"default": p.show(p.default), "allowed": p.usage, "help": p.help} for p in method.parameters
+        },
+    }
+
+
+def _show(console: Any, method: Method) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    about = describe(method)
+    console.print(Text.assemble((method.name, "bold"), f"  {method.title}: {method.help}"))
+    facts = [f"lossless: {about['lossless']}", *(f"source: {source}" for source in about["sources"])]
+    if method.needs_drafter:
+        facts.append("needs a drafter model")
+    console.print(Padding(Text("; ".join(facts), style="dim"), (0, 0, 0, 2)))
+    table = Table.grid(padding=(0, 2))
+    for name, parameter in about["parameters"].items():
+        table.add_row(
+            Text(name), Text(parameter["default"], style="green"), Text(parameter["allowed"]), parameter["help"]
+        )
+    console.print(Padding(table, (0, 0, 1, 4)))
