@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from utils.parameter import Chosen, Parameter, Part, chosen, integer, number, toggle
+from utils.parameter import Chosen, Parameter, Part, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
@@ -48,11 +48,29 @@ DRAFTERS = Registry[Part](
             toggle("reset_in_between", True, "forget the n-grams before each prompt"),
         ),
     ),
+    Part(
+        "prompt_lookup",
+        "ngram_assisted.prompt_lookup:PromptLookupDrafter",
+        "what followed the last tokens where they stood before is copied",
+        "arXiv 2304.04487; transformers prompt_lookup_num_tokens, `ngram` in serving engines",
+        (
+            integer("max_ngram_size", 3, "most last tokens to look up", minimum=1, maximum=16),
+            integer("min_ngram_size", 1, "fewest last tokens to look up", minimum=1, maximum=16),
+            choice("lookup_occurrence", "latest", "which earlier place is copied from", ("latest", "first")),
+        ),
+    ),
 )
 
 CONTROLLERS = Registry[Part](
     "controller",
     Part("fixed", "egag.controller:FixedGamma", "the same gamma in every round", "arXiv 2211.17192", (GAMMA,)),
+    Part(
+        "budget",
+        "egag.controller:DraftBudget",
+        "the same budget in every round, for drafts that cost nothing",
+        "num_speculative_tokens of serving engines",
+        (integer("num_speculative_tokens", 10, "most drafts a round that are copied", minimum=0),),
+    ),
     Part(
         "egag",
         "egag.egag:EntropyGamma",
@@ -155,4 +173,5 @@ METHODS = Registry[Method](
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
+    Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
 )
