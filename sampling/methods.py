@@ -59,6 +59,19 @@ DRAFTERS = Registry[Part](
             choice("lookup_occurrence", "latest", "which earlier place is copied from", ("latest", "first")),
         ),
     ),
+    Part(
+        "suffix",
+        "ngram_assisted.suffix:SuffixDrafter",
+        "suffix trees of this text and of earlier responses draft",
+        "arXiv 2411.04975",
+        (
+            integer("max_tree_depth", 64, "longest substring that the suffix trees count", minimum=2, maximum=1024),
+            integer("max_cached_requests", -1, "responses remembered; -1 = all, 0 = none", minimum=-1),
+            number("max_spec_factor", 1.0, "drafts a matched token", above=0.0),
+            number("min_token_prob", 0.1, "stop at a draft rarer than this", minimum=0.0, maximum=1.0),
+            toggle("use_tree_spec", False, "draft alternatives as well, as a tree"),
+        ),
+    ),
 )
 
 CONTROLLERS = Registry[Part](
@@ -174,4 +187,5 @@ METHODS = Registry[Method](
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
+    Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
 )
