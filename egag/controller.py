@@ -54,3 +54,10 @@ class FixedGamma(GammaController):
 
     def __init__(self, gamma: int = 4) -> None:
         self.gamma = gamma
+
+
+class DraftBudget(GammaController):
+    """The same budget in every round, for drafters that copy: drafts that cost nothing may be many."""
+
+    def __init__(self, num_speculative_tokens: int = 10) -> None:
+        self.gamma = num_speculative_tokens

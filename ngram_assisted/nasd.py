@@ -1,6 +1,6 @@
 """NASD: n-gram assisted speculative decoding. Counts of the text so far draft what comes next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -47,6 +47,16 @@ class NgramDrafter(Drafter):
             if not gamma.after(len(drafts), None, None):
                 break
         return Proposal(torch.tensor(drafts, dtype=torch.long, device=ctx.device))
+
+    def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
+        """The most frequent tokens after text and `pending` drafts, until a context is unknown."""
+        order = self.storage.n - 1
+        window = [*ctx.tokens[-order:], *pending][-order:]
+        drafts: list[int] = []
+        while len(drafts) < limit and (token := self.storage.next_token(window)) is not None:
+            drafts.append(token)
+            window = [*window, token][-order:]
+        return drafts
 
     def observe(self, ctx: Context, step: Step) -> None:
         rows = [0, *(row + 1 for row in step.path)][: len(step.emitted)]

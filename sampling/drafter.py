@@ -60,6 +60,9 @@ class Drafter(ABC):
     def observe(self, ctx: Context, step: Step) -> None:  # noqa: B027
         """Learn from a judged round; `ctx.tokens` already ends with `step.emitted`."""
 
+    def finish(self, ctx: Context) -> None:  # noqa: B027
+        """The text is whole, after its last `observe`. Not called for a run that was abandoned."""
+
 
 class NullDrafter(Drafter):
     """Drafts nothing: plain autoregression through the same loop."""

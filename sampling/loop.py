@@ -72,9 +72,11 @@ def decode(
 
         gamma.update(step)
         drafter.observe(ctx, step)
+        reason = _reason(ctx, step, stop, len(prompt) + max_new_tokens, target.window)
+        if reason is not None:
+            drafter.finish(ctx)
         clock.lap("draft")
         seconds = clock.stop()
-        reason = _reason(ctx, step, stop, len(prompt) + max_new_tokens, target.window)
         number += 1
         yield replace(step, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
     yield Finished(reason, len(ctx.tokens) - len(prompt))

@@ -28,6 +28,27 @@ STORAGES = Registry[Part](
     ),
 )
 
+NGRAM = (
+    chosen("set_ngramstorage", Chosen("basic", (3,)), "n-gram storage and its order", STORAGES),
+    integer(
+        "top_k_filler", 3, "target candidates a position added to the counts; 1 = only the emitted token", minimum=1
+    ),
+    toggle("reset_in_between", True, "forget the n-grams before each prompt"),
+)
+LOOKUP = (
+    integer("max_ngram_size", 3, "most last tokens to look up", minimum=1, maximum=16),
+    integer("min_ngram_size", 1, "fewest last tokens to look up", minimum=1, maximum=16),
+    choice("lookup_occurrence", "latest", "which earlier place is copied from", ("latest", "first")),
+)
+SUFFIX = (
+    integer("max_tree_depth", 64, "longest substring that the suffix trees count", minimum=2, maximum=1024),
+    integer("max_cached_requests", -1, "responses remembered; -1 = all, 0 = none", minimum=-1),
+    number("max_spec_factor", 1.0, "drafts a matched token", above=0.0),
+    number("min_token_prob", 0.1, "stop at a draft rarer than this", minimum=0.0, maximum=1.0),
+    toggle("use_tree_spec", False, "draft alternatives as well, as a tree"),
+)
+BUDGET = integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0)
+
 DRAFTERS = Registry[Part](
     "drafter",
     Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression"),
@@ -37,22 +58,56 @@ DRAFTERS = Registry[Part](
         "ngram_assisted.nasd:NgramDrafter",
         "counts of n-grams draft",
         "NASD; NAPD when top_k_filler is 1",
+        NGRAM,
+    ),
+    Part(
+        "prompt_lookup",
+        "ngram_assisted.prompt_lookup:PromptLookupDrafter",
+        "what followed the last tokens where they stood before is copied",
+        "arXiv 2304.04487; transformers prompt_lookup_num_tokens, `ngram` in serving engines",
+        LOOKUP,
+    ),
+    Part(
+        "suffix",
+        "ngram_assisted.suffix:SuffixDrafter",
+        "suffix trees of this text and of earlier responses draft",
+        "arXiv 2411.04975",
+        SUFFIX,
+    ),
+    Part(
+        "extended",
+        "sampling.drafters.hybrid:ExtendedDrafter",
+        "a smaller model drafts a few tokens, copies extend them",
+        "FastDeploy mtp_strategy with_ngram",
         (
-            chosen("set_ngramstorage", Chosen("basic", (3,)), "n-gram storage and its order", STORAGES),
-            integer(
-                "top_k_filler",
-                3,
-                "target candidates a position added to the counts; 1 = only the emitted token",
-                minimum=1,
-            ),
-            toggle("reset_in_between", True, "forget the n-grams before each prompt"),
+            integer("num_model_steps", 2, "tokens that the model drafts before copies follow", minimum=1),
+            choice("hybrid_copy", "prompt_lookup", "what extends the draft", ("prompt_lookup", "ngram", "suffix")),
+            *LOOKUP,
+            *NGRAM,
+            *(parameter for parameter in SUFFIX if parameter.name != "use_tree_spec"),
         ),
     ),
+    Part(
+        "suffix_or_model",
+        "sampling.drafters.hybrid:SuffixOrModelDrafter",
+        "suffix trees draft where they promise at least gamma tokens, else a smaller model",
+        "arctic-inference",
+        (BUDGET, *SUFFIX),
+    ),
 )
+
+MODEL_DRAFTERS = ("model", "extended", "suffix_or_model")
 
 CONTROLLERS = Registry[Part](
     "controller",
     Part("fixed", "egag.controller:FixedGamma", "the same gamma in every round", "arXiv 2211.17192", (GAMMA,)),
+    Part(
+        "budget",
+        "egag.controller:DraftBudget",
+        "the same budget in every round, for drafts that cost nothing",
+        "num_speculative_tokens of serving engines",
+        (BUDGET,),
+    ),
     Part(
         "egag",
         "egag.egag:EntropyGamma",
@@ -181,7 +236,7 @@ class Method:
     @property
     def needs_drafter(self) -> bool:
         """Whether it runs only where a drafter model is loaded."""
-        return self.drafter == "model" or self.runs == "drafter"
+        return self.drafter in MODEL_DRAFTERS or self.runs == "drafter"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -204,4 +259,8 @@ METHODS = Registry[Method](
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
+    Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
+    Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
+    Method("extended", "SD + copies", "the drafter model drafts, copies extend the draft", "extended", "budget"),
+    Method("suffix_or_model", "Suffix or SD", "the draft that promises more", "suffix_or_model"),
 )

@@ -66,7 +66,10 @@ class Settings(Mapping[str, Any]):
         return [name for name in METHODS if self[name]]
 
 
+_BOUNDS = (("egag_gamma_min", "egag_gamma_max"), ("min_ngram_size", "max_ngram_size"))
+
+
 def _check_together(values: Mapping[str, Any]) -> None:
-    low, high = values["egag_gamma_min"], values["egag_gamma_max"]
-    if low > high:
-        raise UserError(f"egag_gamma_min {low} is above egag_gamma_max {high}; allowed: min <= max")
+    for low, high in _BOUNDS:
+        if values[low] > values[high]:
+            raise UserError(f"{low} {values[low]} is above {high} {values[high]}; allowed: min <= max")

@@ -1,6 +1,6 @@
 """The suite must fail on the classic bugs: each is planted here, and each must be caught."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -8,12 +8,16 @@ from torch import Tensor
 
 from egag.controller import FixedGamma, GammaController
 from ngram_assisted.nasd import NgramDrafter
+from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.storage import NGramStorage
+from ngram_assisted.suffix import SuffixDrafter
+from ngram_assisted.suffix_text import TextTree
 from sampling import cache, loop, runner, verifier
-from sampling.drafter import Context
+from sampling.drafter import Context, Drafter
 from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Step
+from sampling.events import Event, Step
+from sampling.loop import decode
 from sampling.proposal import Proposal
 from sampling.verifier import RejectionVerifier, TargetMatchVerifier, Verdict
 from tests.conformance import suite
@@ -25,14 +29,18 @@ from utils.logits_processor import Greedy, Multinomial
 CHAIN = Case(lambda pair: ModelDrafter.build(pair, {}), lambda: FixedGamma(4), RejectionVerifier)
 TREE = Case(lambda pair: TreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
 POINT_TREE = Case(lambda pair: PointTreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
+LOOKUP = Case(lambda pair: PromptLookupDrafter(), lambda: FixedGamma(4), RejectionVerifier)
+SUFFIX = Case(lambda pair: SuffixDrafter(), lambda: FixedGamma(4), RejectionVerifier)
+SUFFIX_TREE = Case(lambda pair: SuffixDrafter(64, -1, 4.0, 0.0, True), lambda: FixedGamma(4), RejectionVerifier)
 
 
 def test_the_unbroken_engine_passes() -> None:
     """Without a planted bug the same calls pass: the alarms below come from the bugs."""
-    for case in (CHAIN, TREE, POINT_TREE):
+    for case in (CHAIN, TREE, POINT_TREE, LOOKUP, SUFFIX, SUFFIX_TREE):
         suite.check_greedy(case, toy_pair())
         suite.check_law(case, toy_pair(), Multinomial(1.0))
-    suite.check_redraft(CHAIN, toy_pair())
+    for case in (CHAIN, LOOKUP, SUFFIX, SUFFIX_TREE):
+        suite.check_redraft(case, toy_pair())
     suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), Greedy())
 
 
@@ -187,3 +195,60 @@ def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -
     suite.check_greedy(CHAIN, toy_pair(drafter_seed=None))
     with pytest.raises(AssertionError):
         suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), Greedy())
+
+
+def test_siblings_that_stay_in_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alternatives of a suffix tree, each a point mass: a rejected one must leave the law before the next is judged."""
+    monkeypatch.setattr(verifier, "_law_of", lambda proposal, row, p: torch.zeros_like(p[0]))
+    with pytest.raises(AssertionError):
+        suite.check_law(SUFFIX_TREE, toy_pair(), Multinomial(1.0))
+
+
+def test_the_first_occurrence_in_place_of_the_latest() -> None:
+    """Output stays right: only the redraft sees it."""
+    mixed_up = Case(lambda pair: PromptLookupDrafter(lookup_occurrence="first"), LOOKUP.gamma, RejectionVerifier)
+    suite.check_greedy(mixed_up, toy_pair())
+    with pytest.raises(AssertionError):
+        suite.check_redraft(mixed_up, toy_pair(), honest=LOOKUP)
+
+
+def test_an_index_that_misses_what_a_round_emitted() -> None:
+    class Deaf(PromptLookupDrafter):
+        def begin(self, ctx: Context) -> None:
+            super().begin(ctx)
+            self.index.read = lambda tokens: None  # type: ignore[method-assign]
+
+    with pytest.raises(AssertionError):
+        suite.check_redraft(Case(lambda pair: Deaf(), LOOKUP.gamma, RejectionVerifier), toy_pair(), honest=LOOKUP)
+
+
+def test_counts_that_are_not_split_from_longer_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suffix automaton without its clones: it drafts what never followed."""
+    monkeypatch.setattr(TextTree, "_split", lambda self, state, token: self._next[state][token])
+    broken = _drafts(SUFFIX)
+    monkeypatch.undo()
+    assert broken != _drafts(SUFFIX)
+
+
+@pytest.mark.parametrize("case", [LOOKUP, SUFFIX, SUFFIX_TREE], ids=["lookup", "suffix", "suffix tree"])
+def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
+    """A drafter that keeps the last prompt's index drafts otherwise; the real one, closed early, does not."""
+    used, leaking = case.drafter(toy_pair()), case.drafter(toy_pair())
+    for drafter in (used, leaking):
+        for _ in zip(range(6), _stream(case, drafter, (3, 3, 1, 5)), strict=False):
+            pass
+    leaking.begin = lambda ctx: None  # type: ignore[method-assign]
+    assert _drafts(case, used) == _drafts(case)
+    with pytest.raises((AssertionError, KeyError)):
+        assert _drafts(case, leaking) == _drafts(case)
+
+
+def _stream(case: Case, drafter: Drafter, prompt: tuple[int, ...]) -> Iterator[Event]:
+    pair, rng = toy_pair(), torch.Generator().manual_seed(0)
+    return decode(pair.target, drafter, case.gamma(), case.verifier(), Greedy(), prompt, max_new_tokens=20, rng=rng)
+
+
+def _drafts(case: Case, drafter: Drafter | None = None) -> list[tuple[int, ...]]:
+    return [
+        event.drafts for event in suite.run(case, toy_pair(), Greedy(), 20, drafter=drafter) if isinstance(event, Step)
+    ]

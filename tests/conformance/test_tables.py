@@ -17,11 +17,17 @@ from utils.errors import UserError
 from utils.logits_processor import Greedy, LogitsProcessor, Multinomial, Nucleus, TopKNucleus
 
 TREES: dict[str, type[Drafter]] = {"sampled tree": TreeDrafter, "point tree": PointTreeDrafter}
-NAMES = [*DRAFTERS, *TREES]
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "suffix tree": ("suffix", {"use_tree_spec": True, "max_spec_factor": 4.0, "min_token_prob": 0.0}),
+}
+NAMES = [*DRAFTERS, *VARIANTS, *TREES]
 
 
 def build_drafter(name: str, pair: Pair) -> Drafter:
-    return TREES[name].build(pair, {}) if name in TREES else DRAFTERS[name].build(pair, {})
+    if name in TREES:
+        return TREES[name].build(pair, {})
+    part, values = VARIANTS.get(name, (name, {}))
+    return DRAFTERS[part].build(pair, values)  # type: ignore[no-any-return]
 
 
 def case(drafter: str, controller: str = "fixed", verifier: str = "rejection") -> Case:
@@ -59,7 +65,7 @@ def test_the_law_holds_under_a_cut_distribution(drafter: str, processor: LogitsP
     suite.check_law(case(drafter), toy_pair(), processor)
 
 
-@pytest.mark.parametrize("drafter", ["model", "sampled tree"])
+@pytest.mark.parametrize("drafter", ["model", "sampled tree", "suffix tree"])
 def test_three_tokens_through_several_rounds_keep_the_law(drafter: str) -> None:
     suite.check_law(case(drafter), toy_pair(), TopKNucleus(1.0, 3, 1.0), length=3)
 
@@ -70,7 +76,7 @@ def test_a_drafter_that_is_the_target_is_accepted_whole(drafter: str) -> None:
         suite.check_self_draft(case(drafter), toy_pair(drafter_seed=None), processor)
 
 
-@pytest.mark.parametrize("drafter", ["none", "model", *TREES])
+@pytest.mark.parametrize("drafter", ["none", "model", "prompt_lookup", "suffix", *VARIANTS, *TREES])
 def test_every_proposal_equals_a_redraft_without_cache(drafter: str) -> None:
     suite.check_redraft(case(drafter), toy_pair())
 

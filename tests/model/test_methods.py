@@ -102,13 +102,18 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
         ("egag", "egag_ema", "0"), ("ngram", "gamma", "1"), ("ngram", "set_ngramstorage", "onelevel 4"),
         ("ngram", "set_ngramstorage", "basic 5"), ("ngram", "top_k_filler", "1"), ("speculative", "seed", "1"),
         ("speculative", "processor", "nucleus 0.5 0.5"), ("target", "length", "3"),
+        ("prompt_lookup", "max_ngram_size", "1"), ("prompt_lookup", "min_ngram_size", "3"),
+        ("prompt_lookup", "lookup_occurrence", "first"), ("prompt_lookup", "num_speculative_tokens", "2"),
+        ("suffix", "max_tree_depth", "3"), ("suffix", "max_spec_factor", "2"), ("suffix", "min_token_prob", "0.7"),
+        ("suffix", "use_tree_spec", "on"), ("suffix", "num_speculative_tokens", "1"),
     ],
 )  # fmt: skip
 def test_every_parameter_changes_something(method: str, name: str, value: str) -> None:
     built, _ = engine("llama")
     prompt = ids(7, seed=6) * 3
 
-    base = {"length": "60", "processor": "topk 0.2 3" if method == "ngram" else "multinomial 1.5"}
+    base = {"length": "60", "processor": "multinomial 1.5" if METHODS[method].needs_drafter else "topk 0.2 3"}
+    base |= {"max_spec_factor": "4"} if method == "suffix" else {}
 
     def steps(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
         made = settings(**{**base, **values})
@@ -132,6 +137,25 @@ def test_ngrams_outlive_the_prompt_only_when_asked() -> None:
         return comparison.metrics["ngram"].accepted
 
     assert drafted_after("off") > drafted_after("on")
+
+
+def test_suffix_decoding_remembers_as_many_responses_as_asked_until_it_is_told_to_forget() -> None:
+    built, _ = engine("llama")
+    texts = [ids(12, seed=seed) for seed in (7, 8, 9)]
+
+    def accepted(prompt: list[int], requests: str) -> int:
+        comparison = Comparison(built, settings(max_cached_requests=requests), prompt)
+        output(comparison, "suffix")
+        return comparison.metrics["suffix"].accepted
+
+    for requests, remembered in (("-1", True), ("2", False), ("3", True), ("0", False)):
+        built.forget()
+        fresh = accepted(texts[0], requests)
+        for text in texts[1:]:
+            accepted(text, requests)
+        assert (accepted(texts[0], requests) > fresh) == remembered, requests
+    built.forget()
+    assert accepted(texts[0], "3") == fresh
 
 
 def test_a_divergence_that_rounding_cannot_explain_is_a_bug() -> None:

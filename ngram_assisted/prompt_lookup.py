@@ -1,0 +1,84 @@
+"""Prompt lookup (arXiv 2304.04487): find the last tokens earlier in the text, and copy what followed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+
+from egag.controller import GammaController
+from sampling.drafter import Context, Drafter
+from sampling.proposal import Proposal
+
+Gram = tuple[int, ...]
+
+
+class GramIndex:
+    """Where each n-gram of a growing text ended, its last n-gram of every size left out.
+
+    It is left out because a text's end is always found at the end, where nothing follows. One dictionary
+    entry an n-gram: a look-up does not depend on the length of the text.
+    """
+
+    def __init__(self, sizes: Sequence[int], latest: bool = True) -> None:
+        self.sizes, self.latest = sizes, latest
+        self._ends: dict[Gram, int] = {}
+        self._read = 0
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Index what is new in the text, which begins with what was read before."""
+        for end in range(max(1, self._read), len(tokens)):
+            for size in self.sizes:
+                if size <= end:
+                    gram = tuple(tokens[end - size : end])
+                    if self.latest or gram not in self._ends:
+                        self._ends[gram] = end
+        self._read = len(tokens)
+
+    def find(self, tokens: Sequence[int]) -> int | None:
+        """Index of what followed the end of the text at the place it was found, longest end first.
+
+        Example: sizes 3, 2, 1 in the text 5 6 7 8 5 6 find the pair 5 6, which 7 at index 2 followed.
+        """
+        for size in self.sizes:
+            end = self._ends.get(tuple(tokens[-size:])) if size < len(tokens) else None
+            if end is not None:
+                return end
+        return None
+
+
+class PromptLookupDrafter(Drafter):
+    """Copies what followed the last n tokens, n from `max_ngram_size` down to `min_ngram_size`.
+
+    The copy ends with the text at the latest, as in transformers and vLLM: it does not read its own
+    drafts. A draft is a point mass.
+    """
+
+    def __init__(self, max_ngram_size: int = 3, min_ngram_size: int = 1, lookup_occurrence: str = "latest") -> None:
+        self.sizes = range(max_ngram_size, min_ngram_size - 1, -1)
+        self.latest = lookup_occurrence == "latest"
+        self.index = GramIndex(self.sizes, self.latest)
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        return cls(**values)
+
+    def begin(self, ctx: Context) -> None:
+        self.index = GramIndex(self.sizes, self.latest)
+        self.index.read(ctx.tokens)
+
+    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        self.index.read(ctx.tokens)
+        start = self.index.find(ctx.tokens)
+        if start is None or not gamma.before(0, None):
+            return Proposal.empty(ctx.device)
+        copied = ctx.tokens[start : start + max(0, min(gamma.gamma, limit))]
+        return Proposal(torch.tensor(copied, dtype=torch.long, device=ctx.device))
+
+    def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
+        """What followed the end of text and `pending` drafts; a copy may run on into the drafts."""
+        self.index.read(ctx.tokens)
+        start = self.index.find([*ctx.tokens[-self.sizes[0] - 1 :], *pending])
+        if start is None or limit < 1:
+            return []
+        copied = ctx.tokens[start : start + limit]
+        return [*copied, *pending[: limit - len(copied)]]

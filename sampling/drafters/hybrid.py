@@ -1,0 +1,98 @@
+"""Two drafters in one: a model's few drafts extended by copies, or whichever of the two promises more."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import torch
+
+from egag.controller import FixedGamma, GammaController
+from sampling.drafter import Context, Drafter
+from sampling.drafters.model import ModelDrafter
+from sampling.events import Step
+from sampling.methods import DRAFTERS
+from sampling.proposal import Proposal
+
+
+class Copier(Protocol):
+    """What a hybrid asks of a drafter without a model, beside being one."""
+
+    def begin(self, ctx: Context) -> None: ...
+    def observe(self, ctx: Context, step: Step) -> None: ...
+    def finish(self, ctx: Context) -> None: ...
+    def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
+        """At most `limit` tokens that may follow the text and the drafts `pending`, which it must not learn."""
+
+
+class _Pair(Drafter):
+    """A model drafter and a copier that both follow the text, whichever of them drafts."""
+
+    def __init__(self, model: Drafter, copier: Any) -> None:
+        self.model, self.copier = model, copier
+
+    def begin(self, ctx: Context) -> None:
+        self.model.begin(ctx)
+        self.copier.begin(ctx)
+
+    def observe(self, ctx: Context, step: Step) -> None:
+        self.model.observe(ctx, step)
+        self.copier.observe(ctx, step)
+
+    def finish(self, ctx: Context) -> None:
+        self.model.finish(ctx)
+        self.copier.finish(ctx)
+
+
+class ExtendedDrafter(_Pair):
+    """The model drafts `num_model_steps` tokens, a copy extends them (FastDeploy's `with_ngram`).
+
+    The rule's gamma bounds both together. A copied draft is a point mass, also behind drawn ones.
+    """
+
+    def __init__(self, model: Drafter, copier: Copier, num_model_steps: int = 2) -> None:
+        super().__init__(model, copier)
+        self.steps = num_model_steps
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        copier = DRAFTERS[values["hybrid_copy"]].build(pair, values)
+        return cls(ModelDrafter.build(pair, {}), copier, values["num_model_steps"])
+
+    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        room = min(gamma.gamma, limit)
+        if room < 1:
+            return Proposal.empty(ctx.device)
+        drawn = self.model.propose(ctx, FixedGamma(min(self.steps, room)), room)
+        tokens = self.copier.continuation(ctx, drawn.tokens.tolist(), room - len(drawn))
+        if not tokens:
+            return drawn
+        copied = torch.tensor(tokens, dtype=torch.long, device=ctx.device)
+        if drawn.probs is None:
+            return Proposal(copied)
+        certain = torch.zeros(len(tokens), drawn.probs.shape[1], device=ctx.device)
+        certain.scatter_(1, copied.unsqueeze(1), 1.0)
+        return Proposal(torch.cat([drawn.tokens, copied]), None, torch.cat([drawn.probs, certain]), drawn.entropy)
+
+
+class SuffixOrModelDrafter(_Pair):
+    """The suffix trees' draft where its expected accepted tokens are at least the model's gamma, else the model's.
+
+    The rule of arctic-inference's hybrid. `budget`: most tokens of a suffix draft.
+    """
+
+    def __init__(self, model: Drafter, copier: Any, budget: int = 10) -> None:
+        super().__init__(model, copier)
+        self.budget = budget
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        suffix = DRAFTERS["suffix"].build(pair, values)
+        return cls(ModelDrafter.build(pair, {}), suffix, values["num_speculative_tokens"])
+
+    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        if limit < 1:
+            return Proposal.empty(ctx.device)
+        draft = self.copier.draft(ctx.tokens, self.budget, limit)
+        if draft.tokens and draft.score >= gamma.gamma:
+            tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
+            return Proposal(tokens, draft.parents if self.copier.tree else None)
+        return self.model.propose(ctx, gamma, limit)
