@@ -12,6 +12,7 @@ from ablation.record import Record, make_record
 from sampling.comparison import Comparison
 from sampling.engine import Engine
 from sampling.events import Step
+from sampling.methods import METHODS
 from utils.errors import UserError
 from utils.memory import reset_peak_memory
 
@@ -73,12 +74,16 @@ def execute(
     On each prompt the reference goes first and the others follow in a rotating order. Each pass over the
     prompts starts without memory of earlier ones. A generation that fails leaves a record with its error.
     `done` generations are not yielded; where others of their prompt are missing, the reference runs again,
-    so that those are compared with the machine as it is now.
+    so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
+    on them.
     """
+    done = done or {}
     for number, one in enumerate(plan.passes()):
+        if all(place.key in done for place in plan.places(one)):
+            continue
         engine.forget()
         for index, prompt in enumerate(plan.prompts):
-            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done or {})
+            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done)
             yield from conversation.play(plan.order(index + number))
 
 
@@ -110,10 +115,13 @@ class _Conversation:
                 earlier = self.done.get(place.key)
                 if earlier is None:
                     yield self._record(comparison, place, text)
-                elif missing and place.configuration.name == REFERENCE:
+                elif self._remembers(place) or (missing and place.configuration.name == REFERENCE):
                     self._answer(comparison, place, text, Unwatched())
                 else:
                     self._remember(place, text, earlier)
+
+    def _remembers(self, place: Place) -> bool:
+        return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})
 
     def _record(self, comparison: Comparison, place: Place, text: str) -> Record:
         with Machine() as machine:

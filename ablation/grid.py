@@ -111,6 +111,13 @@ class Plan:
                 for processor in self.processors:
                     yield Pass(repeat, seed, processor)
 
+    def places(self, one: "Pass") -> Iterator[Place]:
+        """All generations of a pass."""
+        for prompt in self.prompts:
+            for turn in range(1, len(prompt.turns) + 1):
+                for configuration in self.configurations:
+                    yield Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)
+
     def length(self, prompt: Prompt) -> int:
         """Most tokens to generate for a prompt."""
         return prompt.max_new_tokens or int(self.values["length"])

@@ -11,14 +11,13 @@ from typing import Any, Protocol, Self, TextIO
 
 from ablation import manifest
 from ablation.execute import Done, Watcher, execute
-from ablation.grid import Configuration, Key, Place, Plan
+from ablation.grid import Key, Place, Plan
 from ablation.record import Record
 from ablation.store import Store
 from ablation.table import columns, key, row
 from ablation.trace import Tracer
 from sampling.engine import Engine
 from sampling.events import Step
-from sampling.methods import METHODS
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 
@@ -176,18 +175,7 @@ class Run:
             raise UserError(f"{path!r} has rows but no manifest beside it: what they were made with is not known")
         old = manifest.read(self.files.manifest)
         manifest.refuse_other(old, self._manifest)
-        remembering = [c.name for c in self.plan.configurations if self._remembers(c)]
-        if remembering and self.missing:
-            raise UserError(
-                f"--resume: {', '.join(remembering)} remembers earlier prompts, and that memory ended with the run "
-                "before; allowed: a whole run with --overwrite, or reset_in_between = true in the plan"
-            )
         return old
-
-    def _remembers(self, configuration: Configuration) -> bool:
-        values = {**self.plan.values, **dict(configuration.parameters)}
-        names = [parameter.name for parameter in METHODS[configuration.method].parameters]
-        return "reset_in_between" in names and not values["reset_in_between"]
 
     def _check_room(self) -> None:
         free, need = shutil.disk_usage(self.files.results.parent).free, self.missing * _ROW_BYTES

@@ -69,6 +69,9 @@ class NgramDrafter(Drafter):
                 if other != token:
                     self.storage.update(context, other)
 
+    def memory(self) -> str:
+        return f"{len(self.storage):,} contexts counted"
+
     def _candidates(self, ctx: Context, rows: list[int]) -> list[list[int]]:
         """The target's most likely tokens at each judged position, `top_k_filler` of them."""
         if self.top_k_filler == 1 or ctx.logits is None:

@@ -16,7 +16,7 @@ from sampling.proposal import Proposal
 class SuffixDrafter(Drafter):
     """Drafts the continuation that the longest good match promises most of; a draft is a point mass.
 
-    Two trees: `text` of prompt and output, which starts anew with each prompt, and `memory` of the
+    Two trees: `text` of prompt and output, which starts anew with each prompt, and `memory_tree` of the
     responses of earlier runs that came to their end, which outlives them (`Engine.forget` drops it).
 
     Drafts, scores and match lengths are those of the reference implementation, arctic-inference, but for
@@ -36,8 +36,8 @@ class SuffixDrafter(Drafter):
         self.depth, self.tree = max_tree_depth, use_tree_spec
         self.factor, self.min_prob = max_spec_factor, min_token_prob
         self.text = TextTree(max_tree_depth)
-        self.memory = ResponseTree(max_tree_depth, max_cached_requests)
-        self.recollection = Recollection(self.memory)
+        self.memory_tree = ResponseTree(max_tree_depth, max_cached_requests)
+        self.recollection = Recollection(self.memory_tree)
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
@@ -45,7 +45,7 @@ class SuffixDrafter(Drafter):
 
     def begin(self, ctx: Context) -> None:
         self.text = TextTree(self.depth)
-        self.recollection = Recollection(self.memory)
+        self.recollection = Recollection(self.memory_tree)
         self._read(ctx.tokens)
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
@@ -76,7 +76,12 @@ class SuffixDrafter(Drafter):
         return max((best_draft(tree, limits) for tree in trees), key=lambda draft: draft.score).tokens
 
     def finish(self, ctx: Context) -> None:
-        self.memory.add(ctx.tokens[ctx.prompt_length :])
+        self.memory_tree.add(ctx.tokens[ctx.prompt_length :])
+
+    def memory(self) -> str:
+        size = (self.memory_tree.memory_bytes + self.text.memory_bytes) / 1e6
+        nodes = self.memory_tree.nodes + self.text.nodes
+        return f"{self.memory_tree.responses:,} responses, {nodes:,} nodes, about {size:.1f} MB"
 
     def _read(self, tokens: Sequence[int]) -> None:
         new = tokens[len(self.text) :]

@@ -59,6 +59,8 @@ def _status(session: Session, argument: str) -> Reply:
             changed = "" if session.show(name) == default else f"default {default}"
             groups.setdefault(command.group, []).append((name, session.show(name), changed))
     sections += [Section(group, tuple(lines)) for group, lines in groups.items()]
+    if memories := session.memories():
+        sections.append(Section("Memory", tuple((name, text, "") for name, text in memories)))
     sections.append(Section("Files", (("state", str(state_folder()), "history, errors.log"),)))
     return Sheet("Session", tuple(sections))
 

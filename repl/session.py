@@ -43,6 +43,10 @@ class Session:
             self.notes = (*pair.notes, *(self._switch_off_drafting() if pair.drafter is None else ()))
         return self._engine
 
+    def memories(self) -> list[tuple[str, str]]:
+        """What each method keeps in memory, once something ran."""
+        return self._engine.memories() if self._engine is not None else []
+
     def _switch_off_drafting(self) -> Iterator[str]:
         """Methods that start switched on cannot run without a drafter; one switched on later says so itself."""
         for method in METHODS.values():

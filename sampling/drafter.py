@@ -64,6 +64,11 @@ class Drafter(ABC):
         """The text is whole, after its last `observe`. Not called for a run that was abandoned."""
 
 
+    def memory(self) -> str:
+        """What is kept of earlier prompts and how much room it takes, in words; empty where nothing is."""
+        return ""
+
+
 class NullDrafter(Drafter):
     """Drafts nothing: plain autoregression through the same loop."""
 

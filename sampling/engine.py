@@ -72,6 +72,11 @@ class Engine:
         """Whether the method's output has the target's own law under these values."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
+    def memories(self) -> list[tuple[str, str]]:
+        """(method, what it keeps) of each drafter that was used and keeps something."""
+        kept = ((key[0], drafter.memory()) for key, drafter in self._drafters.items())
+        return [(name, text) for name, text in kept if text]
+
     def forget(self) -> None:
         """Drop what drafters remember of earlier prompts."""
         self._drafters.clear()

@@ -245,6 +245,12 @@ class Method:
         strategies = (p for part in VERIFIERS.values() for p in part.parameters)
         return (*own, *JUDGING, *strategies) if self.drafts else own
 
+    def remembers(self, values: Values) -> bool:
+        """Whether a run depends on the prompts before it."""
+        names = {parameter.name for parameter in self.parameters}
+        counts = "reset_in_between" in names and not values["reset_in_between"]
+        return counts or ("max_cached_requests" in names and values["max_cached_requests"] != 0)
+
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those parameters that matter where the others have these values."""
         judge = verifier_part(values)

@@ -36,6 +36,8 @@ from utils.intervals import bootstrap_median  # noqa: E402
 
 START, END = "<!-- benchmark table -->", "<!-- end of benchmark table -->"
 NGRAM_ORDER = 3
+COPIED = ("grounded", "code")
+DRAFT_WITH_A_MODEL = ("SD",)
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Duel:
     against: str
     ours: Callable[[list[int]], RunMetrics]
     theirs: Callable[[list[int]], list[int]]
-    task: str | None = None
+    tasks: tuple[str, ...] = ()
     ratios: list[float] = field(default_factory=list)
     ours_s: list[float] = field(default_factory=list)
     theirs_s: list[float] = field(default_factory=list)
@@ -62,7 +64,7 @@ class Duel:
             if side == "ours":
                 account = self.ours(prompt)
                 ids = account.output_ids
-                outside = account.draft_s if self.name != "SD" else 0.0
+                outside = 0.0 if self.name in DRAFT_WITH_A_MODEL else account.draft_s
                 self.overhead.append((account.other_s + outside) / account.decode_s)
             else:
                 ids = self.theirs(prompt)
@@ -100,9 +102,9 @@ class Transformers:
         """With the layer-skipping drafter as the assistant model."""
         return self.generate(prompt, assistant_model=self.assistant)
 
-    def lookup(self, prompt: list[int]) -> list[int]:
-        """With prompt lookup: the same context length and draft length as our NASD."""
-        return self.generate(prompt, prompt_lookup_num_tokens=self.gamma, max_matching_ngram_size=NGRAM_ORDER - 1)
+    def lookup(self, size: int) -> Callable[[list[int]], list[int]]:
+        """With prompt lookup: contexts of `size` tokens at most, drafts as long as ours."""
+        return lambda prompt: self.generate(prompt, prompt_lookup_num_tokens=self.gamma, max_matching_ngram_size=size)
 
 
 def _layers_of(model: Any) -> Any:
@@ -141,6 +143,29 @@ def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = (
     return {count: median(values) * 1e3 for count, values in times.items()}
 
 
+def repeated_requests(engine: Engine, settings: Settings, prompts: list[list[int]], console: Console) -> None:
+    """Prompts that come a second time: suffix decoding with its memory kept, against our own AR, interleaved.
+
+    Both sides are our loop, so their decode times are compared, without the prompt.
+    """
+    suffix, plain = (_ours(engine, name, settings) for name in ("suffix", "target"))
+    for prompt in prompts:
+        suffix(prompt)
+    ratios, first, again = [], 0, 0
+    for number, prompt in enumerate(prompts):
+        runs = {}
+        for name, run in (("suffix", suffix), ("plain", plain))[:: 1 if number % 2 else -1]:
+            runs[name] = run(prompt)
+        first += runs["suffix"].new_tokens
+        again += runs["suffix"].rounds
+        ratios.append((runs["suffix"].tokens_per_s or 0.0) / (runs["plain"].tokens_per_s or 1.0))
+    middle, low, high = bootstrap_median(ratios)
+    console.print(
+        f"requests that come again: suffix {middle:.2f} ({low:.2f} to {high:.2f}) times our AR, "
+        f"{first / again:.2f} tokens a round, {len(prompts)} prompts"
+    )
+
+
 def main(
     length: Annotated[int, typer.Option(help="new tokens a run")] = 128,
     gamma: Annotated[int, typer.Option(help="drafted tokens a round, on both sides")] = 4,
@@ -148,7 +173,9 @@ def main(
     repeats: Annotated[int, typer.Option(help="runs of each side on each prompt")] = 3,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")] = "auto",
     prompts: Annotated[Path, typer.Option(help="prompt file")] = ROOT / "scripts/benchmark_prompts.jsonl",
-    only: Annotated[str, typer.Option(help="comparisons by name, comma-separated: AR,SD,NASD")] = "AR,SD,NASD",
+    only: Annotated[
+        str, typer.Option(help="comparisons, comma-separated: AR,SD,NASD,Prompt lookup,Suffix,again")
+    ] = "AR,SD,NASD,Prompt lookup,Suffix,again",
     limit: Annotated[int, typer.Option(help="prompts of each task")] = 100,
     write: Annotated[bool, typer.Option(help="put the table into docs/benchmarks.md")] = False,
 ) -> None:
@@ -161,14 +188,37 @@ def main(
         values.assign("length", str(length))
         values.assign("gamma", str(drafts))
         values.assign("set_ngramstorage", f"basic {NGRAM_ORDER}")
+        values.assign("max_ngram_size", str(NGRAM_ORDER))
+        values.assign("num_speculative_tokens", str(drafts))
+        values.assign("max_cached_requests", "0")
     number = pair.target.model.dtype
     plain, searching = (Transformers(number, length, drafts, sorted(pair.stop)) for drafts in (gamma, lookup_gamma))
     duels = [
         Duel("AR", "generate", _ours(engine, "target", settings), plain.generate),
         Duel("SD", "generate(assistant_model)", _ours(engine, "speculative", settings), plain.assisted),
-        Duel("NASD", "generate(prompt_lookup)", _ours(engine, "ngram", lookup), searching.lookup, task="grounded"),
+        Duel(
+            "NASD",
+            "generate(prompt_lookup)",
+            _ours(engine, "ngram", lookup),
+            searching.lookup(NGRAM_ORDER - 1),
+            ("grounded",),
+        ),
+        Duel(
+            "Prompt lookup",
+            "generate(prompt_lookup)",
+            _ours(engine, "prompt_lookup", lookup),
+            searching.lookup(NGRAM_ORDER),
+            COPIED,
+        ),
+        Duel(
+            "Suffix, no memory",
+            "generate(prompt_lookup)",
+            _ours(engine, "suffix", lookup),
+            searching.lookup(NGRAM_ORDER),
+            COPIED,
+        ),
     ]
-    duels = [duel for duel in duels if duel.name in only.split(",")]
+    duels = [duel for duel in duels if duel.name.partition(",")[0] in only.split(",")]
     chosen = [(p.task, pair.encode(list(p.turns[:1]), chat=True)) for p in read_prompts(prompts)]
     tasks: dict[str | None, list[list[int]]] = {}
     for task, ids in chosen:
@@ -181,12 +231,15 @@ def main(
             kept.clear()
         duel.tokens = duel.different = 0
     with Progress(console=console) as progress:
-        rounds = [(task, ids, duel) for task, ids in chosen for duel in duels if duel.task in (None, task)]
+        rounds = [(task, ids, duel) for task, ids in chosen for duel in duels if not duel.tasks or task in duel.tasks]
         bar = progress.add_task("measuring", total=len(rounds) * repeats)
         for repeat in range(repeats):
             for number_of, (_, ids, duel) in enumerate(rounds):
                 duel.play(ids, (repeat + number_of) % 2 == 0)
                 progress.advance(bar)
+    if "again" in only.split(","):
+        settings.assign_all([("max_cached_requests", "-1"), ("num_speculative_tokens", str(lookup_gamma))])
+        repeated_requests(Engine(pair.fresh()), settings, [ids for task, ids in chosen if task in COPIED], console)
     growth = verify_growth(engine, chosen[0][1])
     report(duels, growth, f"{length} new tokens, {repeats} repeats, {str(number).removeprefix('torch.')}", write)
 
@@ -208,7 +261,7 @@ def report(duels: list[Duel], growth: dict[int, float], what: str, write: bool) 
         ours, theirs = median(duel.ours_s) * 1e3, median(duel.theirs_s) * 1e3
         row = [duel.name, duel.against, f"{middle:.2f}", f"{low:.2f} to {high:.2f}", f"{ours:.1f}", f"{theirs:.1f}"]
         table.add_row(*row, str(len(duel.ratios)))
-        outside = f"{100 * median(duel.overhead):.1f} %" if duel.name != "SD" else "-"
+        outside = "-" if duel.name in DRAFT_WITH_A_MODEL else f"{100 * median(duel.overhead):.1f} %"
         lines.append("| " + " | ".join([*row, str(len(duel.ratios)), str(duel.different), outside]) + " |")
     shown = ", ".join(f"{count}: {ms:.1f}" for count, ms in growth.items())
     base = growth[1]

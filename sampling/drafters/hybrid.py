@@ -37,6 +37,9 @@ class _Pair(Drafter):
         self.model.observe(ctx, step)
         self.copier.observe(ctx, step)
 
+    def memory(self) -> str:
+        return str(self.copier.memory())
+
     def finish(self, ctx: Context) -> None:
         self.model.finish(ctx)
         self.copier.finish(ctx)

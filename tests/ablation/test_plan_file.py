@@ -46,7 +46,7 @@ def refusal(name_or_path: str, overrides: Overrides | None = None) -> str:
 
 # 70 prompts x (1 AR + 4 SD + 9 NASD + 6 EGAG + 1 control) x 2 processors x 3 seeds
 PAPER = 70 * 21 * 2 * 3
-GENERATIONS = {"quick": 8 * 5, "gamma": 20 * (1 + 8 + 1), "nasd": 20 * (1 + 10 + 1), "egag": 20 * (1 + 9 + 1)}
+GENERATIONS = {"quick": 8 * 5, "copies": 16 * 13, "gamma": 20 * (1 + 8 + 1), "nasd": 20 * (1 + 10 + 1), "egag": 20 * (1 + 9 + 1)}
 
 
 @pytest.mark.parametrize("name", plan_names())
@@ -227,7 +227,7 @@ def test_all_that_is_wrong_is_told_at_once_up_to_ten(write: Write) -> None:
 
 def test_an_unknown_plan_is_refused_with_the_nearest(tmp_path: Path) -> None:
     said = refusal("gama")
-    assert "unknown plan 'gama'; allowed: egag, gamma, nasd, paper, quick. Did you mean 'gamma'?" in said
+    assert "unknown plan 'gama'; allowed: copies, egag, gamma, nasd, paper, quick. Did you mean 'gamma'?" in said
     assert said.endswith("Or give a .toml file")
     assert "cannot be read" in refusal(str(tmp_path / "missing.toml"))
 

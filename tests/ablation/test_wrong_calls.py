@@ -87,24 +87,6 @@ def test_an_empty_file_holds_no_prompt(tmp_path: Path) -> None:
         read_prompts(write_lines(tmp_path / "p.jsonl", ""))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"method": "suffix"}', "known but not supported yet; supported: naive, draft_model"),
-        ('{"method": "ngram", "max_ngram_size": 3}', "'max_ngram_size' is known but not supported yet"),
-        ('{"method": "draft-model"}', "Did you mean 'draft_model'?"),
-        ('{"metod": "naive"}', "Did you mean 'method'?"),
-        ('{"model": "x"}', "has no method"),
-        ('{"method": "draft_model", "num_speculative_tokens": "3"}', "an integer of 0 or more"),
-        ("[]", "a list given"),
-    ],
-)
-def test_a_server_configuration_is_refused_with_a_reason(text: str, said: str) -> None:
-    with pytest.raises(UserError) as error:
-        parse_speculative_config(text)
-    assert said in str(error.value)
-
-
 def test_a_server_configuration_chooses_method_gamma_and_drafter(invoke: Invoke) -> None:
     config = parse_speculative_config('{"method": "draft_model", "num_speculative_tokens": 2, "model": "d"}')
     assert (config.methods, config.assignments, config.drafter) == (

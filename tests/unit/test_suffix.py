@@ -234,7 +234,7 @@ def test_a_run_that_was_abandoned_is_not_remembered() -> None:
     drafter = SuffixDrafter()
     run(drafter, [1], [7, 8, 9], whole=False)
     assert drafted(drafter, [0, 7, 8]) == []
-    assert drafter.memory.responses == 0
+    assert drafter.memory_tree.responses == 0
 
 
 def test_the_better_score_of_both_trees_is_drafted_and_a_tie_is_the_texts() -> None:

@@ -1,0 +1,100 @@
+"""The list of methods, and the JSON that servers take."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from ablation.methods_command import methods
+from ablation.speculative_config import parse_speculative_config
+from sampling.methods import METHODS
+from utils.errors import UserError
+
+
+def listed(*arguments: str) -> str:
+    app = typer.Typer()
+    app.command()(methods)
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_method_is_listed_with_every_parameter() -> None:
+    found = {entry["method"]: entry for entry in map(json.loads, listed("--json").splitlines())}
+    assert set(found) == set(METHODS)
+    for name, method in METHODS.items():
+        assert set(found[name]["parameters"]) == {parameter.name for parameter in method.parameters}
+    assert found["suffix"]["parameters"]["max_tree_depth"]["default"] == "64"
+    assert found["target"]["lossless"] == "yes"
+
+
+def test_for_people_one_method_is_a_page() -> None:
+    page = listed("prompt_lookup")
+    assert "max_ngram_size" in page and "2304.04487" in page and "suffix trees" not in page
+
+
+@pytest.mark.parametrize(
+    ("text", "methods", "assignments", "drafter"),
+    [
+        ('{"method": "naive", "num_speculative_tokens": 5}', ("target",), {}, None),
+        (
+            '{"method": "ngram", "max_ngram_size": 4, "min_ngram_size": 2, "num_speculative_tokens": 7}',
+            ("target", "prompt_lookup"),
+            {"max_ngram_size": "4", "min_ngram_size": "2", "num_speculative_tokens": "7"},
+            None,
+        ),
+        (
+            '{"method": "suffix", "suffix_decoding_max_tree_depth": 24, "suffix_decoding_max_cached_requests": 0,'
+            ' "suffix_decoding_max_spec_factor": 2.0, "suffix_decoding_min_token_prob": 0.2}',
+            ("target", "suffix"),
+            {"max_tree_depth": "24", "max_cached_requests": "0", "max_spec_factor": "2.0", "min_token_prob": "0.2"},
+            None,
+        ),
+        (
+            '{"method": "draft_model", "model": "d", "num_speculative_tokens": 3, "verify_strategy": "topp"}',
+            ("target", "speculative"),
+            {"gamma": "3", "verify_strategy": "topp"},
+            "d",
+        ),
+        (
+            '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 2, "num_speculative_tokens": 5}',
+            ("target", "extended"),
+            {"num_model_steps": "2", "num_speculative_tokens": "5"},
+            None,
+        ),
+    ],
+)
+def test_a_servers_configuration_becomes_methods_and_settings(
+    text: str, methods: tuple[str, ...], assignments: dict[str, str], drafter: str | None
+) -> None:
+    config = parse_speculative_config(text)
+    assert (config.methods, dict(config.assignments), config.drafter) == (methods, assignments, drafter)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "a list given"),
+        ("{}", "has no method"),
+        ('{"method": "ngrm"}', "Did you mean 'ngram'?"),
+        ('{"method": "suffix", "max_tree_depth": 3}', "unknown key"),
+        ('{"method": "suffix", "max_ngram_size": 3}', "max_ngram_size has no meaning for method 'suffix'"),
+        ('{"method": "ngram", "max_ngram_size": "3"}', "a number"),
+        ('{"method": "ngram", "max_ngram_size": true}', "a number"),
+        ('{"method": "ngram", "max_ngram_size": 2.5}', "an integer"),
+        ('{"method": "ngram", "num_speculative_tokens": -1}', "an integer of 0 or more"),
+        ('{"method": "ngram", "verify_strategy": "tpp"}', "Did you mean 'topp'?"),
+        ('{"method": "ngram", "model": "x"}', "with draft_model"),
+        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "has none"),
+        ('{"method": "draft_model", "mtp_strategy": "with_ngrams"}', "Did you mean 'with_ngram'?"),
+        ('{"method": "eagle"}', "needs a trained head"),
+        ('{"method": "naive", "num_speculative_tokens": "x"}', "an integer of 0 or more"),
+        ('{"method": "naive", "accept_policy": "normal"}', "no further key"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_a_reason(text: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_speculative_config(text)
+    assert said in str(error.value)

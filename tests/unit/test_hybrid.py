@@ -1,0 +1,147 @@
+"""Hybrids: a model's drafts extended by copies, and the draft that promises more."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from egag.controller import DraftBudget, FixedGamma, GammaController
+from ngram_assisted.nasd import NgramDrafter
+from ngram_assisted.prompt_lookup import PromptLookupDrafter
+from ngram_assisted.storage import NGramStorage
+from ngram_assisted.suffix import SuffixDrafter
+from ngram_assisted.suffix_text import TextTree
+from ngram_assisted.suffix_tree import After, Limits, best_draft
+from sampling.drafter import Context, Drafter
+from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
+from sampling.methods import DRAFTERS
+from sampling.proposal import Proposal
+from sampling.settings import Settings
+from tests.conformance.toy import VOCAB, toy_pair, toy_runner
+from utils.logits_processor import Greedy
+
+# 1 2 3 4 5 1 2: after 1 2 came 3 4 5.
+TEXT = [1, 2, 3, 4, 5, 1, 2]
+
+
+class Scripted(Drafter):
+    """A model that drafts what it was told, each draft with probability a half."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.asked: list[int] = []
+
+    @classmethod
+    def build(cls, pair: object, values: object) -> "Scripted":
+        return cls(())
+
+    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        self.asked.append(min(gamma.gamma, limit))
+        tokens = torch.tensor(self.tokens[: min(gamma.gamma, limit)], dtype=torch.long)
+        return Proposal(tokens, None, torch.full((len(tokens), VOCAB), 0.5)) if len(tokens) else Proposal(tokens)
+
+
+def context(tokens: Sequence[int] = TEXT) -> Context:
+    return Context([*tokens], len(tokens), toy_runner(0), Greedy(), torch.Generator())
+
+
+def extended(copier: Drafter, drawn: Sequence[int], steps: int = 2) -> tuple[ExtendedDrafter, Context]:
+    drafter, ctx = ExtendedDrafter(Scripted(drawn), copier, steps), context()
+    drafter.begin(ctx)
+    return drafter, ctx
+
+
+COPIERS = {
+    "prompt_lookup": lambda: PromptLookupDrafter(3, 1),
+    "ngram": lambda: NgramDrafter(NGramStorage(3)),
+    "suffix": lambda: SuffixDrafter(max_spec_factor=4.0),
+}
+
+
+@pytest.mark.parametrize("name", COPIERS)
+def test_a_copy_goes_on_where_the_model_stopped(name: str) -> None:
+    drafter, ctx = extended(COPIERS[name](), [3, 4])
+    proposal = drafter.propose(ctx, DraftBudget(4), 9)
+    assert proposal.tokens.tolist() == [3, 4, 5, 1]
+    assert proposal.probs is not None
+    assert proposal.probs[:2].tolist() == [[0.5] * VOCAB] * 2
+    assert proposal.probs[2].tolist() == [0, 0, 0, 0, 0, 1] and proposal.probs[3].tolist() == [0, 1, 0, 0, 0, 0]
+    assert ctx.tokens == TEXT
+
+
+@pytest.mark.parametrize("name", COPIERS)
+def test_drafts_are_not_learnt(name: str) -> None:
+    drafter, ctx = extended(COPIERS[name](), [3, 1])
+    once = drafter.propose(ctx, DraftBudget(6), 9).tokens.tolist()
+    assert drafter.propose(ctx, DraftBudget(6), 9).tokens.tolist() == once
+
+
+@pytest.mark.parametrize("name", COPIERS)
+def test_budget_and_room_bound_both_together(name: str) -> None:
+    drafter, ctx = extended(COPIERS[name](), [3, 4, 5], steps=3)
+    for budget, limit, expected in ((2, 9, [3, 4]), (9, 1, [3]), (0, 9, []), (9, 0, []), (9, 4, [3, 4, 5, 1])):
+        assert drafter.propose(ctx, DraftBudget(budget), limit).tokens.tolist() == expected
+
+
+def test_without_a_models_draft_the_copy_is_a_point_mass() -> None:
+    drafter, ctx = extended(PromptLookupDrafter(3, 1), [])
+    proposal = drafter.propose(ctx, DraftBudget(3), 9)
+    assert proposal.tokens.tolist() == [3, 4, 5] and proposal.probs is None
+
+
+def test_without_a_copy_the_models_draft_stands() -> None:
+    drafter, ctx = extended(PromptLookupDrafter(3, 2), [0, 0])
+    proposal = drafter.propose(ctx, DraftBudget(9), 9)
+    assert proposal.tokens.tolist() == [0, 0] and proposal.probs is not None
+
+
+def test_the_suffix_draft_is_taken_where_it_promises_gamma_tokens() -> None:
+    """After 1 2 (match of two, factor 1): 3 4 with probability 1 each, a score of 2."""
+    for gamma, expected, asked in ((1, [3, 4], []), (2, [3, 4], []), (3, [0, 0, 0], [3])):
+        model = Scripted([0, 0, 0, 0])
+        drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), budget=10), context()
+        drafter.begin(ctx)
+        assert drafter.propose(ctx, FixedGamma(gamma), 9).tokens.tolist() == expected
+        assert model.asked == asked
+
+
+def test_no_suffix_draft_never_beats_the_model() -> None:
+    model = Scripted([3])
+    drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), budget=10), context([0, 1, 2, 3])
+    drafter.begin(ctx)
+    assert drafter.propose(ctx, FixedGamma(0), 9).tokens.tolist() == [] and model.asked == [0]
+
+
+def test_a_tree_after_tokens_it_did_not_read() -> None:
+    tree = TextTree()
+    tree.extend(TEXT)
+    limits = Limits(8, 8, factor=2.0)
+    assert best_draft(After(tree, []), limits) == best_draft(tree, limits)
+    after = best_draft(After(tree, [3]), limits)
+    assert after.tokens[:2] == (4, 5) and after.match_length == 3
+    assert best_draft(After(tree, [5]), limits).tokens == ()
+    assert best_draft(tree, limits).tokens[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "value"),
+    [
+        ("extended", "num_model_steps", "1"),
+        ("extended", "hybrid_copy", "ngram"),
+        ("suffix_or_model", "num_speculative_tokens", "1"),
+        ("suffix_or_model", "max_spec_factor", "3"),
+    ],
+)
+def test_each_parameter_changes_something(name: str, parameter: str, value: str) -> None:
+    """Parameters of their own; those of the parts are tested with the parts."""
+    drafts = []
+    for given in (None, value):
+        settings = Settings()
+        settings.assign("num_model_steps", "3")
+        if given is not None:
+            settings.assign(parameter, given)
+        drafter = DRAFTERS[name].build(toy_pair(), settings)
+        ctx = context([0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 1, 2])
+        drafter.begin(ctx)
+        drafts.append(drafter.propose(ctx, FixedGamma(2 if name == "suffix_or_model" else 8), 9).tokens.tolist())
+    assert drafts[0] != drafts[1]
