@@ -109,7 +109,7 @@ class _Conversation:
         }
         for turn, text in enumerate(self.prompt.turns, start=1):
             comparison = Comparison(self.engine, values)
-            places = [Place(self.prompt, turn, c, self.one.processor, self.one.seed, self.one.repeat) for c in order]
+            places = [self._place(turn, configuration) for configuration in order]
             missing = any(place.key not in self.done for place in places)
             for place in places:
                 earlier = self.done.get(place.key)
@@ -119,6 +119,12 @@ class _Conversation:
                     self._answer(comparison, place, text, Unwatched())
                 else:
                     self._remember(place, text, earlier)
+
+    def _place(self, turn: int, configuration: Configuration) -> Place:
+        one, method = self.one, configuration.method
+        values = {**self.plan.values, "processor": one.processor, **dict(configuration.parameters)}
+        lossless = self.engine.lossless(method, values) if METHODS[method].runs == "target" else None
+        return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless)
 
     def _remembers(self, place: Place) -> bool:
         return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})

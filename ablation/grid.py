@@ -47,7 +47,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which generation this is. turn counts from 1, repeat from 0."""
+    """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another model's output."""
 
     prompt: Prompt
     turn: int
@@ -55,6 +55,7 @@ class Place:
     processor: Chosen
     seed: int
     repeat: int
+    lossless: bool | None = None
 
     @property
     def method(self) -> str:

@@ -107,7 +107,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "task": place.prompt.task,
         "turn": place.turn,
         "method": place.method,
-        "lossless": engine.lossless(place.method, values) if METHODS[place.method].runs == "target" else None,
+        "lossless": place.lossless,
         "settings": relevant_settings(place.method, values),
         "repeat": place.repeat,
         "configuration": configuration.name,

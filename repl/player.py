@@ -121,7 +121,7 @@ class Player:
                 break
             # Round lines name every token, also the special ones that a text leaves out.
             label = pair.tokenizer.decode if self.session.debug else None
-            self.view.watch(METHODS[name].title, answers.run(name), Answer(pair.decode), label)
+            self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
             if name in answers.failures:
                 self._fail(f"{where}{METHODS[name].title}: {answers.failures[name]}")
         if answers.finished():

@@ -105,6 +105,12 @@ class Answers:
         self.failures: dict[str, str] = {}
         self._session = session
 
+    def title(self, name: str) -> str:
+        """What stands over a method's answer; a lossy one is told as such."""
+        method = METHODS[name]
+        lossy = method.runs == "target" and not self.comparison.engine.lossless(name, self.comparison.values)
+        return f"{method.title} LOSSY" if lossy else method.title
+
     def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:
         """Events of one method with its account; errors end up in `failures`, an interrupt in `stopped`.
 
