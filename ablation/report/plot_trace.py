@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ablation.report.figure import COLOURS, blank, wrapped
 
@@ -43,8 +44,11 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
     first = rounds[chosen[0]][0]
     caption = f"Gamma and entropy along one answer: prompt {first['id']} under {first['processor']}"
     figure, axes = blank(caption, 8.6, 0.9 + 1.75 * len(chosen), len(chosen), 1, sharex=True, sharey=True)
+    drawn = [line for name in chosen for line in rounds[name]]
+    tokens = max(max(line["gamma"], line["accepted"]) for line in drawn)
+    nats = max((line["entropy"] for line in drawn if line["entropy"] is not None), default=1.0)
     for axis, name in zip(axes, [name for name in rounds if name in chosen], strict=True):
-        _answer(axis, name, rounds[name])
+        _answer(axis, name, rounds[name], tokens, nats)
     axes[-1].set_xlabel("new tokens before the round", fontsize=9)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
@@ -72,13 +76,15 @@ def _first_answer(path: Path) -> Iterator[Line]:
                 yield line
 
 
-def _answer(axis: Axes, name: str, lines: list[Line]) -> None:
+def _answer(axis: Axes, name: str, lines: list[Line], tokens: int, nats: float) -> None:
+    """One answer's axes; `tokens` and `nats` are the highest values of all answers drawn, so that scales agree."""
     start = lines[0]["position"]
     x = [line["position"] - start for line in lines]
     axis.step(x, [line["gamma"] for line in lines], where="post", color=COLOURS[0], label="gamma (tokens)")
     axis.plot(x, [line["accepted"] for line in lines], "o", color=COLOURS[2], markersize=4, label="accepted (tokens)")
     axis.set_ylabel("tokens", fontsize=8)
-    axis.set_ylim(bottom=-0.3)
+    axis.set_ylim(-0.3, tokens + 0.4)
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_title(wrapped(name, 90), fontsize=9, loc="left")
     known = [(place, line["entropy"]) for place, line in zip(x, lines, strict=True) if line["entropy"] is not None]
     # Drawn on the left axis too, so that one legend names all three.
@@ -87,6 +93,6 @@ def _answer(axis: Axes, name: str, lines: list[Line]) -> None:
         right = axis.twinx()
         right.plot(*zip(*known, strict=True), "--", color=COLOURS[1], linewidth=1.0)
         right.set_ylabel("nats", fontsize=8, color=COLOURS[1])
-        right.set_ylim(bottom=0.0)
+        right.set_ylim(0.0, 1.05 * nats)
         right.tick_params(labelsize=8, colors=COLOURS[1])
         right.spines["top"].set_visible(False)

@@ -141,6 +141,14 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         write_report(results, results / "inside")
 
 
+def test_every_gamma_of_an_answer_is_inside_its_axes(tmp_path: Path) -> None:
+    drawn = trace_figure(write_trace(tmp_path / "r.trace.jsonl", four()[2:]))
+    assert not isinstance(drawn, str)
+    for axis in drawn[0].axes:
+        values = [float(y) for line in axis.lines for y in line.get_ydata()]
+        assert all(axis.get_ylim()[0] <= value <= axis.get_ylim()[1] for value in values)
+
+
 def test_a_torn_trace_ends_where_it_is_torn(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "r.trace.jsonl", four()[2:])
     assert not isinstance(trace_figure(path), str)
