@@ -100,7 +100,10 @@ class LineDisplay:
 
     def begin(self, place: Place) -> None:
         """A prompt is complete when the next one begins."""
-        if self._place is not None and replace(self._place, configuration=place.configuration, lossless=place.lossless) != place:
+        if (
+            self._place is not None
+            and replace(self._place, configuration=place.configuration, lossless=place.lossless) != place
+        ):
             self._flush()
         self._place = place
 

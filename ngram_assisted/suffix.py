@@ -72,8 +72,9 @@ class SuffixDrafter(Drafter):
         if limit < 1:
             return []
         limits = Limits(limit, limit, self.factor, self.min_prob)
-        trees = (After(self.text, pending), After(self.recollection, pending))
-        return max((best_draft(tree, limits) for tree in trees), key=lambda draft: draft.score).tokens
+        here = best_draft(After(self.text, pending), limits)
+        earlier = best_draft(After(self.recollection, pending), limits, here.score)
+        return earlier.tokens or here.tokens
 
     def finish(self, ctx: Context) -> None:
         self.memory_tree.add(ctx.tokens[ctx.prompt_length :])

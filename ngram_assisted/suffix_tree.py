@@ -98,7 +98,9 @@ class After(Generic[C]):
     def matches(self) -> Sequence[Match[C]]:
         """The tree's matches that go on with the pending tokens, longest first."""
         more = len(self._pending)
-        followed = ((match, self._follow(match)) for match in self._tree.matches() if match.shortest + more < self.depth)
+        followed = (
+            (match, self._follow(match)) for match in self._tree.matches() if match.shortest + more < self.depth
+        )
         return [
             Match(match.shortest + more, min(match.longest + more, self.depth), *end)
             for match, end in followed

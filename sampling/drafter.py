@@ -63,7 +63,6 @@ class Drafter(ABC):
     def finish(self, ctx: Context) -> None:  # noqa: B027
         """The text is whole, after its last `observe`. Not called for a run that was abandoned."""
 
-
     def memory(self) -> str:
         """What is kept of earlier prompts and how much room it takes, in words; empty where nothing is."""
         return ""

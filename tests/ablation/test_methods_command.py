@@ -58,7 +58,8 @@ def test_for_people_one_method_is_a_page() -> None:
             "d",
         ),
         (
-            '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 2, "num_speculative_tokens": 5}',
+            '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 2, '
+            '"num_speculative_tokens": 5}',
             ("target", "extended"),
             {"num_model_steps": "2", "num_speculative_tokens": "5"},
             None,

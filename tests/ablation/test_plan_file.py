@@ -46,7 +46,13 @@ def refusal(name_or_path: str, overrides: Overrides | None = None) -> str:
 
 # 70 prompts x (1 AR + 4 SD + 9 NASD + 6 EGAG + 1 control) x 2 processors x 3 seeds
 PAPER = 70 * 21 * 2 * 3
-GENERATIONS = {"quick": 8 * 5, "copies": 16 * 13, "gamma": 20 * (1 + 8 + 1), "nasd": 20 * (1 + 10 + 1), "egag": 20 * (1 + 9 + 1)}
+GENERATIONS = {
+    "quick": 8 * 5,
+    "copies": 16 * 13,
+    "gamma": 20 * (1 + 8 + 1),
+    "nasd": 20 * (1 + 10 + 1),
+    "egag": 20 * (1 + 9 + 1),
+}
 
 
 @pytest.mark.parametrize("name", plan_names())
@@ -185,7 +191,10 @@ def test_ids_that_stay_alike_are_refused(write: Write, tmp_path: Path) -> None:
         ("[methods]\ngamma = 3", "line 2: methods: allowed: a [[methods]] table for each method"),
         ("[[methods]]\ngamma = 3", "line 2: method is missing; allowed: target, drafter"),
         ('[[methods]]\nmethod = "specultive"', "line 3: unknown method 'specultive'"),
-        (SPECULATIVE + "gama = 3", "line 4: unknown key 'gama'; allowed: method, gamma. Did you mean 'gamma'?"),
+        (
+            SPECULATIVE + "gama = 3",
+            "line 4: unknown key 'gama'; allowed: method, gamma, verify_strategy, accept_policy, verify_top_p, typical_epsilon, typical_delta. Did you mean 'gamma'?",
+        ),
         (SPECULATIVE + "gamma = [2, -1]", "line 4: gamma: '-1' given"),
         (SPECULATIVE + "gamma = [[2]]", "line 4: gamma: [2] given"),
         (SPECULATIVE + "top_k_filler = 3", "line 4: top_k_filler is no parameter of speculative, it is one of ngram"),

@@ -115,7 +115,7 @@ def _completed(text: str) -> dict[str, str]:
     ("typed", "expected"),
     [
         ("/gam", {"/gamma"}),
-        ("/ex", {"/exit"}),
+        ("/exi", {"/exit"}),
         ("/egag ", {"/egag on", "/egag off"}),
         ("/egag of", {"/egag off"}),
         ("/processor topk", {"/processor topk", "/processor topknucleus"}),

@@ -96,8 +96,8 @@ def test_without_a_copy_the_models_draft_stands() -> None:
 
 
 def test_the_suffix_draft_is_taken_where_it_promises_gamma_tokens() -> None:
-    """After 1 2 (match of two, factor 1): 3 4 with probability 1 each, a score of 2."""
-    for gamma, expected, asked in ((1, [3, 4], []), (2, [3, 4], []), (3, [0, 0, 0], [3])):
+    """1 2 is there twice and was once followed by 3 4: probability 1/2 each, a score of 1."""
+    for gamma, expected, asked in ((1, [3, 4], []), (2, [0, 0], [2]), (3, [0, 0, 0], [3])):
         model = Scripted([0, 0, 0, 0])
         drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), budget=10), context()
         drafter.begin(ctx)
@@ -143,5 +143,5 @@ def test_each_parameter_changes_something(name: str, parameter: str, value: str)
         drafter = DRAFTERS[name].build(toy_pair(), settings)
         ctx = context([0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 1, 2])
         drafter.begin(ctx)
-        drafts.append(drafter.propose(ctx, FixedGamma(2 if name == "suffix_or_model" else 8), 9).tokens.tolist())
+        drafts.append(drafter.propose(ctx, FixedGamma(1 if name == "suffix_or_model" else 8), 9).tokens.tolist())
     assert drafts[0] != drafts[1]
