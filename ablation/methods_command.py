@@ -31,13 +31,19 @@ def describe(method: Method) -> dict[str, Any]:
         "method": method.name,
         "title": method.title,
         "help": method.help,
-        "lossless": "yes" if not method.drafts else "as verify_strategy and accept_policy are; by default yes",
-        "sources": [part.source for part in method.parts if part.source],
+        "lossless": _lossless(method),
+        "sources": list(dict.fromkeys(part.source for part in method.parts if part.source)) if method.drafts else [],
         "needs_drafter_model": method.needs_drafter,
         "parameters": {
             p.name: {"default": p.show(p.default), "allowed": p.usage, "help": p.help} for p in method.parameters
         },
     }
+
+
+def _lossless(method: Method) -> str:
+    if method.runs != "target":
+        return "another model's output"
+    return "as verify_strategy and accept_policy are; by default yes" if method.drafts else "yes"
 
 
 def _show(console: Any, method: Method) -> None:

@@ -101,11 +101,15 @@ def users_of(parameter: Parameter) -> list[str]:
 def summary(session: Session) -> str:
     """The settings that matter for the enabled methods, in one line."""
     values = session.settings
-    used = [parameter for parameter in PARAMETERS.values() if any(values[name] for name in users_of(parameter))]
+    relevant = [
+        parameter for method in METHODS.values() if values[method.name] for parameter in method.relevant(values)
+    ]
+    used = [parameter for parameter in PARAMETERS.values() if parameter in relevant]
     settings = [f"{p.name} {session.show(p.name)}" for p in (*GENERAL, *used) if _matters(values, p)]
     return ", ".join(settings)
 
 
 def _matters(values: Any, parameter: Parameter) -> bool:
-    """Switches that stand where they start are not news."""
-    return not isinstance(parameter.default, bool) or values[parameter.name] != parameter.default
+    """Switches and choices that stand where they start are not news."""
+    quiet = isinstance(parameter.default, bool | str)
+    return not quiet or values[parameter.name] != parameter.default

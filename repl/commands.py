@@ -10,7 +10,7 @@ from repl.command import Command, setting_command, users_of
 from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Reply, Results, Section, Sheet, WithModels
 from repl.session import DEBUG, Session
 from repl.storage import state_folder
-from sampling.methods import METHODS
+from sampling.methods import JUDGING, METHODS, VERIFIERS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest
 from utils.parameter import Parameter
@@ -181,6 +181,8 @@ def _group(parameter: Parameter) -> str:
     users = users_of(parameter)
     if parameter.name in METHODS:
         return "Methods"
+    if parameter in JUDGING or any(parameter in part.parameters for part in VERIFIERS.values()):
+        return "How drafts are judged"
     if not users:
         return "Generation"
     return "Settings of " + ", ".join(METHODS[name].title for name in users)

@@ -47,6 +47,7 @@ SUFFIX = (
     number("min_token_prob", 0.1, "stop at a draft rarer than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "draft alternatives as well, as a tree"),
 )
+MODEL_STEPS = integer("num_model_steps", 2, "tokens that the model of a hybrid drafts", minimum=1)
 BUDGET = integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0)
 
 DRAFTERS = Registry[Part](
@@ -80,7 +81,7 @@ DRAFTERS = Registry[Part](
         "a smaller model drafts a few tokens, copies extend them",
         "FastDeploy mtp_strategy with_ngram",
         (
-            integer("num_model_steps", 2, "tokens that the model drafts before copies follow", minimum=1),
+            MODEL_STEPS,
             choice("hybrid_copy", "prompt_lookup", "what extends the draft", ("prompt_lookup", "ngram", "suffix")),
             *LOOKUP,
             *NGRAM,
@@ -90,9 +91,9 @@ DRAFTERS = Registry[Part](
     Part(
         "suffix_or_model",
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
-        "suffix trees draft where they promise at least gamma tokens, else a smaller model",
+        "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
-        (BUDGET, *SUFFIX),
+        (MODEL_STEPS, *SUFFIX),
     ),
 )
 
@@ -268,5 +269,5 @@ METHODS = Registry[Method](
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("extended", "SD + copies", "the drafter model drafts, copies extend the draft", "extended", "budget"),
-    Method("suffix_or_model", "Suffix or SD", "the draft that promises more", "suffix_or_model"),
+    Method("suffix_or_model", "Suffix or SD", "the draft that promises more", "suffix_or_model", "budget"),
 )

@@ -77,25 +77,26 @@ class ExtendedDrafter(_Pair):
 
 
 class SuffixOrModelDrafter(_Pair):
-    """The suffix trees' draft where its expected accepted tokens are at least the model's gamma, else the model's.
+    """The suffix trees' draft where its expected accepted tokens are at least `num_model_steps`, else the model's.
 
-    The rule of arctic-inference's hybrid. `budget`: most tokens of a suffix draft.
+    The rule of arctic-inference's hybrid. The rule's gamma bounds either.
     """
 
-    def __init__(self, model: Drafter, copier: Any, budget: int = 10) -> None:
+    def __init__(self, model: Drafter, copier: Any, num_model_steps: int = 2) -> None:
         super().__init__(model, copier)
-        self.budget = budget
+        self.steps = num_model_steps
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         suffix = DRAFTERS["suffix"].build(pair, values)
-        return cls(ModelDrafter.build(pair, {}), suffix, values["num_speculative_tokens"])
+        return cls(ModelDrafter.build(pair, {}), suffix, values["num_model_steps"])
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        if limit < 1:
+        room = min(gamma.gamma, limit)
+        if room < 1:
             return Proposal.empty(ctx.device)
-        draft = self.copier.draft(ctx.tokens, self.budget, limit)
-        if draft.tokens and draft.score >= gamma.gamma:
+        draft = self.copier.draft(ctx.tokens, gamma.gamma, room)
+        if draft.tokens and draft.score >= self.steps:
             tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
             return Proposal(tokens, draft.parents if self.copier.tree else None)
-        return self.model.propose(ctx, gamma, limit)
+        return self.model.propose(ctx, FixedGamma(min(self.steps, room)), room)

@@ -193,7 +193,8 @@ def test_ids_that_stay_alike_are_refused(write: Write, tmp_path: Path) -> None:
         ('[[methods]]\nmethod = "specultive"', "line 3: unknown method 'specultive'"),
         (
             SPECULATIVE + "gama = 3",
-            "line 4: unknown key 'gama'; allowed: method, gamma, verify_strategy, accept_policy, verify_top_p, typical_epsilon, typical_delta. Did you mean 'gamma'?",
+            "line 4: unknown key 'gama'; allowed: method, gamma, verify_strategy, accept_policy, verify_top_p, "
+            "typical_epsilon, typical_delta. Did you mean 'gamma'?",
         ),
         (SPECULATIVE + "gamma = [2, -1]", "line 4: gamma: '-1' given"),
         (SPECULATIVE + "gamma = [[2]]", "line 4: gamma: [2] given"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from egag.controller import DraftBudget, FixedGamma, GammaController
+from egag.controller import DraftBudget, GammaController
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.storage import NGramStorage
@@ -95,21 +95,22 @@ def test_without_a_copy_the_models_draft_stands() -> None:
     assert proposal.tokens.tolist() == [0, 0] and proposal.probs is not None
 
 
-def test_the_suffix_draft_is_taken_where_it_promises_gamma_tokens() -> None:
+def test_the_suffix_draft_is_taken_where_it_promises_as_much_as_the_model() -> None:
     """1 2 is there twice and was once followed by 3 4: probability 1/2 each, a score of 1."""
-    for gamma, expected, asked in ((1, [3, 4], []), (2, [0, 0], [2]), (3, [0, 0, 0], [3])):
+    for steps, expected, asked in ((1, [3, 4], []), (2, [0, 0], [2]), (3, [0, 0, 0], [3])):
         model = Scripted([0, 0, 0, 0])
-        drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), budget=10), context()
+        drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), steps), context()
         drafter.begin(ctx)
-        assert drafter.propose(ctx, FixedGamma(gamma), 9).tokens.tolist() == expected
+        assert drafter.propose(ctx, DraftBudget(10), 9).tokens.tolist() == expected
         assert model.asked == asked
 
 
 def test_no_suffix_draft_never_beats_the_model() -> None:
     model = Scripted([3])
-    drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), budget=10), context([0, 1, 2, 3])
+    drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), 1), context([0, 1, 2, 3])
     drafter.begin(ctx)
-    assert drafter.propose(ctx, FixedGamma(0), 9).tokens.tolist() == [] and model.asked == [0]
+    assert drafter.propose(ctx, DraftBudget(9), 9).tokens.tolist() == [3] and model.asked == [1]
+    assert drafter.propose(ctx, DraftBudget(0), 9).tokens.tolist() == [] and model.asked == [1]
 
 
 def test_a_tree_after_tokens_it_did_not_read() -> None:
@@ -128,7 +129,7 @@ def test_a_tree_after_tokens_it_did_not_read() -> None:
     [
         ("extended", "num_model_steps", "1"),
         ("extended", "hybrid_copy", "ngram"),
-        ("suffix_or_model", "num_speculative_tokens", "1"),
+        ("suffix_or_model", "num_model_steps", "1"),
         ("suffix_or_model", "max_spec_factor", "3"),
     ],
 )
@@ -137,11 +138,11 @@ def test_each_parameter_changes_something(name: str, parameter: str, value: str)
     drafts = []
     for given in (None, value):
         settings = Settings()
-        settings.assign("num_model_steps", "3")
+        settings.assign("num_model_steps", "1" if parameter == "max_spec_factor" else "3")
         if given is not None:
             settings.assign(parameter, given)
         drafter = DRAFTERS[name].build(toy_pair(), settings)
         ctx = context([0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 1, 2])
         drafter.begin(ctx)
-        drafts.append(drafter.propose(ctx, FixedGamma(1 if name == "suffix_or_model" else 8), 9).tokens.tolist())
+        drafts.append(drafter.propose(ctx, DraftBudget(8), 9).tokens.tolist())
     assert drafts[0] != drafts[1]
