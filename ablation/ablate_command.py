@@ -130,5 +130,6 @@ def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> 
     err = Console(stderr=True)
     with Run(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as run:
         outcome = conduct(run, err)
+        failed = outcome.failed + run.failed_before
     reported(files.results, outcome, out_console(), err)
-    return 130 if outcome.stopped else 1 if outcome.failed else 0
+    return 130 if outcome.stopped else 1 if failed else 0

@@ -17,7 +17,8 @@ def conduct(run: Run, err: Console) -> Outcome:
     """Warm up, say how long it will take, and run what is missing. Progress goes to `err`."""
     total = run.plan.generations
     if run.done:
-        _say(err, f"{len(run.done)} of {total} rows are there")
+        failed = f", {run.failed_before} of them failed" if run.failed_before else ""
+        _say(err, f"{len(run.done)} of {total} rows are there{failed}")
     if not run.missing:
         return run.outcome
     _say(err, f"warming up {len(run.plan.configurations)} configurations")

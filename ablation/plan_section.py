@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ablation.plan_lines import PlanLines
+from ablation.prompt_file import checked_text
 from utils.errors import UnknownName, UserError
 from utils.parameter import Parameter
 
@@ -100,7 +101,7 @@ def words(name: str, usage: str = "a text that is not empty") -> Parameter:
     def parse(text: str) -> str:
         if not text.strip():
             raise UserError(f"{name}: {text!r} given; allowed: {usage}")
-        return text
+        return checked_text(text, name)
 
     return Parameter(name, None, "", usage, parse)
 

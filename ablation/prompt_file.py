@@ -10,6 +10,7 @@ from utils.errors import UnknownName, UserError
 
 _KEYS = ("prompt", "id", "task", "max_new_tokens", "source")
 _SHOWN_ERRORS = 10
+_LONGEST_ID = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"prompt file {str(path)!r} cannot be read: {error}") from None
+        raise UserError(f"prompt file {str(path)!r} cannot be read: {_why(error)}") from None
     prompts: dict[str | int, Prompt] = {}
     bad = []
     for number, line in enumerate(lines, start=1):
@@ -87,7 +88,9 @@ def _id(entry: Mapping[str, Any], key: str, number: int) -> str | int:
     value = entry.get(key, number)
     if type(value) not in (str, int):
         raise UserError(f"{key}: {value!r} given; allowed: a string or an integer")
-    return value  # type: ignore[no-any-return]
+    if len(str(value)) > _LONGEST_ID:
+        raise UserError(f"{key}: {len(str(value))} characters given; allowed: {_LONGEST_ID} at most")
+    return checked_text(value, key) if isinstance(value, str) else value
 
 
 def _task(entry: Mapping[str, Any], key: str) -> str | None:
@@ -100,4 +103,19 @@ def _task(entry: Mapping[str, Any], key: str) -> str | None:
 def _said(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{what}: {value!r} given; allowed: a string that is not empty")
-    return value
+    return checked_text(value, what)
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def checked_text(text: str, what: str) -> str:
+    """The text, if it can be written down. Raises `UserError` for half a character (a lone surrogate)."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{what}: {text[:40]!r} holds half a character at {error.start}; allowed: valid Unicode"
+        ) from None
+    return text

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ablation.prompt_file import Prompt, read_prompts
+from ablation.prompt_file import Prompt, checked_text, read_prompts
 from ablation.speculative_config import ServerConfig, parse_speculative_config
+from ablation.trace import is_trace
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
@@ -19,7 +20,7 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
         return read_prompts(prompts)
     if not prompt or not prompt.strip():
         raise UserError(f"--prompt: {prompt!r} given; allowed: a text that is not empty")
-    return (Prompt(1, (prompt,)),)
+    return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
 
 
 def choose_config(text: str | None, methods: str | None, drafter: str | None) -> ServerConfig | None:
@@ -82,15 +83,8 @@ def open_trace(path: Path | None) -> TextIO | None:
     if path is None:
         return None
     try:
-        if path.is_file() and not _is_trace(path):
+        if path.is_file() and not is_trace(path):
             raise UserError(f"{str(path)!r} exists and is no trace; it was left as it is. Choose another name")
         return path.open("a", encoding="utf-8", buffering=1)
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be written: {error.strerror}") from None
-
-
-def _is_trace(path: Path) -> bool:
-    """Whether the file is empty or begins as a line of a trace does."""
-    with path.open("rb") as file:
-        head = file.read(4096)
-    return not head or (head.startswith(b'{"id": ') and b'"round": ' in head)

@@ -15,13 +15,14 @@ from ablation.grid import Key, Place, Plan
 from ablation.record import Record
 from ablation.store import Store
 from ablation.table import columns, key, row
-from ablation.trace import Tracer
+from ablation.trace import Tracer, is_trace
 from sampling.engine import Engine
 from sampling.events import Step
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 
 _ROW_BYTES = 4096
+_KEY = ("turn", "configuration", "processor", "seed", "repeat")
 
 
 class Display(Watcher, Protocol):
@@ -32,9 +33,13 @@ class Display(Watcher, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The results file and those beside it."""
+    """The results file and those beside it; a link counts as the file that it leads to."""
 
-    results: Path
+    given: Path
+
+    @property
+    def results(self) -> Path:
+        return self.given.resolve()
 
     @property
     def manifest(self) -> Path:
@@ -81,6 +86,8 @@ def check_output(results: Path, resume: bool, overwrite: bool) -> None:
         raise UserError(f"--out {str(results)!r}; allowed: a file that ends in .csv")
     if not results.parent.is_dir():
         raise UserError(f"--out {str(results)!r}: there is no folder {str(results.parent)!r}")
+    if results.is_file() and not is_results(results):
+        raise UserError(f"{str(results)!r} exists and is no results file; it was left as it is. Choose another --out")
     if results.exists() and not (resume or overwrite):
         raise UserError(
             f"{str(results)!r} exists; allowed: --resume to go on with it, --overwrite to replace it, another --out"
@@ -104,9 +111,10 @@ class Run:
     outcome: Outcome = field(default_factory=Outcome)
 
     def __enter__(self) -> Self:
-        self._store = Store(self.files.results, columns(), keep=self.resume).__enter__()
+        self._refuse_foreign()
+        self._store = Store(self.files.results, columns()).__enter__()
         try:
-            rows = self._store.rows
+            rows = self._store.rows if self.resume else []
             self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
             self._manifest = manifest.describe(self.plan, self.engine.pair, self.name)
             if rows:
@@ -121,6 +129,11 @@ class Run:
         self._store.__exit__(*exc)
 
     @property
+    def failed_before(self) -> int:
+        """Generations that are there, and failed."""
+        return sum(earlier.error is not None for earlier in self.done.values())
+
+    @property
     def missing(self) -> int:
         """Generations still to be made."""
         return self.plan.generations - len(self.done)
@@ -132,6 +145,10 @@ class Run:
         """
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
         self._manifest["runs"].append(run)
+        if not self.resume:
+            # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
+            self._store.clear()
+            self.files.trace.unlink(missing_ok=True)
         manifest.write(self.files.manifest, self._manifest)
         self.outcome.resumed = bool(self.done)
         start = time.perf_counter()
@@ -177,6 +194,15 @@ class Run:
         manifest.refuse_other(old, self._manifest)
         return old
 
+    def _refuse_foreign(self) -> None:
+        """Files beside the results that are none of ours stay."""
+        if self.files.manifest.exists():
+            manifest.read(self.files.manifest)
+        if self.files.trace.exists() and not is_trace(self.files.trace):
+            raise UserError(
+                f"{str(self.files.trace)!r} exists and is no trace; it was left as it is. Choose another --out"
+            )
+
     def _check_room(self) -> None:
         free, need = shutil.disk_usage(self.files.results.parent).free, self.missing * _ROW_BYTES
         if free < need:
@@ -198,6 +224,13 @@ class Run:
             return path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise UserError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
+
+
+def is_results(path: Path) -> bool:
+    """Whether a file is empty or begins as results do, in this version or another."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    return not head or ",".join(columns()).encode().startswith(head.split(b"\n")[0])
 
 
 class _Both:
@@ -227,5 +260,6 @@ def _line_key(line: str) -> Key | None:
         cells = json.loads(line)
     except ValueError:
         return None
-    names = ("turn", "configuration", "processor", "seed", "repeat")
-    return Key(str(cells["id"]), *(cells[name] for name in names))
+    if not isinstance(cells, dict) or not {"id", *_KEY} <= set(cells):
+        return None
+    return Key(str(cells["id"]), *(cells[name] for name in _KEY))

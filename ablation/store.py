@@ -11,21 +11,25 @@ from filelock import FileLock, Timeout
 
 from utils.errors import UserError
 
+# An answer may be longer than the 131,072 characters that the csv module takes for a mistake.
+csv.field_size_limit(2**31 - 1)
+
 
 class Store:
     """A CSV file that rows are appended to; enter it to lock it, leave it to let go.
 
     `rows` holds what the file held when it was entered. Each row is on the disk before `append` returns.
     Raises `UserError` when another process writes to the file, when it holds something else, and when it
-    cannot be written; what it held stays. `keep` False: the rows of a results file are replaced.
+    cannot be written; what it held stays. A new file that got no row is gone when it is left.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str], keep: bool = True) -> None:
-        self.path, self.columns, self._keep = path, tuple(columns), keep
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path, self.columns = path, tuple(columns)
         self.rows: list[dict[str, str]] = []
         self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
         self._file: io.FileIO | None = None
         self._size = 0
+        self._new = False
 
     def __enter__(self) -> Self:
         try:
@@ -44,7 +48,16 @@ class Store:
     def __exit__(self, *exc: object) -> None:
         if self._file is not None:
             self._file.close()
+            if self._new and self._size <= len(_line(self.columns)):
+                self.path.unlink(missing_ok=True)
         self._lock.release()
+
+    def clear(self) -> None:
+        """Drop all rows."""
+        assert self._file is not None, "the store was not entered"
+        self.rows, self._size = [], 0
+        self._file.truncate(0)
+        self._write(_line(self.columns))
 
     def append(self, row: Mapping[str, str]) -> None:
         """Add a row. Raises `UserError` when it cannot be written whole; the file is then as it was."""
@@ -52,6 +65,7 @@ class Store:
 
     def _open(self) -> None:
         try:
+            self._new = not self.path.exists()
             self._file = io.FileIO(self.path, "a+")
             self._file.seek(0)
             content = self._file.readall()
@@ -59,8 +73,6 @@ class Store:
             raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
         whole = content[: whole_rows(content)]
         self.rows = self._read(whole if whole or _line(self.columns).startswith(content) else content)
-        if not self._keep:
-            self.rows, whole = [], b""
         self._size = len(whole)
         self._file.truncate(self._size)
         if not whole:

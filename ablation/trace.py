@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ablation.column import column
@@ -85,3 +86,10 @@ class Tracer:
             print(make_round(place, step).to_json(), file=self._file)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._file.name) from None
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is empty or begins as a line of a trace does."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    return not head or (head.startswith(b'{"id": ') and b'"round": ' in head)

@@ -18,7 +18,7 @@ def caveats(frame: pd.DataFrame, summary: pd.DataFrame, manifest: Mapping[str, A
         *_wrong(whole),
         *_failed(frame),
         *_incomplete(frame),
-        *_reference(whole),
+        *_reference(frame),
         *_noise(summary),
         *_machine(whole),
         *_few(summary),
@@ -54,8 +54,12 @@ def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
         yield f"{short} of {len(sizes)} blocks lack a configuration: the run is not over."
 
 
-def _reference(whole: pd.DataFrame) -> Iterator[str]:
+def _reference(frame: pd.DataFrame) -> Iterator[str]:
     """AR does the same work each time: where its speed differs, the machine's state did."""
+    whole = frame[~frame["failed"]]
+    if (frame["configuration"] == REFERENCE).any() and not (whole["configuration"] == REFERENCE).any():
+        yield "Every run of AR failed: there is no speedup."
+        return
     if not (whole["configuration"] == REFERENCE).any():
         yield f"No row of {REFERENCE!r}: without AR there is no speedup, only the configurations among themselves."
         return

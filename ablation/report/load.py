@@ -110,12 +110,29 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     frame["task"] = frame["task"].fillna(NO_TASK)
     frame["block"] = frame.groupby(BLOCK, observed=True, sort=False).ngroup()
     frame["failed"] = frame["error"].notna()
+    _refuse_damaged(frame, results)
     twice = frame.duplicated(["block", "configuration"])
     if twice.any():
         row = frame[twice].iloc[0]
         shown = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
         raise UserError(f"{str(results)!r} holds a generation twice: {shown}; allowed: every one once")
     return frame
+
+
+def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:
+    """Raises `UserError` for a row that says it did not fail and lacks what every generation has."""
+    whole = frame[~frame["failed"]]
+    wrong = whole[["new_tokens", "tokens_per_s"]].isna().any(axis=1) | ~(whole["decode_s"] > 0)
+    for name in ("accept_hist", "tested_at"):
+        texts = whole[name].dropna()
+        bad = [text for text in texts.unique() if not all(part.isdigit() for part in text.split())]
+        wrong |= whole[name].isin(bad)
+    if wrong.any():
+        number = int(whole.index[wrong.to_numpy()][0]) + 2
+        raise UserError(
+            f"{str(results)!r}, record {number}: it names no error, but its counts and times are missing or make no "
+            "sense; allowed: rows as a run wrote them"
+        )
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

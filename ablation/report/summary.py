@@ -121,10 +121,9 @@ def _words(row: pd.Series) -> str:
     if math.isnan(middle):
         return ""
     direction = "slower" if middle < 1.0 else "faster"
+    words = direction if low > 1.0 or high < 1.0 else "no difference shown"
     if row["prompts"] < FEW_PROMPTS:
-        words = f"{direction} (few prompts)"
-    else:
-        words = direction if low > 1.0 or high < 1.0 else "no difference shown"
+        words = "too few prompts to tell"
     return f"noise: {words}" if row["configuration"] == CONTROL else words
 
 

@@ -43,6 +43,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     Raises `UserError` for a results file or manifest that cannot be read and a folder that cannot be written.
     """
     folder = folder or report_folder(results)
+    _refuse_to_lose(results, folder)
     frame, manifest = load(results), load_manifest(results)
     summary, pairs = summarise(frame), compare(frame)
     warnings = caveats(frame, summary, manifest)
@@ -58,6 +59,16 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return Report(folder, summary, warnings)
+
+
+def _refuse_to_lose(results: Path, folder: Path) -> None:
+    """Raises `UserError` where a report would replace its own input, or a page that is no report."""
+    for name in ("summary.csv", "pairs.csv"):
+        if (folder / name).resolve() == results.resolve():
+            raise UserError(f"the report's {name} would replace {str(results)!r}; allowed: another --out")
+    page_file = folder / "report.md"
+    if page_file.is_file() and not page_file.read_bytes().startswith(b"# Ablation report"):
+        raise UserError(f"{str(page_file)!r} exists and is no report; it was left as it is; allowed: another --out")
 
 
 def _sections(

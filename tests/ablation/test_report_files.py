@@ -119,6 +119,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (header + first + second[:-1], "torn row"),
         (header + first.replace(",1,code,", ",one,code,"), "no results file"),
         (header + first + first, "a generation twice"),
+        (header + first + second.replace(",8,", ",,"), "record 3"),
+        (header + first + second.replace(",1.0,", ",-1,"), "record 3"),
     ):
         path = tmp_path / "given.csv"
         path.write_text(content, encoding="utf-8")
@@ -127,6 +129,19 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "given.report").exists()
     with pytest.raises(UserError, match="cannot be read"):
         write_report(tmp_path / "none.csv")
+
+
+def test_a_report_never_replaces_its_input_or_a_page_of_the_users(tmp_path: Path) -> None:
+    results = write_results(tmp_path / "summary.csv", [record(AR)])
+    before = results.read_bytes()
+    with pytest.raises(UserError, match="would replace"):
+        write_report(results, tmp_path)
+    own = tmp_path / "own" / "report.md"
+    own.parent.mkdir()
+    own.write_text("my thesis")
+    with pytest.raises(UserError, match="is no report"):
+        write_report(results, own.parent)
+    assert results.read_bytes() == before and own.read_text() == "my thesis"
 
 
 def test_names_stay_as_they_are(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_faster_and_slower_are_words(tmp_path: Path, seconds: float, word: str) 
         return table(tmp_path, *(one for pair in both for one in pair))
 
     assert row(frame(6), SD.name)["against_ar"] == word
-    assert row(frame(2), SD.name)["against_ar"] == f"{word} (few prompts)"
+    assert row(frame(2), SD.name)["against_ar"] == "too few prompts to tell"
 
 
 def paired(tmp_path: Path, ratios: list[float], repeats: int = 1) -> pd.Series:

@@ -234,13 +234,15 @@ def test_overwrite_starts_anew(whole: Path) -> None:
     [
         ("there.csv", (False, False), "--resume to go on"),
         ("there.csv", (True, True), "give one of them"),
+        ("mine.csv", (False, True), "is no results file"),
         ("new.txt", (False, False), "ends in .csv"),
         ("no/such/folder.csv", (False, False), "there is no folder"),
         ("", (False, False), "is a folder"),
     ],
 )
 def test_bad_outputs_are_refused_early(tmp_path: Path, name: str, flags: tuple[bool, bool], said: str) -> None:
-    (tmp_path / "there.csv").write_text("x")
+    (tmp_path / "there.csv").write_text(",".join(columns()) + "\n")
+    (tmp_path / "mine.csv").write_text("name,age\n")
     with pytest.raises(UserError) as error:
         check_output(tmp_path / name if name else tmp_path, *flags)
     assert said in str(error.value)
@@ -312,3 +314,46 @@ def test_kill_9_again_and_again_loses_and_doubles_nothing(whole: Path, tmp_path:
     assert kills >= 3
     assert lasting(out) == lasting(whole)
     assert sorted(Files(out).trace.read_text().splitlines()) == sorted(Files(whole).trace.read_text().splitlines())
+
+
+def test_a_link_is_the_file_it_leads_to(whole: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.csv"
+    link.symlink_to(whole)
+    with Store(whole, columns()), pytest.raises(UserError, match="being written by another run"):
+        play(link, resume=True)
+    assert play(link, resume=True).rows == 0
+
+
+def test_overwriting_loses_nothing_before_the_first_row(whole: Path) -> None:
+    before = whole.read_bytes()
+    with Run(mock_engine(), mock_plan(), "mock", Files(whole), "test"):
+        pass
+    assert whole.read_bytes() == before
+
+
+def test_a_run_that_made_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with Run(mock_engine(), mock_plan(), "mock", Files(tmp_path / "new.csv"), "test"):
+        pass
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_foreign_neighbours_are_left_alone(tmp_path: Path) -> None:
+    for name, said in (("r.manifest.json", "is no manifest"), ("r.trace.jsonl", "is no trace")):
+        own = tmp_path / name
+        own.write_text('{"mine": 2}\n')
+        with pytest.raises(UserError, match=said):
+            play(tmp_path / "r.csv", trace=True)
+        assert own.read_text() == '{"mine": 2}\n' and not (tmp_path / "r.csv").exists()
+        own.unlink()
+
+
+def test_a_new_run_drops_the_trace_of_the_old_one(whole: Path) -> None:
+    assert Files(whole).trace.exists()
+    play(whole)
+    assert not Files(whole).trace.exists()
+
+
+def test_an_old_failure_is_still_a_failure(tmp_path: Path) -> None:
+    play(tmp_path / "r.csv", engine=mock_engine(fail="speculative"))
+    with Run(mock_engine(), mock_plan(), "mock", Files(tmp_path / "r.csv"), "test", resume=True) as run:
+        assert run.failed_before == 16 and run.missing == 0

@@ -59,6 +59,8 @@ def test_every_bad_line_is_named(tmp_path: Path) -> None:
         {"prompt": "x", "id": 1},
         {"prompt": "x", "id": [1]},
         {"prompt": "x", "task": 1},
+        {"prompt": "x", "id": "y" * 201},
+        {"prompt": "half \ud800"},
     )
     with pytest.raises(UserError) as error:
         read_prompts(file)
@@ -67,7 +69,7 @@ def test_every_bad_line_is_named(tmp_path: Path) -> None:
         f"line {i}" for i in (2, 4, 5, 6, 7, 8, 9, 10, 11, 12)
     ]
     assert "not JSON" in said[1] and "'max_new_tokens'?" in said[6] and "every id once" in said[9]
-    assert said[-1].strip() == "and 1 more bad lines"
+    assert said[-1].strip() == "and 3 more bad lines"
 
 
 def test_good_lines_of_both_kinds(tmp_path: Path) -> None:
