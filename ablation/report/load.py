@@ -111,12 +111,22 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     frame["block"] = frame.groupby(BLOCK, observed=True, sort=False).ngroup()
     frame["failed"] = frame["error"].notna()
     _refuse_damaged(frame, results)
+    _stamp(frame)
     twice = frame.duplicated(["block", "configuration"])
     if twice.any():
         row = frame[twice].iloc[0]
         shown = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
         raise UserError(f"{str(results)!r} holds a generation twice: {shown}; allowed: every one once")
     return frame
+
+
+def _stamp(frame: pd.DataFrame) -> None:
+    """Put LOSSY into the name of what is, so that no table, plot or test can show it without."""
+    rows = (frame["lossless"] == "false").astype(bool)
+    if rows.any():
+        names = frame["configuration"].astype(str)
+        lossy = rows.groupby([frame["processor"], names], observed=True).transform("any")
+        frame["configuration"] = names.where(~lossy, names + " LOSSY").astype("category")
 
 
 def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:

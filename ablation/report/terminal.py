@@ -49,7 +49,8 @@ def _stacked(rows: pd.DataFrame) -> Iterator[Text]:
 
 
 def _name(row: pd.Series) -> str:
-    marks = [mark for mark, there in (("LOSSY", row["lossless"] == "LOSSY"), ("slower", _slower(row))) if there]
+    unstamped = row["lossless"] == "LOSSY" and not row["configuration"].endswith("LOSSY")
+    marks = [mark for mark, there in (("LOSSY", unstamped), ("slower", _slower(row))) if there]
     failed = [f"{row['failed']} failed"] if row["failed"] else []
     return " ".join([title_of(row["configuration"]), *([f"({', '.join(marks + failed)})"] if marks + failed else [])])
 
