@@ -36,7 +36,8 @@ def _wrong(whole: pd.DataFrame) -> Iterator[str]:
             )
     lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()
     if len(lossy):
-        yield f"LOSSY: the output of {', '.join(name.removesuffix(' LOSSY') for name in lossy)} does not have the target's own law."
+        names = ", ".join(name.removesuffix(" LOSSY") for name in lossy)
+        yield f"LOSSY: the output of {names} does not have the target's own law."
 
 
 def _failed(frame: pd.DataFrame) -> Iterator[str]:
