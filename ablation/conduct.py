@@ -1,16 +1,12 @@
 """A run from warm-up to report, with what a person sees meanwhile: for the command line and the session."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from ablation.display import display
 from ablation.probe import estimated
 from ablation.runner import Outcome, Run
-
-if TYPE_CHECKING:
-    from ablation.report.write import Report
 
 
 def conduct(run: Run, err: Console) -> Outcome:
@@ -29,7 +25,7 @@ def conduct(run: Run, err: Console) -> Outcome:
         return run.play(shown)
 
 
-def reported(results: Path, outcome: Outcome, out: Console, err: Console) -> "Report":
+def reported(results: Path, outcome: Outcome, out: Console, err: Console) -> None:
     """Write the report of a results file, and show it in short on `out`."""
     from ablation.report.write import write_report
 
@@ -39,7 +35,6 @@ def reported(results: Path, outcome: Outcome, out: Console, err: Console) -> "Re
     added = f"{outcome.rows} rows added, {outcome.failed} failed"
     overhead = "" if outcome.overhead is None else f"; {outcome.overhead:.1%} of the time was not generation"
     _say(err, f"{added}{overhead}\nresults {results}\nreport  {report.folder / 'index.html'}")
-    return report
 
 
 def _say(console: Console, text: str) -> None:

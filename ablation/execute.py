@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ablation.grid import REFERENCE, Configuration, Key, Pass, Place, Plan
+from ablation.grid import Configuration, Key, Pass, Place, Plan
 from ablation.machine import Machine
 from ablation.prompt_file import Prompt
 from ablation.record import Record, make_record
 from sampling.comparison import Comparison
 from sampling.engine import Engine
 from sampling.events import Step
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError
 from utils.memory import reset_peak_memory
 
@@ -48,7 +48,7 @@ class Done:
     error: str | None = None
 
 
-def warm_up(engine: Engine, plan: Plan) -> Iterator[tuple[Configuration, Pass, Comparison]]:
+def warm_up(engine: Engine, plan: Plan) -> Iterator[tuple[Configuration, Comparison]]:
     """One unmeasured generation a configuration and processor, on a sentence that is no measured prompt.
 
     Yields each with its account. Leaves no memory. Raises `UserError` when a method cannot run on this
@@ -62,7 +62,7 @@ def warm_up(engine: Engine, plan: Plan) -> Iterator[tuple[Configuration, Pass, C
             parameters = dict(configuration.parameters)
             for _ in comparison.run(configuration.name, method=configuration.method, parameters=parameters):
                 pass
-            yield configuration, Pass(0, 0, processor), comparison
+            yield configuration, comparison
     engine.forget()
 
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ablation.prompt_file import Prompt
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS
 from utils.parameter import Chosen
 
-REFERENCE = "target"
 CONTROL = "control"
 
 

@@ -1,8 +1,6 @@
 """The file beside the results that says how they came about, and whether a run may go on with them."""
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,6 +11,7 @@ from ablation.grid import Plan
 from ablation.record import relevant_settings
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
+from utils.files import write_atomically
 from utils.provenance import code_digest, commit, machine, versions, weights_digest
 
 if TYPE_CHECKING:
@@ -61,16 +60,7 @@ def read(path: Path) -> dict[str, Any]:
 def write(path: Path, manifest: Mapping[str, Any]) -> None:
     """Replace the file as a whole. Raises `UserError` when it cannot be written; the old one then stays."""
     try:
-        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(manifest, file, indent=2, ensure_ascii=False)
-                file.write("\n")
-            Path(scratch).chmod(0o644)
-            Path(scratch).replace(path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        write_atomically(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from ablation.grid import AGAIN, REFERENCE, Configuration
+from ablation.grid import AGAIN, Configuration
 from ablation.plan_section import Faults, Section, many, one
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
 from utils.parameter import Parameter

@@ -15,7 +15,7 @@ def estimated(engine: Engine, plan: Plan, one_a_method: bool = False) -> Estimat
     """
     probed = _shortened(plan) if one_a_method else plan
     speeds: dict[str, tuple[float, float]] = {}
-    for configuration, _, comparison in warm_up(engine, probed):
+    for configuration, comparison in warm_up(engine, probed):
         metrics = comparison.metrics[configuration.name]
         measured = metrics.decode_s / max(metrics.new_tokens, 1), metrics.prefill_s
         speeds[configuration.name] = max(measured, speeds.get(configuration.name, measured))

@@ -15,7 +15,7 @@ from ablation.grid import Key, Place, Plan
 from ablation.record import Record
 from ablation.store import Store
 from ablation.table import columns, key, row
-from ablation.trace import Tracer, is_trace
+from ablation.trace import Tracer, is_trace, trace_path
 from sampling.engine import Engine
 from sampling.events import Step
 from utils.errors import UserError
@@ -47,11 +47,7 @@ class Files:
 
     @property
     def trace(self) -> Path:
-        return self.results.with_name(f"{self.results.stem}.trace.jsonl")
-
-    @property
-    def report(self) -> Path:
-        return self.results.with_name(f"{self.results.stem}.report")
+        return trace_path(self.results)
 
 
 @dataclass(slots=True)

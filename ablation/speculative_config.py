@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError
 
-REFERENCE = "target"
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
 _JUDGING = {"verify_strategy": "verify_strategy", "accept_policy": "accept_policy"}
 

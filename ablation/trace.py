@@ -93,3 +93,8 @@ def is_trace(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(4096)
     return not head or (head.startswith(b'{"id": ') and b'"round": ' in head)
+
+
+def trace_path(results: Path) -> Path:
+    """`name.trace.jsonl` beside `name.csv`."""
+    return results.with_name(f"{results.stem}.trace.jsonl")

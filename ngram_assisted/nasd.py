@@ -1,6 +1,7 @@
 """NASD: n-gram assisted speculative decoding. Counts of the text so far draft what comes next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import torch
@@ -36,14 +37,13 @@ class NgramDrafter(Drafter):
         self.storage.initialize(ctx.tokens)
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        window = ctx.tokens[-(self.storage.n - 1) :]
         drafts: list[int] = []
+        following = self._following(ctx.tokens)
         while len(drafts) < limit and gamma.before(len(drafts), None):
-            token = self.storage.next_token(window)
+            token = next(following, None)
             if token is None:
                 break
             drafts.append(token)
-            window = [*window[1:], token] if len(window) == self.storage.n - 1 else [*window, token]
             if not gamma.after(len(drafts), None, None):
                 break
         return Proposal(torch.tensor(drafts, dtype=torch.long, device=ctx.device))
@@ -51,12 +51,15 @@ class NgramDrafter(Drafter):
     def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
         """The most frequent tokens after text and `pending` drafts, until a context is unknown."""
         order = self.storage.n - 1
-        window = [*ctx.tokens[-order:], *pending][-order:]
-        drafts: list[int] = []
-        while len(drafts) < limit and (token := self.storage.next_token(window)) is not None:
-            drafts.append(token)
+        return list(islice(self._following([*ctx.tokens[-order:], *pending]), max(0, limit)))
+
+    def _following(self, tokens: Sequence[int]) -> Iterator[int]:
+        """The most frequent token, then the one after it, and so on, until a context is unknown."""
+        order = self.storage.n - 1
+        window = list(tokens[-order:])
+        while (token := self.storage.next_token(window)) is not None:
+            yield token
             window = [*window, token][-order:]
-        return drafts
 
     def observe(self, ctx: Context, step: Step) -> None:
         rows = [0, *(row + 1 for row in step.path)][: len(step.emitted)]

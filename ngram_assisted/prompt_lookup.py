@@ -67,11 +67,9 @@ class PromptLookupDrafter(Drafter):
         self.index.read(ctx.tokens)
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        self.index.read(ctx.tokens)
-        start = self.index.find(ctx.tokens)
-        if start is None or not gamma.before(0, None):
+        if not gamma.before(0, None):
             return Proposal.empty(ctx.device)
-        copied = ctx.tokens[start : start + max(0, min(gamma.gamma, limit))]
+        copied = self.continuation(ctx, (), min(gamma.gamma, limit))
         return Proposal(torch.tensor(copied, dtype=torch.long, device=ctx.device))
 
     def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl.session import Session
-from repl.storage import write_atomically
 from utils.errors import UserError
+from utils.files import write_atomically
 
 if TYPE_CHECKING:
     from ngram_assisted.nasd import NgramDrafter

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from repl.session import STATE, Session
-from repl.storage import write_atomically
 from utils.errors import UserError
+from utils.files import write_atomically
 
 HEADER = "# speculative-workbench session"
 

@@ -1,7 +1,5 @@
 """Where the session keeps its files, and how it writes them."""
 
-import os
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -29,19 +27,6 @@ def log_traceback(error: BaseException) -> str:
     with path.open("a", encoding="utf-8") as log:
         log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}\n{''.join(traceback.format_exception(error))}\n")
     return f"traceback in {path}"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the file in one step: a reader sees the old text or the new one. Raises `OSError`."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _writable(name: str) -> Path | None:

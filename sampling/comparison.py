@@ -7,10 +7,8 @@ from typing import Any
 from sampling.divergence import Divergence, judge
 from sampling.engine import Engine
 from sampling.events import Event
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from sampling.metrics import RunMetrics, cost_ratio, speedup
-
-REFERENCE = "target"
 
 
 @dataclass(frozen=True, slots=True)

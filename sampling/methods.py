@@ -259,6 +259,9 @@ class Method:
         return tuple(p for p in self.parameters if p.name not in unused)
 
 
+# Plain autoregression of the target: what every other method is measured against.
+REFERENCE = "target"
+
 METHODS = Registry[Method](
     "method",
     Method("target", "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),

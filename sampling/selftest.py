@@ -14,13 +14,13 @@ from typing import Literal
 import torch
 
 from egag.controller import FixedGamma
-from sampling.comparison import REFERENCE, Comparison
+from sampling.comparison import Comparison
 from sampling.divergence import judge
 from sampling.drafter import Context, Drafter
 from sampling.engine import Engine, make_processor, make_verifier
 from sampling.events import Step
 from sampling.law import PROCESSOR, LawTest, Unlawful, smallest, tests_per_method
-from sampling.methods import DRAFTERS, METHODS, Method
+from sampling.methods import DRAFTERS, METHODS, REFERENCE, Method
 from sampling.pair import Pair
 from sampling.runner import ModelRunner
 from sampling.settings import Settings

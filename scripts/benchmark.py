@@ -5,7 +5,6 @@ time, in one process. A side is timed as a whole call, prompt included, because 
 in parts. Reports to the terminal and, with --write, to docs/benchmarks.md.
 """
 
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from sampling.metrics import RunMetrics  # noqa: E402
 from sampling.models import DRAFT_LAYERS, LoadOptions, load_pair  # noqa: E402
 from sampling.settings import Settings  # noqa: E402
 from utils.intervals import bootstrap_median  # noqa: E402
+from utils.provenance import cpu_name  # noqa: E402
 
 START, END = "<!-- benchmark table -->", "<!-- end of benchmark table -->"
 NGRAM_ORDER = 3
@@ -248,7 +248,7 @@ def report(duels: list[Duel], growth: dict[int, float], what: str, write: bool) 
     """The table on stdout, and in the docs when asked."""
     lines = [
         f"Measured with `uv run {' '.join(['scripts/benchmark.py', *sys.argv[1:]])}`: {what}; "
-        f"{_cpu()}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
+        f"{cpu_name()}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
         f"transformers {transformers.__version__}.",
         "",
         "| ours | against | ratio, median | 95 % interval | ours, ms/token | theirs, ms/token | runs | other text | "
@@ -273,13 +273,6 @@ def report(duels: list[Duel], growth: dict[int, float], what: str, write: bool) 
         text = page.read_text(encoding="utf-8")
         before, after = text.split(START)[0], text.split(END)[1]
         page.write_text(f"{before}{START}\n{chr(10).join(lines)}\n{END}{after}", encoding="utf-8")
-
-
-def _cpu() -> str:
-    """The processor's name as the system gives it."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].partition(": ")[2] if names else platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.grid import CONTROL, REFERENCE
+from ablation.grid import CONTROL
 from ablation.report.summary import ALL, FEW_PROMPTS
+from sampling.methods import REFERENCE
 
 SPREAD, OTHER_CORES, DRIFT = 0.10, 0.2, 0.05
 

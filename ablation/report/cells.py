@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ablation.grid import CONTROL, REFERENCE
+from ablation.grid import CONTROL
+from sampling.methods import REFERENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablation.grid import REFERENCE
 from ablation.manifest import manifest_path, read
 from ablation.table import setting_columns
+from sampling.methods import REFERENCE
 from utils.errors import UserError
 
 # What was generated under the same circumstances: in a block every configuration comes once.

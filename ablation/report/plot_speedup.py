@@ -7,10 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablation.grid import CONTROL, REFERENCE
+from ablation.grid import CONTROL
 from ablation.report.figure import COLOURS, GREY, NAME_WIDTH, blank, prompts_in, style, wrapped
 from ablation.report.summary import ALL
 from ablation.table import setting_columns
+from sampling.methods import REFERENCE
 
 _LENGTHS = ("gamma", "egag_gamma_max")
 _PANELS_A_ROW = 5

@@ -19,11 +19,6 @@ _NEEDED = (*_ANSWER, "method", "configuration", "position", "gamma", "accepted",
 Line = dict[str, Any]
 
 
-def trace_path(results: Path) -> Path:
-    """`name.trace.jsonl` beside `name.csv`."""
-    return results.with_name(f"{results.stem}.trace.jsonl")
-
-
 def trace_figure(path: Path) -> tuple[Figure, str] | str:
     """Gamma, accepted drafts and entropy along the first prompt's answer, and the caption; or why there is none."""
     if not path.exists():

@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.grid import REFERENCE
 from ablation.report.cells import Table, number, title_of
 from ablation.report.figure import slug
 from ablation.report.load import in_order, load
 from ablation.report.markdown import table_lines
+from sampling.methods import REFERENCE
 from utils.errors import UserError
 
 OVERALL = "overall"

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from ablation.grid import CONTROL, REFERENCE
+from ablation.grid import CONTROL
 from ablation.report.load import in_order, with_reference
+from sampling.methods import REFERENCE
 from utils.intervals import bootstrap_median
 
 ALL = "all"

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablation.grid import REFERENCE
 from ablation.report.cells import bug, interval, number, title_of
 from ablation.report.summary import ALL
+from sampling.methods import REFERENCE
 
 WIDE = 96
 _HEADERS = ("configuration", "tok/s", "speedup [95 %]", "sums", "acc.", "alpha", "tok/rd", "ids vs AR")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ablation.grid import AGAIN, REFERENCE
+from ablation.grid import AGAIN
 from ablation.plan_file import Experiment, Overrides, plan_names, read_experiment
 from ablation.plan_lines import PlanLines
+from sampling.methods import REFERENCE
 from sampling.settings import Settings
 from tests.ablation.conftest import write_lines
 from utils.errors import UserError

@@ -8,8 +8,8 @@ from repl import script
 from repl.commands import execute
 from repl.replies import Message, Play
 from repl.session import STATE, Session
-from repl.storage import write_atomically
 from utils.errors import UserError
+from utils.files import write_atomically
 
 CHANGED = (
     "/target off", "/egag on", "/length 7", "/egag_gamma_max 9", "/egag_gamma_min 8", "/egag_ema 0",
