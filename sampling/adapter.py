@@ -23,6 +23,24 @@ class TransformersModel:
             attention.register()
             model.set_attn_implementation(attention.FOLDED)
 
+    @property
+    def embedding(self) -> Tensor:
+        """`[V, H]`."""
+        weight: Tensor = self.hf.get_input_embeddings().weight
+        return weight
+
+    def output_rows(self, ids: Tensor) -> Tensor:
+        """See `CausalModel.output_rows`."""
+        weight: Tensor = self.hf.get_output_embeddings().weight
+        return weight[ids]
+
+    def landmarks(self) -> dict[str, Tensor]:
+        """See `CausalModel.landmarks`."""
+        norms = {
+            name: weight for name, weight in self.hf.named_parameters() if weight.dim() == 1 and "bias" not in name
+        }
+        return {"embedding": self.embedding, **norms}
+
     def forward(
         self,
         tokens: Tensor,

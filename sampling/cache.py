@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 _GROWTH = 256
@@ -46,6 +47,19 @@ class RollbackLayer(CacheLayerMixin):
         self.keys[:, :, start:stop] = keys
         self.values[:, :, start:stop] = values
         return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Store the rows and attend from them: `[n, heads, D]` on `[n, kv_heads, D]` -> `[n, heads * D]`.
+
+        Query heads of one group become rows of one product, so that no key is ever repeated; mask: additive,
+        `[group * n, L]`, the rows of a group's heads below each other.
+        """
+        count, heads, dim = query.shape
+        kv_heads = keys.shape[1]
+        keys, values = self.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
+        folded = query.transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
+        out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
+        return out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim)
 
     def _grow(self) -> None:
         """Both buffers change in one statement: an interrupt must not leave them of two sizes."""

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class Context:
 class Drafter(ABC):
     """Proposes what the target may say next. State is the drafter's own and starts anew in `begin`."""
 
-    needs_hidden: ClassVar[tuple[int, ...]] = ()
+    needs_hidden: tuple[int, ...] = ()
 
     @classmethod
     @abstractmethod

@@ -5,7 +5,7 @@ product, gate and up another; rotary embeddings come from a table; attention fol
 and values are written straight into the rollback cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.cache import RollbackCache
 from sampling.linear import Linear, make_linear
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
@@ -40,14 +39,14 @@ class Norm:
     """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        self._weight, self._eps = weight, eps
+        self.weight, self._eps = weight, eps
         self._scaled = weight.float() * len(weight) ** 0.5
         self._floor = self._scaled.new_tensor((len(weight) * eps) ** 0.5)
         self._short = weight.device.type == "cpu"
 
     def __call__(self, x: Tensor) -> Tensor:
         if not self._short:
-            return F.rms_norm(x, x.shape[-1:], self._weight, self._eps)
+            return F.rms_norm(x, x.shape[-1:], self.weight, self._eps)
         wide = x.float()
         length = torch.hypot(torch.linalg.vector_norm(wide, dim=-1, keepdim=True), self._floor)
         return (wide / length).mul_(self._scaled).to(x.dtype)
@@ -57,7 +56,7 @@ class Norm:
 class Layer:
     """The weights of one block; `q_norm` and `k_norm` are there where the family has them."""
 
-    attention_norm: Norm
+    attention_norm: Norm | None
     qkv: Linear
     q_norm: Norm | None
     k_norm: Norm | None
@@ -66,20 +65,92 @@ class Layer:
     gate_up: Linear
     down: Linear
 
+    def norms(self) -> Iterator[tuple[str, Norm]]:
+        """Those that there are, by name."""
+        for name in ("attention_norm", "q_norm", "k_norm", "mlp_norm"):
+            norm = getattr(self, name)
+            if norm is not None:
+                yield name, norm
+
 
 @dataclass(frozen=True)
-class LeanModel:
-    """A causal model as a list of blocks; a subset of the blocks is another model on the same weights."""
+class Blocks:
+    """Blocks one after the other, with the rotary table `[window, head_dim]` that they share."""
 
-    embedding: Tensor
     layers: tuple[Layer, ...]
-    norm: Norm
-    head: Linear
     cos: Tensor
     sin: Tensor
     shape: Shape
+
+    def run(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: "Attending",
+        read: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """The state `[n, H]` after each block. `read`: what the first attention reads instead of its norm of x."""
+        rotation = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+        mask = None if mask is None else mask.repeat(self.shape.heads // self.shape.kv_heads, 1)
+        for layer, rows in zip(self.layers, cache.layers, strict=True):
+            if read is None:
+                read = x if layer.attention_norm is None else layer.attention_norm(x)
+            x = x + self._attention(layer, read, rotation, mask, rows)
+            x = x + self._mlp(layer, x)
+            read = None
+            yield x
+
+    def _attention(
+        self, layer: Layer, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, rows: "AttendingLayer"
+    ) -> Tensor:
+        heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
+        mixed = layer.qkv(x).view(x.shape[0], -1, dim)
+        turning = mixed[:, : heads + kv_heads]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            turning = torch.cat([layer.q_norm(turning[:, :heads]), layer.k_norm(turning[:, heads:])], dim=1)
+        cos, sin = rotation
+        turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
+        return layer.out(rows.attend(turned[:, :heads], turned[:, heads:], mixed[:, heads + kv_heads :], mask))
+
+    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
+        return layer.down(F.silu(gate) * up)
+
+
+class AttendingLayer(Protocol):
+    """Where one layer keeps keys and values."""
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """See `RollbackLayer.attend`."""
+        ...
+
+
+class Attending(Protocol):
+    """A cache, as blocks see it: of one sequence (`RollbackCache`) or of a batch."""
+
+    @property
+    def layers(self) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True)
+class LeanModel:
+    """A causal model as a list of blocks; a subset of the blocks is another model on the same weights.
+
+    tied: the output matrix is the embedding.
+    """
+
+    embedding: Tensor
+    blocks: Blocks
+    norm: Norm
+    head: Linear
     window: int
     vocab_size: int
+    tied: bool
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.blocks.layers
 
     @property
     def num_layers(self) -> int:
@@ -95,61 +166,42 @@ class LeanModel:
 
     def subset(self, keep: Sequence[int]) -> "LeanModel":
         """The model that runs only the blocks `keep`, in order: a layer-skipping drafter (2309.08168)."""
-        return replace(self, layers=tuple(self.layers[index] for index in keep))
+        return replace(self, blocks=replace(self.blocks, layers=tuple(self.layers[index] for index in keep)))
+
+    def output_rows(self, ids: Tensor) -> Tensor:
+        """Rows `[m, H]` of the output matrix for the token ids `[m]`."""
+        if self.tied:
+            return self.embedding[ids]
+        unit = torch.eye(self.embedding.shape[1], device=self.device, dtype=self.dtype)
+        return (self.head(unit) - self.head(torch.zeros_like(unit[:1])))[:, ids].T.contiguous()
+
+    def landmarks(self) -> dict[str, Tensor]:
+        """Weights that tell this model from others: the embedding and every norm."""
+        norms = {f"{place}.{name}": norm for place, layer in enumerate(self.layers) for name, norm in layer.norms()}
+        return {"embedding": self.embedding, **{name: norm.weight for name, norm in norms.items()}}
 
     def forward(
         self,
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache,
+        cache: Attending,
         hidden: Sequence[int],
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`."""
         x = F.embedding(tokens, self.embedding)
-        rotation = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
-        mask = None if mask is None else mask.repeat(self.shape.heads // self.shape.kv_heads, 1)
         states = {0: x} if 0 in hidden else {}
-        for index, layer in enumerate(self.layers):
-            x = x + self._attention(layer, index, x, rotation, mask, cache)
-            x = x + self._mlp(layer, x)
-            if index + 1 in hidden and index + 1 < self.num_layers:
-                states[index + 1] = x
+        for index, state in enumerate(self.blocks.run(x, positions, mask, cache), start=1):
+            x = state
+            if index in hidden and index < self.num_layers:
+                states[index] = x
         if not rows and self.num_layers not in hidden:
             return x.new_empty(0, self.vocab_size), states
         final = self.norm(x)
         if self.num_layers in hidden:
             states[self.num_layers] = final
         return self.head(final[len(tokens) - rows :]), states
-
-    def _attention(
-        self,
-        layer: Layer,
-        index: int,
-        x: Tensor,
-        rotation: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        cache: RollbackCache,
-    ) -> Tensor:
-        heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
-        count = x.shape[0]
-        mixed = layer.qkv(layer.attention_norm(x)).view(count, -1, dim)
-        turning = mixed[:, : heads + kv_heads]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            turning = torch.cat([layer.q_norm(turning[:, :heads]), layer.k_norm(turning[:, heads:])], dim=1)
-        cos, sin = rotation
-        turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
-        keys, values = cache.layers[index].write(
-            turned[:, heads:].transpose(0, 1).unsqueeze(0), mixed[:, heads + kv_heads :].transpose(0, 1).unsqueeze(0)
-        )
-        query = turned[:, :heads].transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
-        out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
-        return layer.out(out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim))
-
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
-        return layer.down(F.silu(gate) * up)
 
 
 class Weights(Protocol):
@@ -201,16 +253,22 @@ def from_weights(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: fl
     """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     shape = Shape(config.num_attention_heads, config.num_key_value_heads, head_dim)
+    absent = "lm_head.weight" not in weights
     embedding = weights.pop("model.embed_tokens.weight")
-    head = make_linear(weights.pop("lm_head.weight", embedding), weights.pop("lm_head.bias", None))
+    output = weights.pop("lm_head.weight", embedding)
+    tied = absent or output.data_ptr() == embedding.data_ptr()
+    head = make_linear(output, weights.pop("lm_head.bias", None))
     eps = config.rms_norm_eps
-    layers = tuple(_fuse(weights, f"model.layers.{index}.", eps) for index in range(config.num_hidden_layers))
-    cos, sin = _rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
+    layers = tuple(fuse(weights, f"model.layers.{index}.", eps) for index in range(config.num_hidden_layers))
+    cos, sin = rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
     norm = Norm(weights.pop("model.norm.weight"), eps)
-    return LeanModel(embedding, layers, norm, head, cos, sin, shape, config.max_position_embeddings, config.vocab_size)
+    blocks = Blocks(layers, cos, sin, shape)
+    return LeanModel(embedding, blocks, norm, head, config.max_position_embeddings, config.vocab_size, tied)
 
 
-def _fuse(weights: Weights, prefix: str, eps: float) -> Layer:
+def fuse(weights: Weights, prefix: str, eps: float) -> Layer:
+    """One block of the weights by their transformers names behind `prefix`."""
+
     def norm(name: str) -> Norm | None:
         weight = weights.pop(f"{prefix}{name}.weight", None)
         return None if weight is None else Norm(weight, eps)
@@ -222,7 +280,7 @@ def _fuse(weights: Weights, prefix: str, eps: float) -> Layer:
         return make_linear(weight, torch.cat(biases) if biases else None)
 
     return Layer(
-        attention_norm=Norm(weights.pop(f"{prefix}input_layernorm.weight"), eps),
+        attention_norm=norm("input_layernorm"),
         qkv=joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         q_norm=norm("self_attn.q_norm"),
         k_norm=norm("self_attn.k_norm"),
@@ -233,7 +291,7 @@ def _fuse(weights: Weights, prefix: str, eps: float) -> Layer:
     )
 
 
-def _rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin `[window, head_dim]`; sin carries the sign of the rotation, so that a roll replaces it.
 
     rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated.

@@ -69,6 +69,23 @@ class PackedLinear:
         return y
 
 
+class ReducedOutput:
+    """An output matrix of a draft vocabulary (FR-Spec, arXiv 2502.14856): every other token is never drafted.
+
+    weight: `[D, H]`, the rows of the token ids `[D]`. Gives logits of the whole vocabulary, so that nothing
+    behind it has to know; the tokens that are missing have the lowest finite one.
+    """
+
+    def __init__(self, weight: Tensor, ids: Tensor, vocab_size: int) -> None:
+        self._linear, self._ids, self._vocab_size = make_linear(weight), ids, vocab_size
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._linear(x)
+        if len(self._ids) == self._vocab_size:
+            return y
+        return y.new_full((x.shape[0], self._vocab_size), torch.finfo(y.dtype).min).index_copy_(1, self._ids, y)
+
+
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """The layer with the kernel that a short probe found faster for this device and dtype."""
     weight = weight.detach().contiguous()

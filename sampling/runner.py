@@ -35,6 +35,19 @@ class CausalModel(Protocol):
     @property
     def dtype(self) -> torch.dtype: ...
 
+    @property
+    def embedding(self) -> Tensor:
+        """`[V, H]`."""
+        ...
+
+    def output_rows(self, ids: Tensor) -> Tensor:
+        """Rows `[m, H]` of the output matrix for the token ids `[m]`."""
+        ...
+
+    def landmarks(self) -> dict[str, Tensor]:
+        """Weights that tell this model from others: the embedding and every norm."""
+        ...
+
     def forward(
         self,
         tokens: Tensor,
@@ -77,6 +90,11 @@ class ModelRunner:
     def length(self) -> int:
         """Tokens whose keys and values are in the cache."""
         return self._cache.length
+
+    @property
+    def cache(self) -> RollbackCache:
+        """Keys and values of the sequence, for who copies them."""
+        return self._cache
 
     def crop(self, length: int) -> None:
         """Forget the tokens from `length` on."""

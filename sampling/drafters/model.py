@@ -1,20 +1,17 @@
 """A smaller causal model drafts, one token after the other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import torch
+from torch import Tensor
 
-from egag.controller import GammaController
-from egag.entropy import entropy
-from sampling.drafter import Context, Drafter
-from sampling.proposal import Proposal
+from sampling.drafter import Context
+from sampling.drafters.steps import StepDrafter
 from sampling.runner import ModelRunner
 from utils.errors import UserError
-from utils.logits_processor import sample
 
 
-class ModelDrafter(Drafter):
+class ModelDrafter(StepDrafter):
     """Draws a chain from its own processed distribution q (Leviathan 2023; Chen 2023).
 
     Its cache holds what it was fed: rolled back to the committed tokens and caught up at the top of a
@@ -33,21 +30,12 @@ class ModelDrafter(Drafter):
     def begin(self, ctx: Context) -> None:
         self.runner.prefill(ctx.tokens[:-1][: self.runner.window])
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        limit = min(limit, self.runner.window - len(ctx.tokens))
-        if limit <= 0 or gamma.gamma == 0:
-            return Proposal.empty(ctx.device)
+    def room(self, ctx: Context) -> int:
+        return self.runner.window - len(ctx.tokens)
+
+    def root(self, ctx: Context) -> Tensor:
         self.runner.crop(min(self.runner.length, len(ctx.tokens) - 1))
-        logits = self.runner.catch_up(ctx.tokens).logits
-        first = entropy(logits[0])
-        tokens: list[torch.Tensor] = []
-        laws: list[torch.Tensor] = []
-        while gamma.before(len(tokens), logits[0]):
-            laws.append(ctx.processor(logits.to(ctx.device)))
-            tokens.append(sample(laws[-1], ctx.rng))
-            if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
-                break
-            logits = self.runner.forward(tokens[-1]).logits
-        if not tokens:
-            return Proposal.empty(ctx.device)
-        return Proposal(torch.cat(tokens), None, torch.cat(laws), first)
+        return self.runner.catch_up(ctx.tokens).logits
+
+    def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        return self.runner.forward(tokens).logits

@@ -1,0 +1,71 @@
+"""Dialogues as padded batches, in an order that is a function of the seed and the epoch alone."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from sampling.distill.shards import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B dialogues of at most T tokens.
+
+    tokens: `[B, T]`. states: `{layer: [B, T, H]}` in float32. lengths: `[B]`; behind them everything is
+    padding, and the last token's row of states is void. answers: `[B]`, where the answers start.
+    """
+
+    tokens: Tensor
+    states: dict[int, Tensor]
+    lengths: Tensor
+    answers: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], layers: Iterable[int], device: torch.device) -> "Batch":
+        """Pad these rows to the longest of them."""
+        states = {
+            layer: pad_sequence([row.states[layer].float() for row in rows], batch_first=True).to(device)
+            for layer in layers
+        }
+        return cls(
+            pad_sequence([row.tokens for row in rows], batch_first=True).to(device),
+            states,
+            torch.tensor([len(row.tokens) for row in rows], device=device),
+            torch.tensor([row.answer for row in rows], device=device),
+        )
+
+
+def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
+    """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside."""
+    greedy = [place for place, row in enumerate(rows) if row.greedy]
+    every = max(1, len(greedy) // held_out)
+    aside = set(greedy[::every][:held_out])
+    return [row for i, row in enumerate(rows) if i not in aside], [row for i, row in enumerate(rows) if i in aside]
+
+
+def batches(rows: Sequence[Row], most_tokens: int, seed: int, epoch: int) -> Iterator[list[Row]]:
+    """All rows once, those of like length together, at most `most_tokens` with the padding, batches shuffled."""
+    chance = random.Random(f"{seed} {epoch}")
+    ordered = sorted(rows, key=lambda row: (len(row.tokens), chance.random()))
+    parts: list[list[Row]] = [[]]
+    for row in ordered:
+        if parts[-1] and (len(parts[-1]) + 1) * len(row.tokens) > most_tokens:
+            parts.append([])
+        parts[-1].append(row)
+    chance.shuffle(parts)
+    yield from parts
+
+
+def frequent_tokens(rows: Iterable[Row], size: int, always: Iterable[int], vocab_size: int) -> Tensor:
+    """The `size` tokens that are said most, ascending (FR-Spec, arXiv 2502.14856); `always` are among them.
+
+    Where the text has fewer, the lowest ids fill up: a byte-pair vocabulary learned its frequent merges first.
+    """
+    counts = Counter(token for row in rows for token in row.tokens.tolist())
+    wanted = dict.fromkeys([*always, *(token for token, _ in counts.most_common()), *range(vocab_size)])
+    return torch.tensor(sorted(list(wanted)[:size]))

@@ -1,0 +1,71 @@
+"""Dialogues on disk: safetensors files that are written whole, one after the other, and read as one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sampling.distill.writing import Dialogue
+
+_NAME = "shard-{:05d}.safetensors"
+
+
+def save_shard(folder: Path, dialogues: Sequence[Dialogue]) -> Path:
+    """Write the next shard of a folder; it appears whole, by one rename."""
+    number = len(list(folder.glob("shard-*.safetensors")))
+    path = folder / _NAME.format(number)
+    layers = dialogues[0].states
+    tensors = {
+        "tokens": torch.tensor([t for d in dialogues for t in d.tokens], dtype=torch.int32),
+        "lengths": torch.tensor([len(d.tokens) for d in dialogues], dtype=torch.int32),
+        "greedy": torch.tensor([d.greedy for d in dialogues], dtype=torch.uint8),
+        "answers": torch.tensor([d.answer for d in dialogues], dtype=torch.int32),
+        **{f"states.{layer}": torch.cat([_padded(d.states[layer]) for d in dialogues]) for layer in layers},
+    }
+    scratch = path.with_suffix(".part")
+    save_file(tensors, scratch)
+    scratch.rename(path)
+    return path
+
+
+def _padded(states: Tensor) -> Tensor:
+    """A row of zeros for the last token, which was never fed: then rows and tokens have one numbering."""
+    return torch.cat([states, states.new_zeros(1, states.shape[1])])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A dialogue as read: ids `[n]`, where its answer starts, states `{layer: [n, H]}` (the last row is void)."""
+
+    tokens: Tensor
+    answer: int
+    greedy: bool
+    states: dict[int, Tensor]
+
+
+def read_shards(folder: Path) -> list[Row]:
+    """All dialogues of a folder; the states stay views of the mapped files."""
+    return [row for path in sorted(folder.glob("shard-*.safetensors")) for row in _rows(path)]
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    states = {int(name.partition(".")[2]): tensor for name, tensor in tensors.items() if name.startswith("states.")}
+    start = 0
+    columns = (tensors[name].tolist() for name in ("lengths", "answers", "greedy"))
+    for length, answer, greedy in zip(*columns, strict=True):
+        part = slice(start, start + length)
+        yield Row(
+            tensors["tokens"][part].long(), answer, bool(greedy), {layer: rows[part] for layer, rows in states.items()}
+        )
+        start += length
+
+
+def answer_tokens(dialogues: Iterable[Dialogue]) -> int:
+    """Tokens that the target wrote as answers: what a training budget counts."""
+    return sum(len(d.tokens) - d.answer for d in dialogues)

@@ -1,0 +1,196 @@
+"""What each kind of drafter learns: which rows predict which tokens, and the distance to the target's law.
+
+Every task distils: the label of a row is the target's whole distribution over the draft vocabulary, which its
+last state and its output matrix give, and the loss is the cross-entropy to it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sampling.distill.batches import Batch
+from sampling.heads.config import HeadConfig
+from sampling.heads.parallel import HydraHead, MedusaHead
+from sampling.heads.recurrent import RecurrentHead
+from sampling.heads.small import SmallModel
+
+_LATER = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Trunk:
+    """The frozen parts of the target: embedding `[V, H]`, output rows of the draft vocabulary `[D, H]`, its ids `[D]`.
+
+    last: number of the layer whose states the output matrix reads.
+    """
+
+    embedding: Tensor
+    output: Tensor
+    ids: Tensor
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Rows that the output matrix reads, `[B, T, H]`: row t predicts token t + ahead."""
+
+    rows: Tensor
+    ahead: int
+
+
+class Task(ABC):
+    """A module and what its rows mean."""
+
+    module: nn.Module
+
+    def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
+        self.config, self.trunk = config, trunk
+
+    @abstractmethod
+    def passes(self, batch: Batch) -> Iterator[Pass]:
+        """What is trained, in the order of the drafts."""
+
+    def drafts(self, batch: Batch) -> Iterator[Pass]:
+        """The rows of draft 1, 2, ... behind the same text: row t of each predicts from what is known at t."""
+        return self.passes(batch)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Weighted mean over passes of the cross-entropy to the target's law, nats a token."""
+        law = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1)
+        total, weights = batch.tokens.new_zeros((), dtype=torch.float32), 0.0
+        for number, one in enumerate(self.passes(batch)):
+            rows, label = _facing(one, batch)
+            logs = torch.log_softmax(one.rows[rows] @ self.trunk.output.T, dim=-1)
+            weight = _LATER**number
+            total = total - weight * (law[label] * logs).sum(dim=-1).mean()
+            weights += weight
+        return total / weights
+
+    def embed(self, tokens: Tensor, by: int) -> Tensor:
+        """Embeddings of the tokens `by` places further on, `[B, T, H]`; the last ones repeat."""
+        moved = torch.cat([tokens[:, by:], tokens[:, -1:].expand(-1, min(by, tokens.shape[1]))], dim=1)
+        return F.embedding(moved[:, : tokens.shape[1]], self.trunk.embedding)
+
+
+def _facing(one: Pass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """(rows of the pass, rows of the target's law) that speak of the same token of the text."""
+    places = torch.arange(one.rows.shape[1], device=batch.tokens.device)
+    sequence, row = (places[None, :] + one.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
+    return (sequence, row), (sequence, row + one.ahead - 1)
+
+
+class RecurrentTask(Task):
+    """EAGLE and MTP: the first pass reads the target's states, each later one the states of the pass before it."""
+
+    def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
+        super().__init__(config, trunk)
+        self.module = self.head = RecurrentHead(config)
+
+    def passes(self, batch: Batch) -> Iterator[Pass]:
+        state = self.head.read([batch.states[layer] for layer in self.config.features])
+        past: list[tuple[Tensor, Tensor]] = []
+        for step in range(self.config.steps):
+            state, own = self.head(self.embed(batch.tokens, step + 1), state, step, past)
+            past.append(own)
+            yield Pass(self.head.output(state), step + 2)
+
+
+class MedusaTask(Task):
+    """Head k predicts token t + 2 + k from the state of position t."""
+
+    def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
+        super().__init__(config, trunk)
+        self.module = self.head = MedusaHead(config)
+
+    def passes(self, batch: Batch) -> Iterator[Pass]:
+        for step in range(self.config.steps):
+            yield Pass(self.head(batch.states[self.trunk.last], step), step + 2)
+
+
+class HydraTask(Task):
+    """As Medusa's, with the tokens between."""
+
+    def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
+        super().__init__(config, trunk)
+        self.module = self.head = HydraHead(config)
+
+    def passes(self, batch: Batch) -> Iterator[Pass]:
+        between: list[Tensor] = []
+        for step in range(self.config.steps):
+            between.append(self.embed(batch.tokens, step + 1))
+            yield Pass(self.head(batch.states[self.trunk.last], torch.stack(between, dim=-2), step), step + 2)
+
+
+class ModelTask(Task):
+    """A small model: every row predicts the next token."""
+
+    def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
+        super().__init__(config, trunk)
+        self.module = self.model = SmallModel(config)
+
+    def passes(self, batch: Batch) -> Iterator[Pass]:
+        yield Pass(self.model(self.embed(batch.tokens, 0)), 1)
+
+    def drafts(self, batch: Batch) -> Iterator[Pass]:
+        """Draft k behind token t is the prediction of row t + k, when the drafts before it were right."""
+        (first,) = self.passes(batch)
+        for step in range(self.config.steps):
+            yield Pass(torch.roll(first.rows, -step, dims=1), 1 + step)
+
+
+TASKS: dict[str, type[Task]] = {
+    "model": ModelTask,
+    "medusa": MedusaTask,
+    "hydra": HydraTask,
+    "eagle": RecurrentTask,
+    "mtp": RecurrentTask,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Held-out drafts of greedy answers.
+
+    conditional[d]: how often draft d + 1 is right where those before it are. tokens_per_round: one more than
+    the mean number of right drafts before the first wrong one. ranks[d][r]: how often the token of rank r is.
+    """
+
+    conditional: tuple[float, ...]
+    tokens_per_round: float
+    ranks: tuple[tuple[float, ...], ...]
+
+
+@torch.no_grad()
+def accuracy(task: Task, held_out: Sequence[Batch], ranks: int = 8) -> Accuracy:
+    """What the drafts of a task would be worth under greedy decoding, counted on answers it never saw."""
+    right: list[Tensor] = []
+    places: list[Tensor] = []
+    for batch in held_out:
+        hits = [_ranks(task, one, batch) for one in task.drafts(batch)]
+        start = batch.answers[:, None] - hits[0][1]
+        row = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
+        whole = (row >= start) & (row + hits[-1][1] < batch.lengths[:, None])
+        places.append(torch.stack([place[whole] for place, _ in hits]))
+        right.append((places[-1] == 0).cumprod(dim=0))
+    found, chain = torch.cat(places, dim=1), torch.cat(right, dim=1).float()
+    before = torch.cat([torch.ones_like(chain[:1]), chain[:-1]])
+    conditional = (chain.sum(1) / before.sum(1).clamp(min=1)).tolist()
+    table = [
+        [((step == rank) * known).sum().item() / max(1.0, known.sum().item()) for rank in range(ranks)]
+        for step, known in zip(found, before, strict=True)
+    ]
+    return Accuracy(tuple(conditional), 1 + chain.sum(0).mean().item(), tuple(tuple(line) for line in table))
+
+
+def _ranks(task: Task, one: Pass, batch: Batch) -> tuple[Tensor, int]:
+    """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
+    logits = one.rows @ task.trunk.output.T
+    label = torch.roll(batch.tokens, -one.ahead, dims=1)
+    place = torch.searchsorted(task.trunk.ids, label).clamp(max=len(task.trunk.ids) - 1)
+    score = logits.gather(2, place.unsqueeze(2))
+    rank = (logits > score).sum(dim=2)
+    return torch.where(task.trunk.ids[place] == label, rank, len(task.trunk.ids)), one.ahead

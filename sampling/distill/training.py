@@ -1,0 +1,145 @@
+"""The training loop: a checkpoint that goes on exactly where a kill stopped it, and a history that shows it."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sampling.distill.batches import Batch, batches
+from sampling.distill.shards import Row
+from sampling.distill.tasks import Accuracy, Task, accuracy
+
+CHECKPOINT = "training.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast: passes over the data, tokens a batch, learning rate at its highest.
+
+    The rate rises over `warmup` steps and falls as a cosine to a tenth. every: steps between checkpoints,
+    which are also where held-out drafts are counted.
+    """
+
+    epochs: int = 4
+    batch_tokens: int = 4096
+    rate: float = 1e-3
+    warmup: int = 50
+    every: int = 100
+    seed: int = 0
+
+
+@dataclass
+class History:
+    """What training has seen so far: one entry a step, and one a checkpoint."""
+
+    losses: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    checked: list[int] = field(default_factory=list)
+    conditional: list[tuple[float, ...]] = field(default_factory=list)
+    tokens_per_round: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+Watch = Callable[[int, int, History], None]
+
+
+class Trainer:
+    """Trains a task's module on rows. `run` may be killed at any moment and run again with the same arguments."""
+
+    def __init__(
+        self, task: Task, rows: Sequence[Row], held_out: Sequence[Row], schedule: Schedule, device: torch.device
+    ) -> None:
+        self.task, self.rows, self.schedule, self.device = task, rows, schedule, device
+        self.history = History()
+        self._layers = sorted({*task.config.features, task.trunk.last})
+        self._held_out = [
+            Batch.of(part, self._layers, device)
+            for part in batches(held_out, schedule.batch_tokens, schedule.seed, epoch=0)
+        ]
+        self._epoch_steps = sum(1 for _ in batches(rows, schedule.batch_tokens, schedule.seed, epoch=0))
+        task.module.to(device)
+        self._optimizer = torch.optim.AdamW(task.module.parameters(), lr=schedule.rate, betas=(0.9, 0.95))
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self._epoch_steps * self.schedule.epochs
+
+    def run(self, folder: Path, watch: Watch, clock: Callable[[], float]) -> Accuracy:
+        """Train to the end, from the folder's checkpoint where there is one; held-out accuracy at the end."""
+        done = self._resume(folder)
+        before = clock() - self.history.seconds
+        for step, rows in self._batches(done):
+            self._learn(step, Batch.of(rows, self._layers, self.device))
+            self.history.tokens.append(sum(len(row.tokens) for row in rows))
+            if (step + 1) % self.schedule.every == 0 or step + 1 == self.steps:
+                found = accuracy(self.task, self._held_out)
+                self.history.checked.append(step + 1)
+                self.history.conditional.append(found.conditional)
+                self.history.tokens_per_round.append(found.tokens_per_round)
+                self.history.seconds = clock() - before
+                self._save(folder, step + 1)
+            watch(step + 1, self.steps, self.history)
+        return accuracy(self.task, self._held_out)
+
+    def _batches(self, done: int) -> Any:
+        """(step, rows) of all steps that are not done yet."""
+        for epoch in range(done // self._epoch_steps, self.schedule.epochs):
+            parts = batches(self.rows, self.schedule.batch_tokens, self.schedule.seed, epoch)
+            for place, rows in enumerate(parts):
+                step = epoch * self._epoch_steps + place
+                if step >= done:
+                    yield step, rows
+
+    def _learn(self, step: int, batch: Batch) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.schedule.rate * self._factor(step)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self.task.loss(batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.task.module.parameters(), 1.0)
+        self._optimizer.step()
+        self.history.losses.append(loss.item())
+
+    def _factor(self, step: int) -> float:
+        rise = min(1.0, (step + 1) / self.schedule.warmup)
+        return rise * (0.55 + 0.45 * math.cos(math.pi * step / self.steps))
+
+    def _save(self, folder: Path, step: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {
+            "step": step,
+            "schedule": asdict(self.schedule),
+            "rows": len(self.rows),
+            "module": self.task.module.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "history": asdict(self.history),
+        }
+        scratch = folder / f".{CHECKPOINT}.{os.getpid()}"
+        torch.save(state, scratch)
+        scratch.replace(folder / CHECKPOINT)
+
+    def _resume(self, folder: Path) -> int:
+        """Steps done so far, 0 without a checkpoint of this very schedule and data."""
+        path = folder / CHECKPOINT
+        if not path.is_file():
+            return 0
+        state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+        if state["schedule"] != asdict(self.schedule) or state["rows"] != len(self.rows):
+            return 0
+        self.task.module.load_state_dict(state["module"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.history = History(**state["history"])
+        return int(state["step"])
+
+
+def start_from(task: Task, weights: dict[str, Tensor]) -> None:
+    """Begin with these weights where the module has them under the same name and shape."""
+    own = task.module.state_dict()
+    fit = {name: weight for name, weight in weights.items() if name in own and own[name].shape == weight.shape}
+    task.module.load_state_dict({**own, **fit})

@@ -1,0 +1,133 @@
+"""Medusa and Hydra draft: heads that look several places ahead from one state of the target."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.drafter import Context
+from sampling.drafters.steps import StepDrafter
+from sampling.drafters.tree import TreeShape
+from sampling.events import Step
+from sampling.heads.checkpoint import Head
+from sampling.heads.inference import output_matrix
+from sampling.linear import Linear, make_linear
+from sampling.runner import CausalModel
+
+
+class _Residual:
+    """x + SiLU(W x + b), block after block."""
+
+    def __init__(self, head: Head, prefix: str, like: Tensor) -> None:
+        self._layers = [
+            make_linear(*(head.weights[f"{prefix}.{place}.linear.{name}"].to(like) for name in ("weight", "bias")))
+            for place in range(head.config.layers)
+        ]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self._layers:
+            x = x + F.silu(layer(x))
+        return x
+
+
+class _Outputs:
+    """The output matrix of each step: the target's rows, or one that each head brings."""
+
+    def __init__(self, head: Head, target: CausalModel) -> None:
+        self._shared = output_matrix(head, target) if not head.config.own_output else None
+        self._own: list[Linear] = []
+        if head.config.own_output:
+            self._own = [
+                make_linear(head.weights[f"outputs.{step}.weight"].to(target.embedding))
+                for step in range(head.config.steps)
+            ]
+
+    def __call__(self, step: int, x: Tensor) -> Tensor:
+        return self._own[step](x) if self._shared is None else self._shared(x)
+
+
+class _ParallelDrafter(StepDrafter):
+    """Keeps the target's last state and, while a proposal is drawn, the path to every draft."""
+
+    def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
+        self.config, self.shape = head.config, shape
+        self.needs_hidden = (target.num_layers,)
+        self._residual = [_Residual(head, f"heads.{step}", target.embedding) for step in range(head.config.steps)]
+        self._outputs = _Outputs(head, target)
+        self._state: Tensor | None = None
+        self._paths: list[list[int]] = []
+
+    @classmethod
+    @abstractmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        """From the pair's head of this kind."""
+
+    def begin(self, ctx: Context) -> None:
+        self._state = None
+        self._learn(ctx)
+
+    def observe(self, ctx: Context, step: Step) -> None:
+        self._learn(ctx)
+
+    def room(self, ctx: Context) -> int:
+        return 0 if self._state is None else self.config.steps
+
+    def root(self, ctx: Context) -> Tensor:
+        self._paths, self._last = [], ctx.tokens[-1]
+        return self._logits([[]])
+
+    def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        above = [[] if parent < 0 else self._paths[parent] for parent in parents]
+        self._paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]
+        return self._logits(self._paths[len(self._paths) - len(parents) :])
+
+    @abstractmethod
+    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+        """Raw logits `[k, V]` behind paths of equal length."""
+
+    def _learn(self, ctx: Context) -> None:
+        (layer,) = self.needs_hidden
+        if ctx.hidden and len(ctx.hidden[layer]):
+            self._state = ctx.hidden[layer][-1:]
+
+
+class MedusaDrafter(_ParallelDrafter):
+    """Medusa (arXiv 2401.10774): what stands k places ahead, whatever stands between."""
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        head = pair.head("medusa")
+        return cls(head, pair.target.model, TreeShape.of(head.config, values))
+
+    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+        step = len(paths[0])
+        assert self._state is not None
+        return self._outputs(step, self._residual[step](self._state)).expand(len(paths), -1)
+
+
+class HydraDrafter(_ParallelDrafter):
+    """Hydra (arXiv 2402.05109): a draft depends on the drafts before it."""
+
+    def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
+        super().__init__(head, target, shape)
+        self._embedding = target.embedding
+        self._joins = [
+            make_linear(*(head.weights[f"joins.{step}.{name}"].to(target.embedding) for name in ("weight", "bias")))
+            for step in range(head.config.steps)
+        ]
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        head = pair.head("hydra")
+        return cls(head, pair.target.model, TreeShape.of(head.config, values))
+
+    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+        step = len(paths[0])
+        assert self._state is not None
+        tokens = torch.tensor([[self._last, *path] for path in paths], device=self._embedding.device)
+        between = F.embedding(tokens, self._embedding).flatten(1)
+        joined = torch.cat([self._state.expand(len(paths), -1), between], dim=1)
+        return self._outputs(step, self._residual[step](self._state + F.silu(self._joins[step](joined))))

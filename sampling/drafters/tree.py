@@ -1,0 +1,84 @@
+"""A tree of drafts, grown layer by layer from the chances that a drafter gives."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sampling.heads.config import HeadConfig
+from utils.parameter import Values
+
+# Ranks of a head that was published without them: a first guess is right about half of the time.
+_RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
+
+Step = Callable[[Tensor, Sequence[int]], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """Which drafts a tree has: `width` alternatives a node, `tokens` nodes in all.
+
+    ranks: `[depth][rank]`, how often the token of that rank was right on held-out text. Where given, the tree
+    is the same in every round, the most promising one by these numbers (Medusa, arXiv 2401.10774, section
+    3.3). None: each round has the tree of its own chances (EAGLE-2, 2406.16858).
+    """
+
+    width: int
+    tokens: int
+    ranks: Sequence[Sequence[float]] | None = None
+
+    @classmethod
+    def of(cls, config: HeadConfig, values: Values) -> "TreeShape | None":
+        """The shape that the settings ask of a head; None for a chain."""
+        if values["draft_tree"] == "chain":
+            return None
+        ranks = (config.ranks or _RANKS) if values["draft_tree"] == "static" else None
+        return cls(values["tree_width"], values["tree_tokens"], ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A draft: its token, its parent's number (-1 = the text), the chance that the path down to it is right."""
+
+    token: int
+    parent: int
+    chance: float
+
+
+def grow_tree(shape: TreeShape, depth: int, logits: Tensor, step: Step) -> tuple[list[int], tuple[int, ...]]:
+    """Tokens and parents of at most `shape.tokens` drafts, `depth` deep.
+
+    logits: `[1, V]` behind the text. step: see `StepDrafter.step`. The best `width` nodes of each layer get
+    `width` children each; of all nodes the best are kept. A child's chance is at most its parent's, so that
+    the best nodes form a tree.
+    """
+    nodes = _children(shape, 0, [-1], [1.0], logits)
+    layer = list(range(len(nodes)))
+    fed: dict[int, int] = {-1: -1}
+    for level in range(1, depth):
+        layer = sorted(layer, key=lambda place: -nodes[place].chance)[: shape.width]
+        parents = [fed[nodes[place].parent] for place in layer]
+        logits = step(torch.tensor([nodes[place].token for place in layer], device=logits.device), parents)
+        fed |= {place: len(fed) - 1 + number for number, place in enumerate(layer)}
+        grown = _children(shape, level, layer, [nodes[place].chance for place in layer], logits)
+        layer = list(range(len(nodes), len(nodes) + len(grown)))
+        nodes += grown
+    best = sorted(sorted(range(len(nodes)), key=lambda place: (-nodes[place].chance, place))[: shape.tokens])
+    number = {-1: -1, **{place: count for count, place in enumerate(best)}}
+    return [nodes[place].token for place in best], tuple(number[nodes[place].parent] for place in best)
+
+
+def _children(
+    shape: TreeShape, level: int, parents: Sequence[int], chances: Sequence[float], logits: Tensor
+) -> list[_Node]:
+    """The most likely tokens behind each parent; `chances` are the parents'."""
+    law, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
+    table: Sequence[Sequence[float]] = law.tolist()
+    if shape.ranks is not None:
+        table = [shape.ranks[min(level, len(shape.ranks) - 1)]] * len(parents)
+    return [
+        _Node(token, parent, above * chance)
+        for parent, above, row, ids in zip(parents, chances, table, tokens.tolist(), strict=True)
+        for chance, token in zip(row, ids, strict=False)
+    ]

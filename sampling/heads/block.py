@@ -1,0 +1,103 @@
+"""The decoder block that heads are made of, as a module that can be trained: Llama's, with grouped queries."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sampling.heads.config import HeadConfig
+
+Rows = tuple[Tensor, Tensor]
+
+
+class Attention(nn.Module):
+    """Self-attention whose input may be wider than the model (EAGLE-3 feeds embedding and feature)."""
+
+    def __init__(self, config: HeadConfig, width: int) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.dim = config.heads, config.kv_heads, config.head_dim
+        self.q_proj = nn.Linear(width, self.heads * self.dim, bias=False)
+        self.k_proj = nn.Linear(width, self.kv_heads * self.dim, bias=False)
+        self.v_proj = nn.Linear(width, self.kv_heads * self.dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.dim, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, rotation: Rows, past: Sequence[Rows]) -> tuple[Tensor, Rows]:
+        """`[B, T, width]` -> `[B, T, H]` and this pass's keys and values `[B, heads, T, D]`.
+
+        past: keys and values of the earlier passes. Row t sees rows 0..t of the first pass and row t of every
+        later one, itself included: the path that a draft which left the text at t has come.
+        """
+        batch, count, _ = x.shape
+        query = _turn(self.q_proj(x).view(batch, count, self.heads, self.dim), rotation).transpose(1, 2)
+        group = self.heads // self.kv_heads
+        keys = _turn(self.k_proj(x).view(batch, count, self.kv_heads, self.dim), rotation)
+        values = self.v_proj(x).view(batch, count, self.kv_heads, self.dim)
+        own = keys.repeat_interleave(group, 2).transpose(1, 2), values.repeat_interleave(group, 2).transpose(1, 2)
+        out = _attend(query, [*past, own]) if past else F.scaled_dot_product_attention(query, *own, is_causal=True)
+        return self.o_proj(out.transpose(1, 2).reshape(batch, count, -1)), own
+
+
+def _attend(query: Tensor, passes: Sequence[Rows]) -> Tensor:
+    """Attention over the first pass, causal, and over one row of each later pass."""
+    (first, first_values), *later = passes
+    count = query.shape[2]
+    scale = query.shape[3] ** -0.5
+    hidden = torch.ones(count, count, dtype=torch.bool, device=query.device).triu(1)
+    scores = (query @ first.transpose(-1, -2) * scale).masked_fill(hidden, float("-inf"))
+    lone = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in later]
+    weights = torch.softmax(torch.cat([scores, *lone], dim=-1), dim=-1)
+    out = weights[..., :count] @ first_values
+    for place, (_, values) in enumerate(later):
+        out = out + weights[..., count + place : count + place + 1] * values
+    return out
+
+
+def _turn(x: Tensor, rotation: Rows) -> Tensor:
+    """Rotary embedding of `[B, T, heads, D]` by cos and sin `[T, D]`."""
+    cos, sin = (part[None, :, None, :] for part in rotation)
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+def rotations(config: HeadConfig, positions: Tensor) -> Rows:
+    """cos and sin `[T, D]` for positions `[T]`."""
+    steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim
+    angles = positions.float().unsqueeze(1) / config.rope_theta**steps
+    return torch.cat([angles.cos()] * 2, dim=-1), torch.cat([angles.sin()] * 2, dim=-1)
+
+
+class Mlp(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return y
+
+
+class Block(nn.Module):
+    """x + attention, then x + MLP, each behind a norm."""
+
+    def __init__(self, config: HeadConfig, width: int | None = None, input_norm: bool = True) -> None:
+        super().__init__()
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.input_layernorm = nn.RMSNorm(size, eps) if input_norm else None
+        self.self_attn = Attention(config, width or size)
+        self.post_attention_layernorm = nn.RMSNorm(size, eps)
+        self.mlp = Mlp(config)
+
+    def forward(
+        self, x: Tensor, rotation: Rows, past: Sequence[Rows] = (), read: Tensor | None = None
+    ) -> tuple[Tensor, Rows]:
+        """`[B, T, H]` -> the same and this pass's keys and values; `read`: what attention reads instead of x."""
+        if read is None:
+            read = x if self.input_layernorm is None else self.input_layernorm(x)
+        out, own = self.self_attn(read, rotation, past)
+        x = x + out
+        return x + self.mlp(self.post_attention_layernorm(x)), own

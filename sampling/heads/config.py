@@ -1,0 +1,65 @@
+"""What a trained drafter is: its sizes, what it reads, and the model that it was trained for."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from utils.errors import UserError
+
+Kind = Literal["model", "medusa", "hydra", "eagle", "mtp"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """The contents of a head's config.json.
+
+    base, base_digest: the target's name and the hash of its weights (`fingerprint`). features: target
+    layers whose states are read, numbered as `CausalModel.forward` numbers them. layers: blocks of the head;
+    steps: how many drafts ahead it was trained for. draft_vocab: rows of its output, the target's
+    `vocab_size` where it drafts from the whole vocabulary. fuse: how a recurrent head joins embedding and
+    feature, by a linear layer in front of the block (`linear`, EAGLE and MTP) or as the two halves of the
+    input of its attention (`attention`, EAGLE-3). normed: both are normalised first. input_norm, final_norm:
+    whether the block and the output have a norm of their own. own_output: it brings an output matrix.
+    ranks: held-out frequency with which the token of rank r (columns) is the target's at draft d (rows).
+    """
+
+    method: Kind
+    base: str
+    base_digest: str
+    hidden_size: int
+    vocab_size: int
+    draft_vocab: int
+    features: tuple[int, ...] = ()
+    steps: int = 4
+    layers: int = 1
+    intermediate_size: int = 0
+    heads: int = 1
+    kv_heads: int = 1
+    head_dim: int = 0
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    window: int = 2048
+    fuse: Literal["linear", "attention"] = "linear"
+    normed: bool = False
+    input_norm: bool = True
+    final_norm: bool = True
+    own_output: bool = False
+    ranks: tuple[tuple[float, ...], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For config.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], place: str) -> "HeadConfig":
+        """From config.json. Raises `UserError` for keys that are missing or unknown."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise UserError(f"{place}: config.json has {', '.join(unknown)}; allowed: {', '.join(sorted(known))}")
+        values = dict(values)
+        values["features"] = tuple(values.get("features", ()))
+        values["ranks"] = tuple(tuple(row) for row in values.get("ranks", ()))
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise UserError(f"{place}: config.json is not that of a head: {error}") from error

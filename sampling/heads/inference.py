@@ -1,0 +1,147 @@
+"""A recurrent head as it drafts: one lean block with a cache of its own that rolls back like the target's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.cache import RollbackCache
+from sampling.heads.checkpoint import Head
+from sampling.lean import Blocks, Norm, Shape, fuse, rotary_table
+from sampling.linear import Linear, ReducedOutput, make_linear
+from sampling.proposal import ancestor_mask, depths
+from sampling.runner import CausalModel
+
+
+@dataclass(frozen=True)
+class RecurrentForward:
+    """The arithmetic of `RecurrentHead` on lean layers. Shapes are `[n, H]`; see there for what a row means."""
+
+    embedding: Tensor
+    feature: Linear | None
+    embed_norm: Norm | None
+    feature_norm: Norm | None
+    fc: Linear | None
+    blocks: Blocks
+    norm: Norm | None
+    output: Linear
+    window: int
+
+    @classmethod
+    def of(cls, head: Head, target: CausalModel) -> "RecurrentForward":
+        """The head's weights, with the target's embedding and, unless it brings its own, output rows."""
+        config = head.config
+        weights = {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
+
+        def norm(name: str) -> Norm | None:
+            weight = weights.get(f"{name}.weight")
+            return None if weight is None else Norm(weight, config.rms_norm_eps)
+
+        def linear(name: str) -> Linear | None:
+            weight = weights.get(f"{name}.weight")
+            return None if weight is None else make_linear(weight, weights.get(f"{name}.bias"))
+
+        steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+        window = min(config.window, target.window)
+        cos, sin = rotary_table(1.0 / config.rope_theta**steps, 1.0, window, target.embedding)
+        shape = Shape(config.heads, config.kv_heads, config.head_dim)
+        layer = fuse(dict(weights), "block.", config.rms_norm_eps)
+        return cls(
+            weights.get("embedding.weight", target.embedding),
+            linear("feature"),
+            norm("embed_norm"),
+            norm("feature_norm"),
+            linear("fc"),
+            Blocks((layer,), cos, sin, shape),
+            norm("norm"),
+            output_matrix(head, target),
+            window,
+        )
+
+    def read(self, states: Sequence[Tensor]) -> Tensor:
+        """The feature of the target's states, one a layer."""
+        joined = torch.cat(list(states), dim=-1)
+        return joined if self.feature is None else self.feature(joined)
+
+    def run(
+        self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor | None, cache: RollbackCache
+    ) -> Tensor:
+        """States of the rows; keys and values go behind `cache.length`, which the caller advances."""
+        embedded = F.embedding(tokens, self.embedding)
+        left = embedded if self.embed_norm is None else self.embed_norm(embedded)
+        right = feature if self.feature_norm is None else self.feature_norm(feature)
+        joined = torch.cat([left, right], dim=-1)
+        x, read = (feature, joined) if self.fc is None else (self.fc(joined), None)
+        (state,) = self.blocks.run(x, positions, mask, cache, read)
+        return state
+
+    def logits(self, state: Tensor) -> Tensor:
+        """Raw logits `[n, V]`."""
+        return self.output(state if self.norm is None else self.norm(state))
+
+
+def output_matrix(head: Head, target: CausalModel) -> Linear:
+    """The output over the head's draft vocabulary: its own matrix or the target's rows."""
+    ids = head.draft_ids.to(target.device)
+    own = head.weights.get("output.weight")
+    weight = target.output_rows(ids) if own is None else own.to(target.device, target.dtype)
+    return ReducedOutput(weight, ids, target.vocab_size)
+
+
+class RecurrentRunner:
+    """The sequence of one head: rows that the target's states stand behind, then rows of the drafts under way."""
+
+    def __init__(self, forward: RecurrentForward) -> None:
+        self.forward = forward
+        self.window = forward.window
+        self._cache = RollbackCache(1)
+        self._base = 0
+        self._parents: list[int] = []
+        self._states: Tensor = torch.empty(0)
+
+    @property
+    def length(self) -> int:
+        """Rows behind which the target's own states stand."""
+        return self._base
+
+    def crop(self, length: int) -> None:
+        """Forget the drafts, and the rows from `length` on."""
+        self._cache.crop(length)
+        self._base, self._parents = length, []
+
+    def feed(self, tokens: Tensor, feature: Tensor) -> Tensor:
+        """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
+        self.crop(self._base)
+        count = len(tokens)
+        mask = _mask(count, self._base, torch.ones(count, count, dtype=torch.bool).tril(), feature)
+        positions = torch.arange(self._base, self._base + count, device=feature.device)
+        state = self.forward.run(tokens, feature, positions, mask, self._cache)
+        self._cache.advance(count)
+        self._base += count
+        self._root = state[-1:]
+        self._states = state[:0]
+        return self.forward.logits(self._root)
+
+    def branch(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        """Rows of k drafts; raw logits `[k, V]` behind each. parents: numbers of drafts fed before, -1 = the text."""
+        count, fed = len(tokens), len(self._parents)
+        above = torch.cat([self._root, self._states])[[parent + 1 for parent in parents]]
+        self._parents += parents
+        seen = ancestor_mask(self._parents)[fed + 1 :, 1:]
+        mask = _mask(count, self._base, seen, above)
+        depth = torch.tensor(depths(self._parents)[fed:], device=above.device)
+        state = self.forward.run(tokens, above, depth + self._base - 1, mask, self._cache)
+        self._cache.advance(count)
+        self._states = torch.cat([self._states, state])
+        return self.forward.logits(state)
+
+
+def _mask(count: int, base: int, seen: Tensor, like: Tensor) -> Tensor | None:
+    """Additive mask `[count, base + rows]`: all rows of the text, and what is `seen` of the others."""
+    if count == 1 and bool(seen.all()):
+        return None
+    whole = torch.cat([torch.ones(count, base, dtype=torch.bool), seen], dim=1)
+    low = torch.finfo(like.dtype).min
+    return torch.zeros(whole.shape, dtype=like.dtype).masked_fill_(~whole, low).to(like.device)

@@ -1,0 +1,54 @@
+"""EAGLE and MTP heads: one block that continues the target's hidden states, fed back into itself.
+
+Row t joins the state of position t with the embedding of token t + 1 and gives a state from which token t + 2
+is predicted. While it drafts, its own states take the place of the target's, which it has not seen yet.
+EAGLE: arXiv 2401.15077; states of several layers, and training on own states: EAGLE-3, 2503.01840. MTP:
+DeepSeek-V3, 2412.19437.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sampling.heads.block import Block, Rows, rotations
+from sampling.heads.config import HeadConfig
+
+
+class RecurrentHead(nn.Module):
+    """The trainable form. `feature` joins the states of several layers, `fuse` state and embedding."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        size, eps = config.hidden_size, config.rms_norm_eps
+        wide = config.fuse == "attention"
+        many = len(config.features)
+        self.feature = nn.Linear(many * size, size, bias=False) if many > 1 else None
+        self.embed_norm = nn.RMSNorm(size, eps) if config.normed else None
+        self.feature_norm = nn.RMSNorm(size, eps) if config.normed else None
+        self.fc = None if wide else nn.Linear(2 * size, size, bias=False)
+        self.block = Block(config, 2 * size if wide else size, config.input_norm and not wide)
+        self.norm = nn.RMSNorm(size, eps) if config.final_norm else None
+
+    def read(self, states: Sequence[Tensor]) -> Tensor:
+        """The feature `[..., H]` of the target's states `[..., H]`, one a layer."""
+        joined = torch.cat(list(states), dim=-1)
+        return joined if self.feature is None else self.feature(joined)
+
+    def forward(self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Rows] = ()) -> tuple[Tensor, Rows]:
+        """One pass: `[B, T, H]` each -> states `[B, T, H]`, keys and values; `first` = position of row 0."""
+        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
+        rotation = rotations(self.config, positions)
+        left = embedded if self.embed_norm is None else self.embed_norm(embedded)
+        right = feature if self.feature_norm is None else self.feature_norm(feature)
+        joined = torch.cat([left, right], dim=-1)
+        if self.fc is None:
+            state, own = self.block(feature, rotation, past, read=joined)
+        else:
+            state, own = self.block(self.fc(joined), rotation, past)
+        return state, own
+
+    def output(self, state: Tensor) -> Tensor:
+        """What the output matrix reads, `[..., H]`."""
+        return state if self.norm is None else self.norm(state)
