@@ -26,7 +26,7 @@ class DType(StrEnum):
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def _load(options: dict[str, str | bool | None], progress: "Progress") -> "Pair":
+def _load(options: dict[str, object], progress: "Progress") -> "Pair":
     from sampling.models import LoadOptions, load_pair
 
     return load_pair(LoadOptions(**options), progress)  # type: ignore[arg-type]
@@ -40,6 +40,7 @@ def session(
     target: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf; default: the embedded model")] = None,
     drafter: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
     drafter_device: Annotated[str | None, typer.Option(help="where it differs from --device")] = None,
+    heads: Annotated[str | None, typer.Option(metavar="DIR,...", help="trained heads, beside those in models/")] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="run code from the model's repo")
     ] = False,
@@ -59,6 +60,7 @@ def session(
         "drafter_device": drafter_device,
         "dtype": dtype.value,
         "trust_remote_code": trust_remote_code,
+        "heads": heads,
     }
     raise typer.Exit(main(partial(_load, options), script))
 

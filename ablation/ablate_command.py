@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.options import Drafter, DrafterDevice, Target, TrustRemoteCode, exit_statuses, out_console
+from ablation.options import Drafter, DrafterDevice, Heads, Target, TrustRemoteCode, exit_statuses, out_console
 
 if TYPE_CHECKING:
     from ablation.plan_file import Experiment
@@ -62,6 +62,7 @@ def ablate(
     trace: Annotated[bool | None, typer.Option(help="Write each round to a JSONL file.")] = None,
     target: Target = None,
     drafter: Drafter = None,
+    heads: Heads = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16")] = None,
     drafter_device: DrafterDevice = None,
@@ -92,6 +93,7 @@ def ablate(
             trace=trace,
             target=target,
             drafter=drafter,
+            heads=heads,
             device=device,
             drafter_device=drafter_device,
             dtype=dtype,
@@ -103,10 +105,10 @@ def ablate(
 
 
 def _engine(experiment: "Experiment") -> "Engine":
-    from ablation.options import load_options
+    from ablation.options import load
     from sampling.engine import Engine
 
-    return Engine(load_options(experiment.pair))
+    return Engine(load(experiment.pair))
 
 
 def _dry_run(experiment: "Experiment") -> int:

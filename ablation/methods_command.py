@@ -33,11 +33,15 @@ def describe(method: Method) -> dict[str, Any]:
         "help": method.help,
         "lossless": _lossless(method),
         "sources": list(dict.fromkeys(part.source for part in method.parts if part.source)) if method.drafts else [],
-        "needs_drafter_model": method.needs_drafter,
+        "needs": method.needs(_defaults(method)),
         "parameters": {
             p.name: {"default": p.show(p.default), "allowed": p.usage, "help": p.help} for p in method.parameters
         },
     }
+
+
+def _defaults(method: Method) -> dict[str, Any]:
+    return {parameter.name: parameter.default for parameter in method.parameters}
 
 
 def _lossless(method: Method) -> str:
@@ -54,8 +58,8 @@ def _show(console: Any, method: Method) -> None:
     about = describe(method)
     console.print(Text.assemble((method.name, "bold"), f"  {method.title}: {method.help}"))
     facts = [f"lossless: {about['lossless']}", *(f"source: {source}" for source in about["sources"])]
-    if method.needs_drafter:
-        facts.append("needs a drafter model")
+    if about["needs"] is not None:
+        facts.append("needs a drafter model" if about["needs"] == "model" else f"needs a trained {about['needs']} head")
     console.print(Padding(Text("; ".join(facts), style="dim"), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2))
     for name, parameter in about["parameters"].items():

@@ -19,6 +19,7 @@ Target = Annotated[
     str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Target model; default: the embedded one.")
 ]
 Drafter = Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Drafter model.")]
+Heads = Annotated[str | None, typer.Option(metavar="DIR,...", help="Trained heads, beside those in models/.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")]
 DrafterDevice = Annotated[str | None, typer.Option(help="The drafter's device, if another.")]
 Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16")]
@@ -73,23 +74,8 @@ class PrintProgress:
             typer.echo(message, err=True)
 
 
-def load(
-    target: str | None,
-    drafter: str | None,
-    device: str,
-    drafter_device: str | None,
-    dtype: str,
-    trust_remote_code: bool,
-) -> "Pair":
-    """Load the models that the options name; what was mended goes to stderr."""
-    names = ("target", "drafter", "device", "drafter_device", "dtype", "trust_remote_code")
-    return load_options(
-        dict(zip(names, (target, drafter, device, drafter_device, dtype, trust_remote_code), strict=True))
-    )
-
-
-def load_options(options: Mapping[str, Any]) -> "Pair":
-    """The same from options by name; missing ones take their defaults."""
+def load(options: Mapping[str, Any]) -> "Pair":
+    """Load the models that options by name ask for, missing ones at their defaults; what was mended goes to stderr."""
     from sampling.models import LoadOptions, load_pair
 
     pair = load_pair(LoadOptions(**options), PrintProgress())

@@ -32,6 +32,7 @@ PAIR = {
     for parameter in (
         words("target", "a model id, a folder or a .gguf file"),
         words("drafter", "a model id, a folder or a .gguf file"),
+        words("heads", "folders of trained heads, commas between"),
         words("device"),
         words("drafter_device"),
         choice("dtype", "auto", "", ("auto", "float32", "bfloat16", "float16")),

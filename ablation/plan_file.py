@@ -63,6 +63,7 @@ class Overrides:
     limit: int | None = None
     target: str | None = None
     drafter: str | None = None
+    heads: str | None = None
     device: str | None = None
     drafter_device: str | None = None
     dtype: str | None = None

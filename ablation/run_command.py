@@ -1,8 +1,9 @@
 """The command `run`. What costs seconds to import is imported once a call is known to be right."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -11,6 +12,7 @@ from ablation.options import (
     Drafter,
     DrafterDevice,
     Dtype,
+    Heads,
     Json,
     Methods,
     Target,
@@ -43,6 +45,7 @@ def run(
     dtype: Dtype = "auto",
     target: Target = None,
     drafter: Drafter = None,
+    heads: Heads = None,
     drafter_device: DrafterDevice = None,
     trust_remote_code: TrustRemoteCode = False,
     speculative_config: Annotated[
@@ -69,23 +72,34 @@ def run(
         played = request.choose_prompts(prompt, prompts)
         with request.open_trace(trace) or nullcontext() as trace_file:
             drafter = config.drafter if config and config.drafter else drafter
-            pair = load(target, drafter, device, drafter_device, dtype, trust_remote_code)
+            pair = load(
+                {
+                    "target": target,
+                    "drafter": drafter,
+                    "heads": heads,
+                    "device": device,
+                    "drafter_device": drafter_device,
+                    "dtype": dtype,
+                    "trust_remote_code": trust_remote_code,
+                }
+            )
             from ablation.grid import plain_plan
 
             if methods is None and config is None:
-                names = _runnable(names, pair)
+                names = _runnable(names, pair, settings)
             failed = _execute(pair, plain_plan(played, names, settings, repeat), json, trace_file)
     raise typer.Exit(1 if failed else 0)
 
 
-def _runnable(names: tuple[str, ...], pair: "Pair") -> tuple[str, ...]:
-    """The methods that nobody asked for by name, without those that lack a drafter."""
+def _runnable(names: tuple[str, ...], pair: "Pair", values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The methods that nobody asked for by name, without those that lack what drafts for them."""
     from sampling.methods import METHODS
 
-    left_out = [name for name in names if METHODS[name].needs_drafter and pair.drafter is None]
-    if left_out:
-        typer.echo(f"no drafter model is loaded: {', '.join(left_out)} left out", err=True)
-    names = tuple(name for name in names if name not in left_out)
+    for name in names:
+        needed = METHODS[name].needs(values)
+        if needed is not None and not pair.has(needed):
+            names = tuple(other for other in names if other != name)
+            typer.echo(f"{name} left out: {pair.lack(needed)}", err=True)
     if not names:
         raise UserError("no method is left to run; allowed: --drafter ID, DIR or FILE.gguf, or other --methods")
     return names

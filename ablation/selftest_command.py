@@ -11,6 +11,7 @@ from ablation.options import (
     Drafter,
     DrafterDevice,
     Dtype,
+    Heads,
     Json,
     Methods,
     Target,
@@ -29,6 +30,7 @@ def selftest(
     dtype: Dtype = "auto",
     target: Target = None,
     drafter: Drafter = None,
+    heads: Heads = None,
     drafter_device: DrafterDevice = None,
     trust_remote_code: TrustRemoteCode = False,
     json: Json = False,
@@ -41,7 +43,17 @@ def selftest(
 
     with exit_statuses():
         names = None if methods is None else choose_names(methods)
-        pair = load(target, drafter, device, drafter_device, dtype, trust_remote_code)
+        pair = load(
+            {
+                "target": target,
+                "drafter": drafter,
+                "heads": heads,
+                "device": device,
+                "drafter_device": drafter_device,
+                "dtype": dtype,
+                "trust_remote_code": trust_remote_code,
+            }
+        )
         from sampling.selftest import Selftest
 
         typer.echo("Generating the references", err=True)

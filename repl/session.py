@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sampling.engine import Engine
     from sampling.events import Event
     from sampling.metrics import RunMetrics
+    from sampling.pair import Pair
 
 DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
 STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG)
@@ -40,19 +41,20 @@ class Session:
         if self._engine is None:
             self._engine = self.loading.engine()
             pair = self._engine.pair
-            self.notes = (*pair.notes, *(self._switch_off_drafting() if pair.drafter is None else ()))
+            self.notes = (*pair.notes, *self._switch_off(pair))
         return self._engine
 
     def memories(self) -> list[tuple[str, str]]:
         """What each method keeps in memory, once something ran."""
         return self._engine.memories() if self._engine is not None else []
 
-    def _switch_off_drafting(self) -> Iterator[str]:
-        """Methods that start switched on cannot run without a drafter; one switched on later says so itself."""
+    def _switch_off(self, pair: "Pair") -> Iterator[str]:
+        """Methods that start switched on and lack what drafts; one switched on later says so itself."""
         for method in METHODS.values():
-            if method.needs_drafter and self.settings[method.name]:
+            needed = method.needs(self.settings)
+            if self.settings[method.name] and needed is not None and not pair.has(needed):
                 self.settings.assign(method.name, "off")
-                yield f"{method.title} is switched off: no drafter model is loaded (--drafter ID, DIR or FILE.gguf)"
+                yield f"{method.title} is switched off: {pair.lack(needed)}"
 
     def show(self, name: str) -> str:
         """A setting's value as text that `assign` takes back."""

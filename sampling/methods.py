@@ -47,6 +47,13 @@ SUFFIX = (
     number("min_token_prob", 0.1, "stop at a draft rarer than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "draft alternatives as well, as a tree"),
 )
+TREE = (
+    choice("draft_tree", "chain", "what a head drafts; a static tree has one shape", ("chain", "static", "dynamic")),
+    integer("tree_width", 4, "alternatives behind each draft of a tree", minimum=1, maximum=64),
+    integer("tree_tokens", 12, "most drafts of a tree", minimum=1, maximum=1024),
+)
+HEADS = ("medusa", "hydra", "eagle", "mtp")
+HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", ("model", *HEADS))
 MODEL_STEPS = integer("num_model_steps", 2, "tokens that the model of a hybrid drafts", minimum=1)
 BUDGET = integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0)
 
@@ -81,6 +88,7 @@ DRAFTERS = Registry[Part](
         "a smaller model drafts a few tokens, copies extend them",
         "FastDeploy mtp_strategy with_ngram",
         (
+            HYBRID_MODEL,
             MODEL_STEPS,
             choice("hybrid_copy", "prompt_lookup", "what extends the draft", ("prompt_lookup", "ngram", "suffix")),
             *LOOKUP,
@@ -93,11 +101,37 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
         "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
-        (MODEL_STEPS, *SUFFIX),
+        (HYBRID_MODEL, MODEL_STEPS, *SUFFIX),
+    ),
+    Part(
+        "medusa",
+        "sampling.drafters.parallel:MedusaDrafter",
+        "heads that each look one place further ahead",
+        "arXiv 2401.10774",
+        TREE,
+    ),
+    Part(
+        "hydra",
+        "sampling.drafters.parallel:HydraDrafter",
+        "heads that look ahead and know the drafts between",
+        "arXiv 2402.05109",
+        TREE,
+    ),
+    Part(
+        "eagle",
+        "sampling.drafters.recurrent:EagleDrafter",
+        "a block that continues the target's hidden states",
+        "arXiv 2401.15077, 2406.16858, 2503.01840",
+        TREE,
+    ),
+    Part(
+        "mtp",
+        "sampling.drafters.recurrent:MtpDrafter",
+        "a multi-token prediction module, fed back into itself",
+        "arXiv 2412.19437",
+        TREE,
     ),
 )
-
-MODEL_DRAFTERS = ("model", "extended", "suffix_or_model")
 
 CONTROLLERS = Registry[Part](
     "controller",
@@ -234,10 +268,13 @@ class Method:
         """Whether there is anything to judge."""
         return self.drafter != "none"
 
-    @property
-    def needs_drafter(self) -> bool:
-        """Whether it runs only where a drafter model is loaded."""
-        return self.drafter in MODEL_DRAFTERS or self.runs == "drafter"
+    def needs(self, values: Values) -> str | None:
+        """What a pair must have for it: `model`, a drafter model, or a kind of trained head; None = nothing."""
+        if self.runs == "drafter":
+            return "model"
+        if HYBRID_MODEL in self.parameters:
+            return str(values[HYBRID_MODEL.name])
+        return self.drafter if self.drafter in ("model", *HEADS) else None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -273,4 +310,8 @@ METHODS = Registry[Method](
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("extended", "SD + copies", "the drafter model drafts, copies extend the draft", "extended", "budget"),
     Method("suffix_or_model", "Suffix or SD", "the draft that promises more", "suffix_or_model", "budget"),
+    Method("medusa", "Medusa", "Medusa heads draft", "medusa"),
+    Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
+    Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
+    Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
 )

@@ -1,6 +1,7 @@
 """Loading a pair: the public entry of everything that reads weights."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -8,6 +9,7 @@ from sampling.lean import LeanModel
 from sampling.loading.checkpoint import Loaded, load
 from sampling.loading.checks import common_vocabulary, compare_tokenizers
 from sampling.loading.devices import choose_device, choose_dtype
+from sampling.loading.heads import MODEL, heads_for, is_trained_model, load_trained_model
 from sampling.loading.progress import Progress, silent
 from sampling.loading.sources import EMBEDDED_NAME, resolve
 from sampling.pair import ModelInfo, Pair
@@ -27,9 +29,10 @@ DRAFT_AGREEMENT = 0.81
 class LoadOptions:
     """What to load and where, as a user writes it.
 
-    target, drafter: hub id, folder or FILE.gguf. target None: the embedded default. drafter None: the
-    embedded default's own layers when the target is the embedded default, else no drafter.
-    drafter_device None: the target's.
+    target, drafter: hub id, folder or FILE.gguf; a drafter may also be a distilled one trained here. target
+    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else the
+    embedded default's own layers when that is the target, else no drafter. drafter_device None: the target's.
+    heads: folders of trained heads, with commas between, beside those in models/.
     """
 
     target: str | None = None
@@ -38,6 +41,7 @@ class LoadOptions:
     drafter_device: str | None = None
     dtype: str = "auto"
     trust_remote_code: bool = False
+    heads: str | None = None
 
 
 def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
@@ -50,16 +54,24 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
     target = _load(options.target, device, dtype, options, progress)
-    if options.drafter is None and options.target is not None:
-        return _alone(target)
-    if options.drafter is None:
+    heads = heads_for(target.info.name, options.heads)
+    distilled = heads.pop(MODEL, None) if options.drafter is None else _distilled(options.drafter)
+    if distilled is not None:
+        drafter = load_trained_model(distilled, target)
+    elif options.drafter is None and options.target is not None:
+        return replace(_alone(target), heads=heads)
+    elif options.drafter is None:
         drafter = _layers_of(target, drafter_device, drafter_dtype, options, progress)
     elif (options.drafter, drafter_device, drafter_dtype) == (options.target, device, dtype):
         drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
     else:
         drafter = _load(options.drafter, drafter_device, drafter_dtype, options, progress)
     progress("Checking the pair")
-    return _paired(target, drafter)
+    return replace(_paired(target, drafter), heads=heads)
+
+
+def _distilled(given: str) -> Path | None:
+    return Path(given).expanduser() if is_trained_model(given) else None
 
 
 def _load(

@@ -1,11 +1,14 @@
 """A target and its drafter, with the tokenizer they share: everything a method needs from outside."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from sampling.heads.checkpoint import Head, fingerprint, load_head
 from sampling.runner import ModelRunner, RecomputingRunner
+from utils.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,10 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two models that speak one vocabulary. `notes` are the mends made at load, in whole sentences."""
+    """A target and what drafts for it: a model of the same vocabulary, trained heads by kind, or nothing.
+
+    `notes` are the mends made at load, in whole sentences. cached: False where every forward starts anew.
+    """
 
     target: ModelRunner
     drafter: ModelRunner | None
@@ -33,6 +39,33 @@ class Pair:
     target_info: ModelInfo
     drafter_info: ModelInfo | None = None
     notes: tuple[str, ...] = field(default=())
+    heads: Mapping[str, Path] = field(default_factory=dict)
+    cached: bool = True
+
+    def has(self, drafter: str) -> bool:
+        """Whether it has the drafter model (`model`) or the trained head of this kind."""
+        return self.drafter is not None if drafter == "model" else drafter in self.heads
+
+    def lack(self, drafter: str) -> str:
+        """What to say where it has not."""
+        if drafter == "model":
+            return "no drafter model is loaded; allowed: start with --drafter ID, DIR or FILE.gguf"
+        return (
+            f"no {drafter} head for {self.target_info.name} is known; allowed: start with --heads DIR, "
+            f"or train one: uv run scripts/train_drafter.py --method {drafter}"
+        )
+
+    def head(self, kind: str) -> Head:
+        """The trained head of this kind. Raises `UserError` where there is none, or one for another base model."""
+        if kind not in self.heads:
+            raise UserError(self.lack(kind))
+        head = load_head(self.heads[kind])
+        if head.config.base_digest not in ("", fingerprint(self.target.model.landmarks())):
+            raise UserError(
+                f"{head.place} was trained on the weights of {head.config.base}, and {self.target_info.name} "
+                f"({self.target_info.place}) has others; allowed: a head for this target"
+            )
+        return head
 
     def encode(self, turns: Sequence[str], chat: bool) -> list[int]:
         """Ids of a prompt: user turns and answers alternate, the last turn is the user's.
@@ -57,7 +90,7 @@ class Pair:
 
     def recomputing(self) -> "Pair":
         """The same models without a KV cache: the reference that cached runs must agree with."""
-        return self._with(RecomputingRunner)
+        return replace(self._with(RecomputingRunner), cached=False)
 
     def _with(self, runner: type[ModelRunner]) -> "Pair":
         drafter = self.drafter and runner(self.drafter.model, self.drafter.vocab_size)

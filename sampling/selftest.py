@@ -65,14 +65,14 @@ class Report:
 
 def testable(pair: Pair) -> tuple[str, ...]:
     """The methods that the checks apply to: lossless ones on the target, which this pair can run."""
-    engine = Engine(pair)
+    engine, values = Engine(pair), {**Settings(), "processor": PROCESSOR}
     return tuple(
         name
         for name, method in METHODS.items()
         if name != REFERENCE
         and method.runs == "target"
-        and (pair.drafter is not None or not method.needs_drafter)
-        and engine.lossless(name, {**Settings(), "processor": PROCESSOR})
+        and ((needed := method.needs(values)) is None or pair.has(needed))
+        and engine.lossless(name, values)
     )
 
 

@@ -19,7 +19,7 @@ from sampling.lean import LeanModel
 from sampling.pair import Pair
 from utils.errors import UserError
 
-SHARD = 256
+SHARD = 64
 DRAFT_VOCABULARY = 8192
 
 Told = Callable[[int, int], None]

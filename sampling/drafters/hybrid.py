@@ -1,4 +1,4 @@
-"""Two drafters in one: a model's few drafts extended by copies, or whichever of the two promises more."""
+"""Two drafters in one: the few drafts of a model or head extended by copies, or whichever of the two promises more."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
@@ -7,7 +7,6 @@ import torch
 
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Context, Drafter
-from sampling.drafters.model import ModelDrafter
 from sampling.events import Step
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
@@ -28,6 +27,7 @@ class _Pair(Drafter):
 
     def __init__(self, model: Drafter, copier: Any) -> None:
         self.model, self.copier = model, copier
+        self.needs_hidden = model.needs_hidden
 
     def begin(self, ctx: Context) -> None:
         self.model.begin(ctx)
@@ -58,7 +58,7 @@ class ExtendedDrafter(_Pair):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         copier = DRAFTERS[values["hybrid_copy"]].build(pair, values)
-        return cls(ModelDrafter.build(pair, {}), copier, values["num_model_steps"])
+        return cls(DRAFTERS[values["hybrid_model"]].build(pair, {}), copier, values["num_model_steps"])
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)
@@ -89,7 +89,7 @@ class SuffixOrModelDrafter(_Pair):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         suffix = DRAFTERS["suffix"].build(pair, values)
-        return cls(ModelDrafter.build(pair, {}), suffix, values["num_model_steps"])
+        return cls(DRAFTERS[values["hybrid_model"]].build(pair, {}), suffix, values["num_model_steps"])
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)

@@ -24,7 +24,7 @@ class ModelDrafter(StepDrafter):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         if pair.drafter is None:
-            raise UserError("no drafter model is loaded; allowed: start with --drafter ID, DIR or FILE.gguf")
+            raise UserError(pair.lack("model"))
         return cls(pair.drafter)
 
     def begin(self, ctx: Context) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from sampling.cache import RollbackCache
 from sampling.heads.checkpoint import Head
-from sampling.lean import Blocks, Norm, Shape, fuse, rotary_table
+from sampling.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
 from sampling.linear import Linear, ReducedOutput, make_linear
 from sampling.proposal import ancestor_mask, depths
 from sampling.runner import CausalModel
@@ -43,21 +43,16 @@ class RecurrentForward:
             weight = weights.get(f"{name}.weight")
             return None if weight is None else make_linear(weight, weights.get(f"{name}.bias"))
 
-        steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        window = min(config.window, target.window)
-        cos, sin = rotary_table(1.0 / config.rope_theta**steps, 1.0, window, target.embedding)
-        shape = Shape(config.heads, config.kv_heads, config.head_dim)
-        layer = fuse(dict(weights), "block.", config.rms_norm_eps)
         return cls(
             weights.get("embedding.weight", target.embedding),
             linear("feature"),
             norm("embed_norm"),
             norm("feature_norm"),
             linear("fc"),
-            Blocks((layer,), cos, sin, shape),
+            _blocks(head, target, ["block."]),
             norm("norm"),
             output_matrix(head, target),
-            window,
+            min(config.window, target.window),
         )
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
@@ -80,6 +75,31 @@ class RecurrentForward:
     def logits(self, state: Tensor) -> Tensor:
         """Raw logits `[n, V]`."""
         return self.output(state if self.norm is None else self.norm(state))
+
+
+def _blocks(head: Head, target: CausalModel, prefixes: Sequence[str]) -> Blocks:
+    """The head's blocks in the lean form, with a rotary table as long as both windows allow."""
+    config = head.config
+    weights = {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
+    steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    window = min(config.window, target.window)
+    cos, sin = rotary_table(1.0 / config.rope_theta**steps, 1.0, window, target.embedding)
+    layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
+    return Blocks(layers, cos, sin, Shape(config.heads, config.kv_heads, config.head_dim))
+
+
+def small_model(head: Head, target: CausalModel) -> LeanModel:
+    """A distilled drafter as a causal model: its own blocks between the target's embedding and output rows."""
+    config = head.config
+    return LeanModel(
+        target.embedding,
+        _blocks(head, target, [f"blocks.{place}." for place in range(config.layers)]),
+        Norm(head.weights["norm.weight"].to(target.embedding), config.rms_norm_eps),
+        output_matrix(head, target),
+        min(config.window, target.window),
+        config.vocab_size,
+        tied=False,
+    )
 
 
 def output_matrix(head: Head, target: CausalModel) -> Linear:

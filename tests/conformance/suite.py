@@ -165,11 +165,11 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
     """
     fresh = (honest or case).drafter(pair.recomputing())
     steps = [event for event in run(case, pair, Greedy(), length) if isinstance(event, Step)]
-    tokens = list(PROMPT)
-    ctx = Context(list(PROMPT), len(PROMPT), pair.target, Greedy(), torch.Generator())
-    fresh.begin(ctx)
+    tokens, target = list(PROMPT), pair.recomputing().target
     for step in steps:
-        ctx.tokens = list(tokens)
+        ctx = Context(list(tokens), len(PROMPT), target, Greedy(), torch.Generator())
+        ctx.hidden = target.prefill(tokens[:-1], fresh.needs_hidden)
+        fresh.begin(ctx)
         again = fresh.propose(ctx, FixedGamma(step.gamma), length - (len(tokens) - len(PROMPT)) - 1)
         assert again.tokens.tolist() == list(step.drafts), f"round {step.round} drafted {step.drafts}"
         tokens.extend(step.emitted)

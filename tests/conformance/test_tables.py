@@ -6,7 +6,7 @@ import torch
 from sampling.drafter import Context, Drafter
 from sampling.events import Finished, Step
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, DRAFTERS, VERIFIERS
+from sampling.methods import CONTROLLERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
 from sampling.proposal import depths
 from tests.conformance import suite
@@ -18,6 +18,13 @@ from utils.logits_processor import Greedy, LogitsProcessor, Multinomial, Nucleus
 
 TREES: dict[str, type[Drafter]] = {"sampled tree": TreeDrafter, "point tree": PointTreeDrafter}
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    **{
+        f"{kind} {tree} tree": (kind, {"draft_tree": tree, "tree_tokens": 6})
+        for kind in HEADS
+        for tree in ("static", "dynamic")
+    },
+    "eagle + copies": ("extended", {"hybrid_model": "eagle"}),
+    "suffix or medusa": ("suffix_or_model", {"hybrid_model": "medusa"}),
     "suffix tree": ("suffix", {"use_tree_spec": True, "max_spec_factor": 4.0, "min_token_prob": 0.0}),
 }
 NAMES = [*DRAFTERS, *VARIANTS, *TREES]
@@ -76,7 +83,7 @@ def test_a_drafter_that_is_the_target_is_accepted_whole(drafter: str) -> None:
         suite.check_self_draft(case(drafter), toy_pair(drafter_seed=None), processor)
 
 
-@pytest.mark.parametrize("drafter", ["none", "model", "prompt_lookup", "suffix", *VARIANTS, *TREES])
+@pytest.mark.parametrize("drafter", ["none", "model", "prompt_lookup", "suffix", *HEADS, *VARIANTS, *TREES])
 def test_every_proposal_equals_a_redraft_without_cache(drafter: str) -> None:
     suite.check_redraft(case(drafter), toy_pair())
 

@@ -112,7 +112,7 @@ def test_every_parameter_changes_something(method: str, name: str, value: str) -
     built, _ = engine("llama")
     prompt = ids(7, seed=6) * 3
 
-    base = {"length": "60", "processor": "multinomial 1.5" if METHODS[method].needs_drafter else "topk 0.2 3"}
+    base = {"length": "60", "processor": "multinomial 1.5" if METHODS[method].needs(Settings()) else "topk 0.2 3"}
     base |= {"max_spec_factor": "4"} if method == "suffix" else {}
 
     def steps(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:

@@ -1,0 +1,57 @@
+"""Which trained drafters there are for a target: those a user names, and those that come with the project."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from sampling.heads.checkpoint import CONFIG, load_head, read_json
+from sampling.heads.config import HeadConfig
+from sampling.heads.inference import small_model
+from sampling.loading.checkpoint import Loaded
+from sampling.pair import ModelInfo
+from utils.errors import UserError
+from utils.provenance import ROOT
+
+MODELS = ROOT / "models"
+MODEL = "model"
+
+
+def heads_for(target: str, given: str | None) -> dict[str, Path]:
+    """Folders of heads by kind: those in `given`, commas between, then those in models/ for this target.
+
+    Raises `UserError` for a given folder that is no head, and for two of one kind.
+    """
+    found: dict[str, Path] = {}
+    for text in given.split(",") if given else ():
+        folder = Path(text.strip()).expanduser()
+        kind = _config(folder).method
+        if kind in found:
+            raise UserError(f"{found[kind]} and {folder} are both {kind} heads; allowed: one of each kind")
+        found[kind] = folder
+    for folder in sorted(MODELS.glob("*/")):
+        if (folder / CONFIG).is_file() and (config := _config(folder)).base == target:
+            found.setdefault(config.method, folder)
+    return found
+
+
+def is_trained_model(given: str) -> bool:
+    """Whether this is the folder of a distilled model, which needs its target's embedding."""
+    path = Path(given).expanduser() / CONFIG
+    return path.is_file() and read_json(path).get("method") == MODEL
+
+
+def load_trained_model(folder: Path, target: Loaded) -> Loaded:
+    """A distilled drafter on its target's own embedding and output rows."""
+    head = load_head(folder)
+    model = small_model(head, target.model)
+    words = (
+        "the whole vocabulary"
+        if head.config.draft_vocab == head.config.vocab_size
+        else (f"the {head.config.draft_vocab:,} most frequent tokens")
+    )
+    detail = f"distilled from {head.config.base}; {head.config.layers} layers on the target's embedding, {words}"
+    info = ModelInfo(folder.name, target.info.device, target.info.dtype, detail, str(folder))
+    return replace(target, model=model, info=info, notes=())
+
+
+def _config(folder: Path) -> HeadConfig:
+    return HeadConfig.from_dict(dict(read_json(folder / CONFIG)), str(folder))
