@@ -41,8 +41,11 @@ class Batch:
 
 
 def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
-    """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside."""
-    greedy = [place for place, row in enumerate(rows) if row.greedy]
+    """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside.
+
+    Where none is greedy, as in a text that was only read, every k-th of all.
+    """
+    greedy = [place for place, row in enumerate(rows) if row.greedy] or list(range(len(rows)))
     every = max(1, len(greedy) // held_out)
     aside = set(greedy[::every][:held_out])
     return [row for i, row in enumerate(rows) if i not in aside], [row for i, row in enumerate(rows) if i in aside]

@@ -1,12 +1,12 @@
 """From a loaded pair to a trained head: its data, its configuration, the weights it starts from."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from transformers import AutoConfig
 
 from sampling.distill.batches import frequent_tokens
 from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard
@@ -16,11 +16,13 @@ from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.heads.checkpoint import fingerprint
 from sampling.heads.config import HeadConfig, Kind
 from sampling.lean import LeanModel
+from sampling.loading.gguf_cache import cache_folder
 from sampling.pair import Pair
 from utils.errors import UserError
 
 SHARD = 64
-DRAFT_VOCABULARY = 8192
+CHECKPOINT = "model.safetensors"
+_PIECE = 512
 
 Told = Callable[[int, int], None]
 
@@ -36,6 +38,35 @@ def lean_target(pair: Pair) -> LeanModel:
 def feature_layers(model: LeanModel) -> tuple[int, ...]:
     """A low, a middle and the last layer, as EAGLE-3 reads them (arXiv 2503.01840)."""
     return model.num_layers // 3, 2 * model.num_layers // 3, model.num_layers
+
+
+def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> list[Row]:
+    """The target's answers to these user turns, in the folder, written now where it has none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not read_shards(folder):
+        model = lean_target(pair)
+        how = Writing(seed=seed)
+        writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how, turns)
+        dialogues = []
+        for dialogue in writer.write():
+            dialogues.append(dialogue)
+            told(len(dialogues), len(turns))
+        save_shard(folder, dialogues)
+    return read_shards(folder)
+
+
+def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
+    """A text as training data: pieces of `_PIECE` tokens with the states of the target that reads them."""
+    layers, ids = feature_layers(lean_target(pair)), pair.tokenizer.encode(text)
+    pieces = [ids[at : at + _PIECE] for at in range(0, len(ids), _PIECE)]
+    rows = []
+    for number, piece in enumerate(pieces, start=1):
+        states = pair.target.prefill(piece, layers)
+        rows.append(
+            Row(torch.tensor(piece), 1, False, {layer: part.to(torch.bfloat16) for layer, part in states.items()})
+        )
+        told(number, len(pieces))
+    return rows
 
 
 def write_data(
@@ -74,49 +105,57 @@ def _shards(writer: Writer, pair: Pair, refused: Callable[[str], bool]) -> Itera
             part = []
 
 
-def make_task(
-    method: Kind, pair: Pair, rows: Iterable[Row], place: Path | None, draft_vocab: int, **changes: object
-) -> Task:
+def data_folder(pair: Pair, name: str) -> Path:
+    """Where training data of this name for the pair's target is kept."""
+    return cache_folder() / "distill" / f"{pair.target_info.name}-{_digest(pair)[:16]}" / name
+
+
+def _digest(pair: Pair) -> str:
+    return fingerprint(pair.target.model.landmarks())
+
+
+def make_task(method: Kind, pair: Pair, rows: Iterable[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
     """The task of a method for the pair's target, its module at its starting weights.
 
-    place: the folder with the target's checkpoint, whose last block an EAGLE or MTP head starts from; a
-    distilled model starts from evenly chosen blocks. changes: fields of `HeadConfig`.
+    steps, layers: see `HeadConfig`. Where the target's checkpoint is in a folder, an EAGLE or MTP head starts
+    from its last block and a distilled model from evenly chosen ones.
     """
-    model = lean_target(pair)
-    ids = frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size)
+    model, place = lean_target(pair), Path(pair.target_info.place)
+    ids = frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device)
     trunk = Trunk(model.embedding.float(), model.output_rows(ids).float(), ids, model.num_layers)
-    shape = model.blocks.shape
+    shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     config = HeadConfig(
         method=method,
         base=pair.target_info.name,
-        base_digest=fingerprint(model.landmarks()),
-        hidden_size=model.embedding.shape[1],
+        base_digest=_digest(pair),
+        hidden_size=like.hidden_size,
         vocab_size=model.vocab_size,
         draft_vocab=len(ids),
-        features=feature_layers(model) if method == "eagle" else (model.num_layers,) if method == "mtp" else (),
+        features={"eagle": feature_layers(model), "mtp": (model.num_layers,)}.get(method, ()),
+        steps=steps,
+        layers=layers,
         normed=method == "mtp",
+        intermediate_size=like.intermediate_size,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
+        rms_norm_eps=like.rms_norm_eps,
+        rope_theta=like.rope_parameters["rope_theta"],
         window=model.window,
     )
-    config = replace(config, **changes)  # type: ignore[arg-type]
     task = TASKS[method](config, trunk)
-    if place is not None:
-        start_from(task, _inherited(config, place, model.num_layers))
+    if (place / CHECKPOINT).is_file() and method in ("model", "eagle", "mtp"):
+        start_from(task, _inherited(config, place / CHECKPOINT, model.num_layers))
     return task
 
 
-def _inherited(config: HeadConfig, place: Path, layers: int) -> dict[str, Tensor]:
+def _inherited(config: HeadConfig, checkpoint: Path, layers: int) -> dict[str, Tensor]:
     """Weights of the target's checkpoint under the names of the module."""
-    if config.method in ("medusa", "hydra"):
-        return {}
+    sources = {"block.": f"model.layers.{layers - 1}."}
     if config.method == "model":
-        spread = torch.linspace(0, layers - 1, config.layers).round().int().tolist()
-        sources = {f"blocks.{place}.": f"model.layers.{layer}." for place, layer in enumerate(spread)}
-    else:
-        sources = {"block.": f"model.layers.{layers - 1}."}
-    with safe_open(place / "model.safetensors", framework="pt") as file:
+        chosen = torch.linspace(0, layers - 1, config.layers).round().int().tolist()
+        sources = {f"blocks.{place}.": f"model.layers.{layer}." for place, layer in enumerate(chosen)}
+    with safe_open(checkpoint, framework="pt") as file:
         found = {
             own + name.removeprefix(theirs): file.get_tensor(name).float()
             for name in file.keys()  # noqa: SIM118
@@ -125,11 +164,7 @@ def _inherited(config: HeadConfig, place: Path, layers: int) -> dict[str, Tensor
         }
         found["norm.weight"] = file.get_tensor("model.norm.weight").float()
     if config.method == "eagle":
-        size = config.hidden_size
-        found["fc.weight"] = torch.cat([torch.eye(size), torch.eye(size)], dim=1) * 0.5
-        found["feature.weight"] = torch.cat([torch.eye(size) * (1.0 if last else 0.0) for last in _last(config)], dim=1)
+        unit = torch.eye(config.hidden_size)
+        found["fc.weight"] = torch.cat([unit, unit], dim=1) / 2
+        found["feature.weight"] = torch.cat([*[torch.zeros_like(unit)] * (len(config.features) - 1), unit], dim=1)
     return found
-
-
-def _last(config: HeadConfig) -> list[bool]:
-    return [place == len(config.features) - 1 for place in range(len(config.features))]

@@ -106,14 +106,26 @@ class _Slot:
 
 
 class Writer:
-    """Lets a lean model write dialogues, a batch at a time. Raises `UserError` where it has no chat template."""
+    """Lets a lean model write dialogues, a batch at a time. Raises `UserError` where it has no chat template.
 
-    def __init__(self, model: LeanModel, tokenizer: Any, stop: frozenset[int], layers: Sequence[int], how: Writing):
+    turns: user turns to answer; None = the model writes them itself, without end.
+    """
+
+    def __init__(
+        self,
+        model: LeanModel,
+        tokenizer: Any,
+        stop: frozenset[int],
+        layers: Sequence[int],
+        how: Writing,
+        turns: Sequence[str] | None = None,
+    ):
         if not tokenizer.chat_template:
             raise UserError("the target has no chat template to write dialogues with; allowed: --data FILE")
         self._model, self._stop, self._layers, self._how = model, stop, tuple(layers), how
         self._before, self._between = _template(tokenizer)
         self._openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
+        self._turns = None if turns is None else [self._ids(tokenizer, turn) for turn in turns][::-1]
         self._choose = random.Random(how.seed)
         self._rng = torch.Generator(model.device).manual_seed(how.seed)
 
@@ -123,11 +135,11 @@ class Writer:
 
     @torch.inference_mode()
     def write(self) -> Iterator[Dialogue]:
-        """Dialogues without end, in the order in which they come to theirs; unfinished ones count from 16 tokens on."""
+        """Dialogues in the order in which they come to their end; unfinished ones count from 16 tokens on."""
         runner = ModelRunner(self._model)
         before = runner.forward(self._before[:-1], hidden=self._layers, rows=0).hidden
         cache = BatchCache(runner.cache, self._how.batch, self._how.columns)
-        while True:
+        while self._turns is None or self._turns:
             yield from self._wave(cache, before)
             cache.rewind()
 
@@ -137,6 +149,8 @@ class Writer:
         states: list[dict[int, Tensor]] = []
         for column in range(cache.shared, cache.columns):
             cache.column = column
+            if not any(slots):
+                return
             cache.show(torch.tensor([row for row, slot in enumerate(slots) if slot is not None]))
             logits = self._step(cache, slots, states)
             chosen = self._choices(logits, slots)
@@ -152,9 +166,17 @@ class Writer:
             if slot is not None and slot.answer is not None and len(slot.tokens) - slot.answer > 16:
                 yield self._dialogue(slot, row, before, states)
 
-    def _slot(self) -> _Slot:
+    def _slot(self) -> _Slot | None:
+        """A new sequence; None where no turn is left."""
         greedy = self._choose.random() < self._how.greedy
-        return _Slot(greedy, list(self._before), list(self._choose.choice(self._openings)))
+        if self._turns is None:
+            return _Slot(greedy, list(self._before), list(self._choose.choice(self._openings)))
+        return _Slot(greedy, list(self._before), self._turns.pop() + self._between, 0) if self._turns else None
+
+    def _ids(self, tokenizer: Any, turn: str) -> list[int]:
+        """A given user turn, cut to the room that the columns leave."""
+        ids: list[int] = tokenizer.encode(turn, add_special_tokens=False)
+        return ids[: self._how.columns - len(self._before) - len(self._between) - self._how.answer_tokens]
 
     def _step(self, cache: BatchCache, slots: Sequence[_Slot | None], states: list[dict[int, Tensor]]) -> Tensor:
         """One forward for the last token of every sequence; logits `[B, V]`."""

@@ -1,0 +1,196 @@
+"""Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE or MTP head."""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ablation.options import exit_statuses  # noqa: E402
+from utils.errors import UserError  # noqa: E402
+
+if TYPE_CHECKING:
+    from sampling.distill.shards import Row
+    from sampling.distill.training import History, Schedule
+    from sampling.models import LoadOptions
+    from sampling.pair import Pair
+
+HELD_OUT = 64
+SILENCE = 30.0
+
+
+class Kind(StrEnum):
+    model = "model"
+    medusa = "medusa"
+    hydra = "hydra"
+    eagle = "eagle"
+    mtp = "mtp"
+
+
+def main(
+    method: Annotated[Kind, typer.Option(help="what to train")],
+    target: Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="default: the embedded model")] = None,
+    data: Annotated[
+        str, typer.Option(metavar="self|FILE", help="the target's own dialogues; a .jsonl of prompts; or a text")
+    ] = "self",
+    tokens: Annotated[
+        int, typer.Option(min=1000, help="answer tokens that the target writes for --data self")
+    ] = 400_000,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="default: models/METHOD")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="passes over the data")] = 4,
+    steps: Annotated[int, typer.Option(min=1, max=8, help="drafts ahead that are trained")] = 4,
+    layers: Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")] = 1,
+    draft_vocab: Annotated[int, typer.Option(min=64, help="most frequent tokens that can be drafted")] = 8192,
+    rate: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
+    batch_tokens: Annotated[int, typer.Option(min=64, help="tokens a step")] = 2048,
+    seed: Annotated[int, typer.Option(help="of data and order")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="of the trunk while it writes: auto, float32, bfloat16 or float16")
+    ] = "auto",
+) -> None:
+    """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
+
+    Killed or stopped, the same command goes on where the last checkpoint was; data that was written stays.
+
+    \b
+    uv run scripts/train_drafter.py --method eagle
+    uv run scripts/train_drafter.py --method model --layers 2 --epochs 6 --out models/drafter
+    """
+    with exit_statuses():
+        from sampling.distill.training import Schedule
+        from sampling.models import LoadOptions
+
+        schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
+        sizes = {"steps": steps, "layers": layers}
+        folder = out or ROOT / "models" / method.value
+        _train(
+            method.value,
+            LoadOptions(target, device=device, dtype=dtype),
+            Source(data, tokens),
+            draft_vocab,
+            sizes,
+            schedule,
+            folder,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where training data comes from: `self`, of at least so many answer tokens, or a file."""
+
+    data: str
+    tokens: int
+
+
+def _train(
+    method: str,
+    options: "LoadOptions",
+    source: Source,
+    draft_vocab: int,
+    sizes: dict[str, int],
+    schedule: "Schedule",
+    folder: Path,
+) -> None:
+    from ablation.training_report import write_card, write_picture
+    from sampling.distill.batches import split
+    from sampling.distill.recipe import make_task
+    from sampling.distill.training import CHECKPOINT, Trainer
+    from sampling.heads.checkpoint import save_head
+    from sampling.models import load_pair
+    from utils.provenance import machine, versions
+
+    pair = load_pair(options)
+    rows, held_out = split(_rows(pair, source, schedule.seed), HELD_OUT)
+    task = make_task(method, pair, rows, draft_vocab, **sizes)
+    trainer = Trainer(task, rows, held_out, schedule, pair.target.device)
+    with _bar("training") as told:
+        found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
+    config = replace(task.config, ranks=found.ranks)
+    save_head(folder, config, task.module.state_dict(), task.trunk.ids)
+    write_picture(folder, f"{method} drafter for {config.base}", trainer.history)
+    facts = {
+        "command": f"`uv run {shlex.join(['scripts/train_drafter.py', *sys.argv[1:]])}`",
+        "data": f"{len(rows):,} pieces, {sum(len(row.tokens) for row in rows):,} tokens ({source.data})",
+        "machine": ", ".join(f"{name} {value}" for name, value in machine(pair.target.device).items()),
+        "versions": ", ".join(f"{name} {value}" for name, value in versions().items()),
+    }
+    write_card(folder, config, trainer.history, found, facts)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    typer.echo(f"{folder}: {found.tokens_per_round:.2f} tokens a round on held-out answers")
+
+
+def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
+    """The training data, which stays in the user's cache folder."""
+    from ablation.prompt_file import read_prompts
+    from sampling.distill.recipe import answer_turns, data_folder, read_text, write_data
+
+    with _bar("writing data") as told:
+        if source.data == "self":
+            return write_data(pair, data_folder(pair, f"self-{seed}"), source.tokens, seed, _measured(), told)
+        path = Path(source.data)
+        if path.suffix != ".jsonl":
+            return read_text(pair, _text(path), told)
+        turns = [prompt.turns[0] for prompt in read_prompts(path)]
+        return answer_turns(pair, data_folder(pair, f"{path.stem}-{path.stat().st_size}-{seed}"), turns, seed, told)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}; allowed: self, a .jsonl of prompts, or a text") from error
+
+
+def _measured() -> "Callable[[str], bool]":
+    """Whether a user turn is one of the prompts that results are measured on: none of them is learned from."""
+    from ablation.prompt_file import read_prompts
+
+    folder = ROOT / "ablation" / "prompts"
+    known = {" ".join(turn.split()) for path in folder.glob("*.jsonl") for p in read_prompts(path) for turn in p.turns}
+    return lambda text: " ".join(text.split()) in known
+
+
+def _course(history: "History") -> str:
+    found = f", {history.tokens_per_round[-1]:.2f} tokens a round" if history.tokens_per_round else ""
+    return f"loss {history.losses[-1]:.3f}{found}"
+
+
+@contextmanager
+def _bar(name: str) -> "Iterator[Callable[..., None]]":
+    """A progress bar on a terminal, a line now and then elsewhere."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    said = time.monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=None, note="")
+
+        def told(done: int, total: int, note: str = "") -> None:
+            nonlocal said
+            progress.update(task, completed=done, total=total, note=note)
+            if not console.is_terminal and (time.monotonic() - said > SILENCE or done >= total):
+                said = time.monotonic()
+                typer.echo(f"{name}: {done:,} of {total:,} {note}", err=True)
+
+        yield told
+
+
+if __name__ == "__main__":
+    typer.run(main)
