@@ -1,0 +1,229 @@
+"""Trained heads on a tiny Llama: what drafts is what was trained, and a training that was killed goes on."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sampling import lean
+from sampling.distill.batches import Batch, batches, frequent_tokens, split
+from sampling.distill.shards import Row, read_shards, save_shard
+from sampling.distill.tasks import TASKS, Task, Trunk, accuracy
+from sampling.distill.training import CHECKPOINT, Schedule, Trainer
+from sampling.distill.writing import Dialogue
+from sampling.drafter import Context
+from sampling.drafters.tree import TreeShape, grow_tree
+from sampling.engine import Engine
+from sampling.heads.checkpoint import fingerprint, load_head, save_head
+from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.inference import small_model
+from sampling.methods import DRAFTERS, HEADS, METHODS
+from sampling.pair import ModelInfo, Pair
+from sampling.runner import ModelRunner
+from sampling.settings import Settings
+from tests.model.tiny_models import VOCAB, ids, make
+from utils.errors import UserError
+from utils.logits_processor import Greedy
+
+KINDS: tuple[Kind, ...] = ("model", "medusa", "hydra", "eagle", "mtp")
+DRAFT_IDS = torch.tensor([token for token in range(VOCAB) if token % 3])
+
+
+@pytest.fixture(scope="module")
+def target() -> lean.LeanModel:
+    return lean.from_transformers(make("llama"))
+
+
+def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
+    """What the target goes on to say after different beginnings, greedily, with its states."""
+    found = []
+    for seed in range(count):
+        runner, tokens = ModelRunner(target), ids(4, seed=seed)
+        for _ in range(14 + seed % 3):
+            tokens.append(int(runner.catch_up(tokens).logits.argmax()))
+        states = ModelRunner(target).prefill(tokens, (1, target.num_layers))
+        found.append(Row(torch.tensor(tokens), 4, True, {k: v.to(torch.bfloat16) for k, v in states.items()}))
+    return found
+
+
+def task_of(kind: Kind, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_IDS) -> Task:
+    size, shape = target.embedding.shape[1], target.blocks.shape
+    config = HeadConfig(
+        method=kind,
+        base="tiny",
+        base_digest=fingerprint(target.landmarks()),
+        hidden_size=size,
+        vocab_size=VOCAB,
+        draft_vocab=len(draft_ids),
+        features={"eagle": (1, target.num_layers), "mtp": (target.num_layers,)}.get(kind, ()),
+        steps=3,
+        normed=kind == "mtp",
+        intermediate_size=2 * size,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        window=target.window,
+    )
+    torch.manual_seed(0)
+    trunk = Trunk(target.embedding, target.output_rows(draft_ids), draft_ids, target.num_layers)
+    task = TASKS[kind](config, trunk)
+    for weight in task.module.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+        weight.data = weight.data.to(torch.bfloat16).float()
+    return task
+
+
+def saved(task: Task, folder: Path) -> Path:
+    save_head(folder, task.config, task.module.state_dict(), task.trunk.ids)
+    return folder
+
+
+def pair_of(target: lean.LeanModel, heads: dict[str, Path]) -> Pair:
+    info = ModelInfo("tiny", "cpu", "float32")
+    return Pair(ModelRunner(target), None, None, frozenset(), info, heads=heads)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
+    """The module's passes over a whole text and the drafter, step by step, give the same logits."""
+    task, tokens = task_of(kind, target), ids(9, seed=3)
+    states = ModelRunner(target).prefill(tokens, (1, target.num_layers))
+    batch = Batch.of([Row(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
+    known, steps = 5, 3
+    with torch.no_grad():
+        expected = [(one.rows @ task.trunk.output.T)[0, known - (kind != "model")] for one in task.drafts(batch)]
+    folder = saved(task, tmp_path)
+    pair = pair_of(target, {kind: folder})
+    if kind == "model":
+        pair = Pair(
+            pair.target, ModelRunner(small_model(load_head(folder), target)), None, frozenset(), pair.target_info
+        )  # type: ignore[arg-type]
+    drafter = DRAFTERS[kind].build(pair, {})
+    ctx = Context(tokens[: known + 1], known + 1, pair.target, Greedy(), torch.Generator())
+    ctx.hidden = pair.target.prefill(ctx.tokens[:-1], drafter.needs_hidden)
+    drafter.begin(ctx)
+    with torch.inference_mode():
+        logits = [drafter.root(ctx)]
+        for step in range(1, steps):
+            logits.append(drafter.step(torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
+    for mine, theirs in zip(logits, expected, strict=True):
+        torch.testing.assert_close(mine[0, DRAFT_IDS], theirs, rtol=1e-4, atol=1e-4)
+        assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_learns_what_the_target_says(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
+    rows = rows_of(target)
+    task = task_of(kind, target, torch.arange(VOCAB))
+    train, held_out = split(rows, 4)
+    assert len(train) + len(held_out) == len(rows)
+    trainer = Trainer(task, train, train[:4], Schedule(30, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu"))
+    trainer.run(tmp_path, lambda *_: None, float)
+    losses = trainer.history.losses
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+
+
+def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_path: Path) -> None:
+    rows, schedule = rows_of(target, 8), Schedule(3, 64, 1e-2, warmup=2, every=2)
+
+    class Killed(Exception):
+        pass
+
+    def run(folder: Path, kill_at: int | None = None) -> list[float]:
+        trainer = Trainer(task_of("eagle", target), rows, rows[:2], schedule, torch.device("cpu"))
+
+        def watch(step: int, total: int, history: object) -> None:
+            if step == kill_at:
+                raise Killed
+
+        trainer.run(folder, watch, float)
+        return [*trainer.history.losses, *task_weights(trainer.task)]
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", kill_at=5)
+    assert (tmp_path / "cut" / CHECKPOINT).is_file()
+    assert run(tmp_path / "cut") == whole
+
+
+def task_weights(task: Task) -> list[float]:
+    return [float(weight.double().sum()) for weight in task.module.state_dict().values()]
+
+
+def test_held_out_accuracy_counts_what_greedy_decoding_accepts(target: lean.LeanModel, tmp_path: Path) -> None:
+    """An EAGLE head drafts on the texts it is counted on: the counted tokens a round are those of the first rounds."""
+    rows = rows_of(target, 6)
+    task = task_of("eagle", target, torch.arange(VOCAB))
+    Trainer(task, rows, rows, Schedule(40, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu")).run(
+        tmp_path / "run", lambda *_: None, float
+    )
+    batch = Batch.of(rows[:1], (1, target.num_layers), torch.device("cpu"))
+    counted = accuracy(task, [batch]).tokens_per_round
+    engine = Engine(pair_of(target, {"eagle": saved(task, tmp_path / "head")}))
+    tokens, values = rows[0].tokens.tolist(), {**Settings(), "gamma": 3, "length": 40}
+    accepted = []
+    for start in range(4, len(tokens) - 2):
+        events = list(engine.stream("eagle", values, tokens[:start]))
+        accepted.append(1 + len(events[1].path))  # type: ignore[union-attr]
+    assert counted == pytest.approx(sum(accepted) / len(accepted))
+
+
+def test_a_head_for_other_weights_is_refused(target: lean.LeanModel, tmp_path: Path) -> None:
+    other = lean.from_transformers(make("llama", seed=7))
+    pair = pair_of(other, {"medusa": saved(task_of("medusa", target), tmp_path)})
+    with pytest.raises(UserError, match=r"was trained on the weights of tiny, and tiny"):
+        pair.head("medusa")
+    with pytest.raises(UserError, match="no eagle head for tiny"):
+        pair.head("eagle")
+
+
+def test_a_tree_has_the_likeliest_paths() -> None:
+    """Chances 0.6, 0.3, 0.1 everywhere: the five best nodes are 0.6, 0.36, 0.3, 0.18 and 0.18."""
+    law = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
+    fed: list[tuple[list[int], list[int]]] = []
+
+    def step(tokens: torch.Tensor, parents: list[int]) -> torch.Tensor:
+        fed.append((tokens.tolist(), list(parents)))
+        return law.expand(len(parents), -1)
+
+    tokens, parents = grow_tree(TreeShape(2, 5), 2, law, step)  # type: ignore[arg-type]
+    assert (tokens, parents) == ([0, 1, 0, 1, 0], (-1, -1, 0, 0, 1))
+    assert fed == [([0, 1], [-1, -1])]
+    tokens, parents = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, law, step)  # type: ignore[arg-type]
+    assert (tokens, parents) == ([0, 0, 1], (-1, 0, 0))
+
+
+def test_shards_keep_dialogues_whole(tmp_path: Path) -> None:
+    dialogues = [
+        Dialogue([1, 2, 3], 1, True, {2: torch.ones(2, 4, dtype=torch.bfloat16)}),
+        Dialogue([4, 5], 1, False, {2: torch.full((1, 4), 2.0, dtype=torch.bfloat16)}),
+    ]
+    save_shard(tmp_path, dialogues)
+    first, second = read_shards(tmp_path)
+    assert (first.tokens.tolist(), first.answer, first.greedy) == ([1, 2, 3], 1, True)
+    assert (second.tokens.tolist(), second.greedy) == ([4, 5], False)
+    assert second.states[2][0].tolist() == [2.0] * 4
+    order = [[len(part) for part in batches([first, second], 3, 0, epoch)] for epoch in (0, 1)]
+    assert order == [[1, 1], [1, 1]]
+    assert frequent_tokens([first, second, second], 3, [9], 10).tolist() == [4, 5, 9]
+
+
+@pytest.mark.parametrize("method", [*HEADS])
+@pytest.mark.parametrize(("name", "value"), [("draft_tree", "dynamic"), ("draft_tree", "static"), ("gamma", "1")])
+def test_parameters_of_heads_change_something(
+    method: str, name: str, value: str, target: lean.LeanModel, tmp_path: Path
+) -> None:
+    kind: Kind = method  # type: ignore[assignment]
+    engine = Engine(pair_of(target, {method: saved(task_of(kind, target), tmp_path)}))
+    assert METHODS[method].needs(Settings()) == method
+
+    def drafts(**values: str) -> list[object]:
+        made = Settings()
+        made.assign_all([("length", "20"), *values.items()])
+        return [(event.drafts, event.parents) for event in list(engine.stream(method, made, ids(6)))[1:-1]]  # type: ignore[union-attr]
+
+    assert drafts() != drafts(**{name: value})
+    if name == "draft_tree":
+        wide = {name: value, "tree_width": "2"}
+        assert drafts(**{name: value}) != drafts(**wide)
+        assert drafts(**wide) != drafts(**wide, tree_tokens="3")
