@@ -1,11 +1,12 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ablation import execute as execution
 from ablation.execute import Unwatched, execute, warm_up
-from ablation.grid import Place, Plan, plain_plan
+from ablation.grid import Configuration, Place, Plan, plain_plan
 from ablation.prompt_file import Prompt
 from sampling.engine import Engine
 from sampling.pair import Pair
@@ -154,6 +155,20 @@ def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair
     list(warm_up(engine, plan))
     warm = [record.drafted for record in execute(engine, plan)]
     assert cold == warm and cold[0] == cold[1]
+
+
+def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair) -> None:
+    values = {**Settings(), "length": 24}
+    both = tuple(Configuration("suffix", (("num_speculative_tokens", budget),)) for budget in (10, 9))
+    prompts = (Prompt("a", ("Hello",)), Prompt("b", ("Hello",)))
+
+    def drafted(*configurations: Configuration) -> dict[tuple[str | int, str], int | None]:
+        plan = replace(plain_plan(prompts, ("target",), values, repeats=1), configurations=configurations)
+        return {(one.id, one.configuration): one.drafted for one in execute(Engine(pair), plan)}
+
+    alone = {**drafted(both[0]), **drafted(both[1])}
+    assert drafted(*both) == alone
+    assert alone["a", both[0].name] != alone["b", both[0].name]  # its own answer it does remember
 
 
 class Interrupting(Unwatched):
