@@ -124,6 +124,14 @@ def test_a_tree_after_tokens_it_did_not_read() -> None:
     assert best_draft(tree, limits).tokens[0] == 3
 
 
+def test_where_room_is_left_for_one_draft_the_suffix_tree_has_to_promise_one() -> None:
+    model, suffix, ctx = Scripted([9, 9, 9]), SuffixDrafter(), context([1, 2])
+    suffix.memory_tree.add([1, 2, 3])
+    drafter = SuffixOrModelDrafter(model, suffix, 3)
+    drafter.begin(ctx)
+    assert drafter.propose(ctx, DraftBudget(8), 1).tokens.tolist() == [3] and not model.asked
+
+
 @pytest.mark.parametrize(
     ("name", "parameter", "value"),
     [
