@@ -86,6 +86,20 @@ def test_trace_has_one_line_a_round(invoke: Invoke, tmp_path: Path) -> None:
     assert rounds[-1]["id"] == 1 and rounds[-1]["turn"] == 1 and rounds[-1]["repeat"] == 0
 
 
+def test_a_trace_says_which_drafts_of_a_tree_were_accepted(invoke: Invoke, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    tree = ("--set", "use_tree_spec=on", "--set", "max_spec_factor=4", "--set", "min_token_prob=0")
+    result = invoke("run", "--prompt", "Hello Hello", "--methods", "suffix", "--json", "--trace", trace, *tree)
+    rounds = objects(trace.read_text())
+    emitted: list[int] = []
+    for line in rounds:
+        emitted += [line["drafts"][row] for row in line["path"]]
+        emitted += [] if line["next"] is None else [line["next"]]
+    assert emitted == objects(result.stdout)[0]["output_ids"]
+    assert any(line["path"] != list(range(line["accepted"])) for line in rounds)
+    assert all(len(line["parents"]) == len(line["drafts"]) for line in rounds if line["parents"] is not None)
+
+
 def test_turns_are_one_conversation(invoke: Invoke, pair: Pair, tmp_path: Path) -> None:
     question = {"question_id": 81, "category": "writing", "turns": ["Hello", "Again"], "reference": ["x"]}
     file = write_lines(tmp_path / "q.jsonl", question)
