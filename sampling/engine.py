@@ -48,7 +48,9 @@ class Engine:
         """Events of one method on one prompt (ids); `values` holds the settings by name.
 
         run: whose memory of earlier prompts it continues, by default the method's own; runs that are compared
-        must not learn each other's answers. Raises `UserError` when the method needs a drafter model and none is loaded.
+        must not learn each other's answers.
+
+        Raises `UserError` when the method needs a drafter model and none is loaded.
         """
         method = METHODS[name]
         pair = self.pair if values["cache"] else self._recomputing
