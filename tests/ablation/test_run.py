@@ -139,6 +139,12 @@ def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
     assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
 
 
+def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) -> None:
+    given = ("--methods", "target,speculative", "--set", "accept_policy=accept_all", "--processor", "multinomial 1")
+    lines = invoke("run", "--prompt", "Hello", "--length", 8, *given).stdout.splitlines()
+    assert "target:" in lines and "speculative LOSSY:" in lines
+
+
 def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
     methods = ("ngram", "target", "speculative")
