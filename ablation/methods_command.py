@@ -62,6 +62,8 @@ def _show(console: Any, method: Method) -> None:
         facts.append("needs a drafter model" if about["needs"] == "model" else f"needs a trained {about['needs']} head")
     console.print(Padding(Text("; ".join(facts), style="dim"), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        table.add_column(overflow="fold")
     for name, parameter in about["parameters"].items():
         table.add_row(
             Text(name), Text(parameter["default"], style="green"), Text(parameter["allowed"]), parameter["help"]

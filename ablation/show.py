@@ -18,7 +18,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
     first = records[0]
     console.print(Text(f"prompt {first.id}" + (f", turn {first.turn}" if first.turn > 1 else ""), style="bold"))
     for text in dict.fromkeys(record.text for record in records if record.text is not None):
-        methods = ", ".join(record.method for record in records if record.text == text)
+        methods = ", ".join(_title(record) for record in records if record.text == text)
         console.print(Text(f"{methods}:", style="dim"))
         console.print(Text(text), soft_wrap=True)
     console.print(_table(records))
@@ -38,7 +38,7 @@ def _table(records: Sequence[Record]) -> Table:
 
 def _cells(record: Record) -> tuple[str, ...]:
     return (
-        record.method if record.lossless is not False else f"{record.method} LOSSY",
+        _title(record),
         _number(record.new_tokens, "d"),
         _number(record.tokens_per_s, ".1f"),
         _number(record.speedup, ".2f"),
@@ -47,6 +47,10 @@ def _cells(record: Record) -> tuple[str, ...]:
         _number(record.tokens_per_round, ".2f"),
         _sameness(record),
     )
+
+
+def _title(record: Record) -> str:
+    return record.method if record.lossless is not False else f"{record.method} LOSSY"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -71,7 +71,7 @@ def parse_speculative_config(text: str) -> ServerConfig:
     name = entry.pop("method")
     strategy = entry.pop("mtp_strategy", "default")
     if strategy not in STRATEGIES:
-        raise UnknownName("mtp_strategy", strategy, STRATEGIES)
+        raise UnknownName("mtp_strategy", str(strategy), STRATEGIES)
     ours = _EXTENDED if name == "draft_model" and strategy == "with_ngram" else _OURS[name]
     if strategy == "with_ngram" and ours is not _EXTENDED:
         raise UserError(f"mtp_strategy 'with_ngram' extends a model's draft; method {name!r} has none")
@@ -89,16 +89,19 @@ def parse_speculative_config(text: str) -> ServerConfig:
                 f"{key} has no meaning for method {name!r}; allowed: {', '.join(allowed) or 'no further key'}"
             )
     assignments = tuple((ours.keys[key], _text(key, value)) for key, value in entry.items())
-    for setting, value in assignments:
-        PARAMETERS[setting].parse(value)
+    for key, (setting, value) in zip(entry, assignments, strict=True):
+        _check(key, setting, value)
+    _check_steps(entry)
     return ServerConfig(tuple(dict.fromkeys((REFERENCE, ours.method))), assignments, model)
 
 
 def _read(text: str) -> dict[str, Any]:
     """The object, with a method and no unknown key."""
     try:
-        entry = json.loads(text)
-    except ValueError as error:
+        entry = json.loads(text, object_pairs_hook=_once)
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise UserError(f"--speculative-config is not JSON: {error}") from None
     if not isinstance(entry, dict):
         raise UserError(f"--speculative-config: a {type(entry).__name__} given; allowed: a JSON object")
@@ -117,6 +120,32 @@ def _read(text: str) -> dict[str, Any]:
             f"allowed: {', '.join(supported)}"
         )
     return entry
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as an object; a key that is there twice leaves open which of its values is meant."""
+    entry = dict(pairs)
+    if len(entry) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise UserError(f"--speculative-config: key {twice!r} is there twice; allowed: once")
+    return entry
+
+
+def _check(key: str, setting: str, value: str) -> None:
+    """Raises `UserError`, which names the key that was given before the setting that it is here."""
+    try:
+        PARAMETERS[setting].parse(value)
+    except UserError as error:
+        raise (error if key == setting else UserError(f"{key}: as {error}")) from None
+
+
+def _check_steps(entry: Mapping[str, Any]) -> None:
+    """What the model drafts is part of the draft: more of it than of the whole cannot be meant."""
+    steps = entry.get("num_model_steps", 0)
+    most = entry.get("num_speculative_tokens", PARAMETERS["num_speculative_tokens"].default)
+    if steps > most:
+        raise UserError(f"num_model_steps: {steps} given; allowed: at most num_speculative_tokens, which is {most}")
 
 
 def _text(key: str, value: Any) -> str:

@@ -29,8 +29,10 @@ class Round:
     position: int = column("", "index of the round's first new token in prompt + output")
     gamma: int = column("tokens", "the draft length that the rule asked for")
     drafts: tuple[int, ...] = column("", "ids of the drafts")
+    parents: tuple[int, ...] | None = column("", "index of the draft that each one follows, -1 the text; null: a chain")
     q: tuple[float, ...] = column("", "each draft's probability under the drafter")
     p: tuple[float, ...] = column("", "each draft's probability under the target, at its place")
+    path: tuple[int, ...] = column("", "indices of the drafts that were accepted, in order")
     accepted: int = column("tokens", "drafts accepted and emitted")
     next: int | None = column("", "id that the target chose after them; null after an accepted stop token")
     entropy: float | None = column("nats", "H of the drafter's raw distribution for the first draft")
@@ -58,8 +60,10 @@ def make_round(place: "Place", step: Step) -> Round:
         position=step.position,
         gamma=step.gamma,
         drafts=step.drafts,
+        parents=step.parents,
         q=step.q,
         p=step.p,
+        path=step.path,
         accepted=step.accepted,
         next=step.next_token,
         entropy=step.entropy,

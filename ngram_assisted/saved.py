@@ -30,6 +30,7 @@ def dumps(storage: NGramStorage, vocabulary: str) -> str:
         "storage": _KINDS[type(storage)],
         "n": storage.n,
         "vocabulary": vocabulary,
+        "contexts": len(storage),
     }
     lines = [json.dumps(head), *(json.dumps([context, counts]) for context, counts in storage.contexts())]
     return "\n".join(lines) + "\n"
@@ -46,9 +47,11 @@ def loads(text: str, vocabulary: str, size: int) -> NGramStorage:
         raise UserError(f"not a file of n-gram counts; allowed: one that /ngram_save wrote, version {_VERSION}")
     if about.get("vocabulary") != vocabulary:
         raise UserError("its counts are of another tokenizer than this target's")
-    if type(about.get("n")) is not int or about["n"] < 2 or about.get("storage") not in STORAGES:
+    if type(about.get("n")) is not int or about["n"] < 2 or about.get("storage") not in [*STORAGES]:
         raise UserError(f"line 1: storage {about.get('storage')!r} with n {about.get('n')!r}")
     storage: NGramStorage = STORAGES[about["storage"]].load()(about["n"])
+    if about.get("contexts") != len(lines):
+        raise UserError(f"{len(lines)} contexts where line 1 says {about.get('contexts')!r}: it was cut, or added to")
     contexts = [_entry(_parse(line, number), number, storage, size) for number, line in enumerate(lines, start=2)]
     if len(dict(contexts)) != len(contexts):
         raise UserError("a context is there twice")
@@ -64,7 +67,7 @@ def kind(storage: NGramStorage) -> str:
 def _parse(line: str, number: int) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"line {number}: not JSON: {error}") from None
 
 

@@ -37,17 +37,15 @@ class NGramStorage:
 
     def update(self, context: Sequence[int], token: int) -> None:
         """Count `token` after the last k - 1 tokens of `context`, for every order k that it fills."""
-        for order in self.orders:
-            if len(context) >= order - 1:
-                self._count(tuple(context[len(context) - order + 1 :]), token)
+        for order in self._filled(context):
+            self._count(tuple(context[len(context) - order + 1 :]), token)
 
     def next_token(self, context: Sequence[int]) -> int | None:
         """The most frequent token after the longest known end of `context`; None when none is known."""
-        for order in self.orders:
-            if len(context) >= order - 1:
-                best = self._best.get(tuple(context[len(context) - order + 1 :]))
-                if best is not None:
-                    return best
+        for order in self._filled(context):
+            best = self._best.get(tuple(context[len(context) - order + 1 :]))
+            if best is not None:
+                return best
         return None
 
     def has_gram(self, gram: Sequence[int]) -> bool:
@@ -71,6 +69,10 @@ class NGramStorage:
         for context, counts in contexts:
             self._counts[context] = dict(counts)
             self._best[context] = counts[0][0]
+
+    def _filled(self, context: Sequence[int]) -> Sequence[int]:
+        """Those orders, highest first, whose contexts are no longer than this one."""
+        return self.orders[max(0, self.n - 1 - len(context)) :]
 
     def _count(self, context: Gram, token: int) -> None:
         counts = self._counts.setdefault(context, {})

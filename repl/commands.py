@@ -90,7 +90,10 @@ def _load(session: Session, argument: str) -> Reply:
 def _path(name: str, argument: str) -> Path:
     if not argument:
         raise UserError(f"/{name}: no file given; allowed: /{name} FILE")
-    return Path(argument).expanduser()
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"/{name}: {argument!r} given: {str(error).rstrip('.').lower()}") from None
 
 
 def _clear(session: Session, argument: str) -> Reply:

@@ -25,7 +25,8 @@ class Comparison:
     """The runs of several methods on one prompt (ids), and how they compare with plain autoregression.
 
     Iterate `run(name)` for each; then read `metrics`, `speedup`, `cost_ratio` and `divergence`. A run is
-    named by its method, or by any other name where a method runs more than once with different values.
+    named by its method, or by any other name where a method runs more than once with different values; what
+    drafters remember of earlier prompts is kept apart by it.
     A run that was abandoned half-way stays in `metrics` with `finish_reason` None.
     """
 
@@ -54,7 +55,7 @@ class Comparison:
         values = {**self.values, **(parameters or {})}
         run = _Run(method or name, values, self.prompt if prompt is None else list(prompt))
         self._runs[name] = run
-        for event in self.engine.stream(run.method, run.values, run.prompt):
+        for event in self.engine.stream(run.method, run.values, run.prompt, name):
             run.metrics.add(event)
             yield event, run.metrics
 

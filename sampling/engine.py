@@ -42,8 +42,13 @@ class Engine:
     def _recomputing(self) -> Pair:
         return self.pair.recomputing()
 
-    def stream(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Iterator[Event]:
+    def stream(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
+    ) -> Iterator[Event]:
         """Events of one method on one prompt (ids); `values` holds the settings by name.
+
+        run: whose memory of earlier prompts it continues, by default the method's own; runs that are compared
+        must not learn each other's answers.
 
         Raises `UserError` when the method needs a drafter model and none is loaded.
         """
@@ -53,7 +58,7 @@ class Engine:
         settings = {**values, **method.preset}
         return decode(
             target,
-            self._drafter(method, pair, settings),
+            self._drafter(method, pair, settings, run or name),
             CONTROLLERS[method.controller].build(pair, settings),
             make_verifier(method, settings),
             make_processor(values["processor"]),
@@ -66,14 +71,15 @@ class Engine:
     def drafter(self, name: str, values: Mapping[str, Any]) -> Drafter:
         """The drafter that `stream` uses with these values, with what it remembers."""
         method = METHODS[name]
-        return self._drafter(method, self.pair if values["cache"] else self._recomputing, {**values, **method.preset})
+        pair = self.pair if values["cache"] else self._recomputing
+        return self._drafter(method, pair, {**values, **method.preset}, name)
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         """Whether the method's output has the target's own law under these values."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
     def memories(self) -> list[tuple[str, str]]:
-        """(method, what it keeps) of each drafter that was used and keeps something."""
+        """(run, what it keeps) of each drafter that was used and keeps something."""
         kept = ((key[0], drafter.memory()) for key, drafter in self._drafters.items())
         return [(name, text) for name, text in kept if text]
 
@@ -88,10 +94,10 @@ class Engine:
             raise UserError(f"{method.name}: no drafter model is loaded; allowed: start with --drafter")
         return pair.drafter
 
-    def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any]) -> Drafter:
+    def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
         part = DRAFTERS[method.drafter]
         own = tuple(str(values.get(p.name, p.default)) for p in part.parameters)
-        key = (method.name, pair is self.pair, *own)
+        key = (run, method.name, pair is self.pair, *own)
         if key not in self._drafters:
             self._drafters[key] = part.build(pair, values)
         return self._drafters[key]

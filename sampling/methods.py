@@ -57,6 +57,9 @@ HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", 
 MODEL_STEPS = integer("num_model_steps", 2, "tokens that the model of a hybrid drafts", minimum=1)
 BUDGET = integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0)
 
+COPIERS = ("prompt_lookup", "ngram", "suffix")
+COPIER = choice("hybrid_copy", "prompt_lookup", "what extends the draft", COPIERS)
+
 DRAFTERS = Registry[Part](
     "drafter",
     Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression"),
@@ -90,7 +93,7 @@ DRAFTERS = Registry[Part](
         (
             HYBRID_MODEL,
             MODEL_STEPS,
-            choice("hybrid_copy", "prompt_lookup", "what extends the draft", ("prompt_lookup", "ngram", "suffix")),
+            COPIER,
             *LOOKUP,
             *NGRAM,
             *(parameter for parameter in SUFFIX if parameter.name != "use_tree_spec"),
@@ -285,7 +288,7 @@ class Method:
 
     def remembers(self, values: Values) -> bool:
         """Whether a run depends on the prompts before it."""
-        names = {parameter.name for parameter in self.parameters}
+        names = {parameter.name for parameter in self.relevant(values)}
         counts = "reset_in_between" in names and not values["reset_in_between"]
         return counts or ("max_cached_requests" in names and values["max_cached_requests"] != 0)
 
@@ -293,6 +296,9 @@ class Method:
         """Those parameters that matter where the others have these values."""
         judge = verifier_part(values)
         unused = {p.name for part in VERIFIERS.values() if part is not judge for p in part.parameters}
+        if any(parameter is COPIER for parameter in self.parameters):
+            others = (DRAFTERS[name] for name in COPIERS if name != values[COPIER.name])
+            unused |= {p.name for part in others for p in part.parameters}
         return tuple(p for p in self.parameters if p.name not in unused)
 
 

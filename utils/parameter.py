@@ -65,7 +65,13 @@ class Chosen:
     arguments: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        return " ".join([self.name, *(f"{a:g}" if isinstance(a, float) else str(a) for a in self.arguments)])
+        return " ".join([self.name, *(_shown(a) if isinstance(a, float) else str(a) for a in self.arguments)])
+
+
+def _shown(value: float) -> str:
+    """The number as text that reads back as the same number: 1, 0.1, 0.12345678."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def integer(name: str, default: int | None, help: str, *, minimum: int, maximum: int = 2**63 - 1) -> Parameter:
@@ -109,7 +115,7 @@ def number(
             raise UserError(f"{name}: {text!r} given; allowed: {allowed}")
         return value
 
-    return Parameter(name, default, help, allowed, parse, lambda value: f"{value:g}")
+    return Parameter(name, default, help, allowed, parse, _shown)
 
 
 ON = ("on", "true", "yes", "1")

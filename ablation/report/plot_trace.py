@@ -25,7 +25,8 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
         return f"There is no trace ({path.name}) to draw gamma and entropy from."
     rounds: dict[str, list[Line]] = {}
     for line in _first_answer(path):
-        rounds.setdefault(line["configuration"], []).append(line)
+        stamp = " LOSSY" if line.get("lossless") is False else ""
+        rounds.setdefault(f"{line['configuration']}{stamp}", []).append(line)
     # One of each method before a second of any, so that the methods can be compared.
     turns: dict[str, int] = {}
     places = {}

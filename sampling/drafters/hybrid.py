@@ -77,9 +77,10 @@ class ExtendedDrafter(_Pair):
 
 
 class SuffixOrModelDrafter(_Pair):
-    """The suffix trees' draft where its expected accepted tokens are at least `num_model_steps`, else the model's.
+    """The suffix trees' draft where its expected accepted tokens are at least the model's drafts, else the model's.
 
-    The rule of arctic-inference's hybrid. The rule's gamma bounds either.
+    The model would draft `num_model_steps`, or as many as there is room for. The rule is that of
+    arctic-inference's hybrid. The gamma of the draft-length rule bounds either.
     """
 
     def __init__(self, model: Drafter, copier: Any, num_model_steps: int = 2) -> None:
@@ -95,8 +96,9 @@ class SuffixOrModelDrafter(_Pair):
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(ctx.device)
+        steps = min(self.steps, room)
         draft = self.copier.draft(ctx.tokens, gamma.gamma, room)
-        if draft.tokens and draft.score >= self.steps:
+        if draft.tokens and draft.score >= steps:
             tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
             return Proposal(tokens, draft.parents if self.copier.tree else None)
-        return self.model.propose(ctx, FixedGamma(min(self.steps, room)), room)
+        return self.model.propose(ctx, FixedGamma(steps), room)

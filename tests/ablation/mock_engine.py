@@ -60,7 +60,9 @@ class MockEngine:
             decode=lambda ids: 'said "a, b"\n' + " ".join(map(str, ids)),
         )
 
-    def stream(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Iterator[Event]:
+    def stream(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
+    ) -> Iterator[Event]:
         self.calls.append((name, values["gamma"], values["seed"], values["processor"].name, tuple(prompt)))
         if name == self.fail:
             raise RuntimeError("planted")

@@ -34,6 +34,11 @@ def test_for_people_one_method_is_a_page() -> None:
     assert "max_ngram_size" in page and "2304.04487" in page and "suffix trees" not in page
 
 
+def test_no_value_that_is_allowed_is_cut_off() -> None:
+    for name in METHODS:
+        assert "…" not in listed(name)
+
+
 @pytest.mark.parametrize(
     ("text", "methods", "assignments", "drafter"),
     [
@@ -90,6 +95,21 @@ def test_a_servers_configuration_becomes_methods_and_settings(
         ('{"method": "ngram", "model": "x"}', "with draft_model"),
         ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "has none"),
         ('{"method": "draft_model", "mtp_strategy": "with_ngrams"}', "Did you mean 'with_ngram'?"),
+        ('{"method": "draft_model", "mtp_strategy": null}', "unknown mtp_strategy 'None'"),
+        ('{"method": "draft_model", "mtp_strategy": 5}', "unknown mtp_strategy '5'"),
+        ('{"method": "ngram", "method": "suffix"}', "'method' is there twice"),
+        ("[" * 100_000, "not JSON"),
+        ('{"method": "suffix", "suffix_decoding_max_tree_depth": 1}', "suffix_decoding_max_tree_depth: as max_tree_d"),
+        ('{"method": "draft_model", "num_speculative_tokens": -1}', "num_speculative_tokens: as gamma: '-1' given"),
+        (
+            '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 5, '
+            '"num_speculative_tokens": 4}',
+            "at most num_speculative_tokens, which is 4",
+        ),
+        (
+            '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 11}',
+            "at most num_speculative_tokens, which is 10",
+        ),
         ('{"method": "eagle"}', "needs a trained head"),
         ('{"method": "naive", "num_speculative_tokens": "x"}', "an integer of 0 or more"),
         ('{"method": "naive", "accept_policy": "normal"}', "no further key"),

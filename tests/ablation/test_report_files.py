@@ -165,6 +165,16 @@ def test_every_gamma_of_an_answer_is_inside_its_axes(tmp_path: Path) -> None:
         assert all(axis.get_ylim()[0] <= value <= axis.get_ylim()[1] for value in values)
 
 
+def test_a_lossy_answer_is_stamped_in_its_figure(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "r.trace.jsonl", four()[2:])
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text("\n".join(json.dumps(line | {"lossless": False}) for line in lines), encoding="utf-8")
+    drawn = trace_figure(path)
+    assert not isinstance(drawn, str)
+    titles = [title for axis in drawn[0].axes if (title := axis.get_title(loc="left"))]
+    assert titles and all(title.endswith(" LOSSY") for title in titles)
+
+
 def test_a_torn_trace_ends_where_it_is_torn(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "r.trace.jsonl", four()[2:])
     assert not isinstance(trace_figure(path), str)

@@ -1,11 +1,12 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ablation import execute as execution
 from ablation.execute import Unwatched, execute, warm_up
-from ablation.grid import Place, Plan, plain_plan
+from ablation.grid import Configuration, Place, Plan, plain_plan
 from ablation.prompt_file import Prompt
 from sampling.engine import Engine
 from sampling.pair import Pair
@@ -85,6 +86,20 @@ def test_trace_has_one_line_a_round(invoke: Invoke, tmp_path: Path) -> None:
     assert rounds[-1]["id"] == 1 and rounds[-1]["turn"] == 1 and rounds[-1]["repeat"] == 0
 
 
+def test_a_trace_says_which_drafts_of_a_tree_were_accepted(invoke: Invoke, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    tree = ("--set", "use_tree_spec=on", "--set", "max_spec_factor=4", "--set", "min_token_prob=0")
+    result = invoke("run", "--prompt", "Hello Hello", "--methods", "suffix", "--json", "--trace", trace, *tree)
+    rounds = objects(trace.read_text())
+    emitted: list[int] = []
+    for line in rounds:
+        emitted += [line["drafts"][row] for row in line["path"]]
+        emitted += [] if line["next"] is None else [line["next"]]
+    assert emitted == objects(result.stdout)[0]["output_ids"]
+    assert any(line["path"] != list(range(line["accepted"])) for line in rounds)
+    assert all(len(line["parents"]) == len(line["drafts"]) for line in rounds if line["parents"] is not None)
+
+
 def test_turns_are_one_conversation(invoke: Invoke, pair: Pair, tmp_path: Path) -> None:
     question = {"question_id": 81, "category": "writing", "turns": ["Hello", "Again"], "reference": ["x"]}
     file = write_lines(tmp_path / "q.jsonl", question)
@@ -124,6 +139,12 @@ def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
     assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
 
 
+def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) -> None:
+    given = ("--methods", "target,speculative", "--set", "accept_policy=accept_all", "--processor", "multinomial 1")
+    lines = invoke("run", "--prompt", "Hello", "--length", 8, *given).stdout.splitlines()
+    assert "target:" in lines and "speculative LOSSY:" in lines
+
+
 def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
     methods = ("ngram", "target", "speculative")
@@ -154,6 +175,20 @@ def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair
     list(warm_up(engine, plan))
     warm = [record.drafted for record in execute(engine, plan)]
     assert cold == warm and cold[0] == cold[1]
+
+
+def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair) -> None:
+    values = {**Settings(), "length": 24}
+    both = tuple(Configuration("suffix", (("num_speculative_tokens", budget),)) for budget in (10, 9))
+    prompts = (Prompt("a", ("Hello",)), Prompt("b", ("Hello",)))
+
+    def drafted(*configurations: Configuration) -> dict[tuple[str | int, str], int | None]:
+        plan = replace(plain_plan(prompts, ("target",), values, repeats=1), configurations=configurations)
+        return {(one.id, one.configuration): one.drafted for one in execute(Engine(pair), plan)}
+
+    alone = {**drafted(both[0]), **drafted(both[1])}
+    assert drafted(*both) == alone
+    assert alone["a", both[0].name] != alone["b", both[0].name]  # its own answer it does remember
 
 
 class Interrupting(Unwatched):

@@ -59,6 +59,11 @@ def test_a_bad_file_changes_nothing(new_session: NewSession, tmp_path: Path) -> 
     assert file.read_text() == "[1, 2]\n"
 
 
+def test_a_home_that_is_not_there_is_a_wrong_call(new_session: NewSession) -> None:
+    with pytest.raises(UserError, match="~nobody-of-that-name/x"):
+        execute(new_session(), "/ngram_load ~nobody-of-that-name/x")
+
+
 def test_nothing_counted_is_not_saved(new_session: NewSession, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="counted nothing"):
         done(ready(new_session), f"/ngram_save {tmp_path / 'x'}")

@@ -14,7 +14,7 @@ from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Limits, best_draft
 from sampling.drafter import Context, Drafter
 from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
-from sampling.methods import DRAFTERS
+from sampling.methods import DRAFTERS, METHODS
 from sampling.proposal import Proposal
 from sampling.settings import Settings
 from tests.conformance.toy import VOCAB, toy_pair, toy_runner
@@ -122,6 +122,25 @@ def test_a_tree_after_tokens_it_did_not_read() -> None:
     assert after.tokens[:2] == (4, 5) and after.match_length == 3
     assert best_draft(After(tree, [5]), limits).tokens == ()
     assert best_draft(tree, limits).tokens[0] == 3
+
+
+def test_only_the_chosen_copiers_parameters_and_memory_matter() -> None:
+    method, settings = METHODS["extended"], Settings()
+    copiers = {"max_ngram_size": "prompt_lookup", "top_k_filler": "ngram", "max_tree_depth": "suffix"}
+    for copier in copiers.values():
+        settings.assign("hybrid_copy", copier)
+        names = {parameter.name for parameter in method.relevant(settings)}
+        assert {"num_model_steps", "hybrid_copy"} < names
+        assert [copiers[name] for name in copiers if name in names] == [copier]
+        assert method.remembers(settings) == (copier == "suffix")
+
+
+def test_where_room_is_left_for_one_draft_the_suffix_tree_has_to_promise_one() -> None:
+    model, suffix, ctx = Scripted([9, 9, 9]), SuffixDrafter(), context([1, 2])
+    suffix.memory_tree.add([1, 2, 3])
+    drafter = SuffixOrModelDrafter(model, suffix, 3)
+    drafter.begin(ctx)
+    assert drafter.propose(ctx, DraftBudget(8), 1).tokens.tolist() == [3] and not model.asked
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,12 @@ def test_processors_by_position_or_by_name(text: str, value: Chosen) -> None:
     assert PARAMETERS["processor"].parse(settings.show("processor")) == value
 
 
+def test_a_number_loses_no_digit_on_its_way_through_text() -> None:
+    for name, text in (("min_token_prob", "0.12345678"), ("processor", "nucleus 0.80000001 0.9")):
+        parameter = PARAMETERS[name]
+        assert parameter.show(parameter.parse(text)) == text
+
+
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UnknownName, match=r"Did you mean 'gamma'"):
         Settings().assign("gama", "3")

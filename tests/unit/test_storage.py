@@ -9,6 +9,12 @@ from hypothesis import strategies as st
 from ngram_assisted.storage import NGramStorage, OneLevelNGramStorage
 
 
+def test_an_order_far_beyond_the_text_costs_nothing() -> None:
+    storage = NGramStorage(2**62)
+    storage.initialize([1, 2, 1])
+    assert storage.next_token([1]) == 2 and len(storage) == 3
+
+
 def test_the_longest_known_context_answers() -> None:
     storage = NGramStorage(3)
     storage.initialize([1, 2, 3, 9, 2, 4, 8, 2, 4])
