@@ -1,6 +1,6 @@
 """What a command line asks for, checked as a whole before a model is loaded. No torch is imported here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -23,15 +23,19 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
 
 
-def choose_config(text: str | None, methods: str | None, drafter: str | None) -> ServerConfig | None:
-    """The server's configuration, which must not be contradicted by the options beside it."""
+def choose_config(text: str | None, methods: str | None, models: Mapping[str, str | None]) -> ServerConfig | None:
+    """The server's configuration, which must not be contradicted by the options beside it.
+
+    models: what the options `drafter` and `heads` name.
+    """
     if text is None:
         return None
     if methods is not None:
         raise UserError("--speculative-config names the method; --methods cannot be given as well")
     config = parse_speculative_config(text)
-    if config.drafter is not None and drafter not in (None, config.drafter):
-        raise UserError(f"--drafter {drafter!r} and model {config.drafter!r} of --speculative-config differ")
+    for option, model in config.models.items():
+        if models.get(option) not in (None, model):
+            raise UserError(f"--{option} {models[option]!r} and model {model!r} of --speculative-config differ")
     return config
 
 

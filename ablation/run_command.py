@@ -65,13 +65,12 @@ def run(
     from ablation import request
 
     with exit_statuses():
-        config = request.choose_config(speculative_config, methods, drafter)
+        config = request.choose_config(speculative_config, methods, {"drafter": drafter, "heads": heads})
         named = [*(config.assignments if config else ()), ("length", length), ("processor", processor), ("seed", seed)]
         settings = request.choose_settings(assignments or (), named)
         names = config.methods if config else request.choose_methods(methods, settings)
         played = request.choose_prompts(prompt, prompts)
         with request.open_trace(trace) or nullcontext() as trace_file:
-            drafter = config.drafter if config and config.drafter else drafter
             pair = load(
                 {
                     "target": target,
@@ -81,6 +80,7 @@ def run(
                     "drafter_device": drafter_device,
                     "dtype": dtype,
                     "trust_remote_code": trust_remote_code,
+                    **(config.models if config else {}),
                 }
             )
             from ablation.grid import plain_plan

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods import HEADS, REFERENCE
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError
 
@@ -15,11 +15,15 @@ _JUDGING = {"verify_strategy": "verify_strategy", "accept_policy": "accept_polic
 
 @dataclass(frozen=True, slots=True)
 class ServerMethod:
-    """What a server's method is here: our method, and which of our settings its keys are."""
+    """What a server's method is here: our method, which of our settings its keys are, and what else it sets.
+
+    model: what the key `model` names, `drafter` or `heads`; None = it has no meaning.
+    """
 
     method: str
     keys: Mapping[str, str] = field(default_factory=dict)
-    model: bool = False
+    model: Literal["drafter", "heads"] | None = None
+    fixed: tuple[tuple[str, str], ...] = ()
 
 
 _LOOKUP = {
@@ -38,10 +42,14 @@ _OURS = {
             **_JUDGING,
         },
     ),
-    "draft_model": ServerMethod("speculative", {"num_speculative_tokens": "gamma", **_JUDGING}, model=True),
+    "draft_model": ServerMethod("speculative", {"num_speculative_tokens": "gamma", **_JUDGING}, "drafter"),
+    **{kind: ServerMethod(kind, {"num_speculative_tokens": "gamma", **_JUDGING}, "heads") for kind in HEADS},
 }
-_EXTENDED = ServerMethod("extended", {**_LOOKUP, "num_model_steps": "num_model_steps", **_JUDGING}, model=True)
-METHOD_NAMES = ("naive", "ngram", "suffix", "mtp", "draft_model", "eagle", "medusa", "hydra")
+_EXTENDED_KEYS = {**_LOOKUP, "num_model_steps": "num_model_steps", **_JUDGING}
+_EXTENDED = {
+    "draft_model": ServerMethod("extended", _EXTENDED_KEYS, "drafter", (("hybrid_model", "model"),)),
+    "mtp": ServerMethod("extended", _EXTENDED_KEYS, "heads", (("hybrid_model", "mtp"),)),
+}
 STRATEGIES = ("default", "with_ngram")
 KEYS = (
     "method",
@@ -58,11 +66,20 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What the JSON asks for: methods (the reference first), assignments to settings, a drafter model."""
+    """What the JSON asks for: methods (the reference first), assignments to settings, a drafter model or a head.
+
+    unnamed: settings that it could have set; on a server they have their defaults.
+    """
 
     methods: tuple[str, ...]
     assignments: tuple[tuple[str, str], ...] = ()
-    drafter: str | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        given = dict(self.assignments)
+        known = (name for ours in (*_OURS.values(), *_EXTENDED.values()) for name in ours.keys.values())
+        return tuple(name for name in dict.fromkeys(known) if name not in given)
 
 
 def parse_speculative_config(text: str) -> ServerConfig:
@@ -72,27 +89,33 @@ def parse_speculative_config(text: str) -> ServerConfig:
     strategy = entry.pop("mtp_strategy", "default")
     if strategy not in STRATEGIES:
         raise UnknownName("mtp_strategy", str(strategy), STRATEGIES)
-    ours = _EXTENDED if name == "draft_model" and strategy == "with_ngram" else _OURS[name]
-    if strategy == "with_ngram" and ours is not _EXTENDED:
-        raise UserError(f"mtp_strategy 'with_ngram' extends a model's draft; method {name!r} has none")
-    model = entry.pop("model", None)
-    if model is not None and (not isinstance(model, str) or not ours.model):
-        raise UserError(
-            f"model: {model!r} given for method {name!r}; allowed: a drafter's id or path, with draft_model"
-        )
+    if strategy == "with_ngram" and name not in _EXTENDED:
+        raise UserError(f"mtp_strategy 'with_ngram' given for method {name!r}; allowed with it: {', '.join(_EXTENDED)}")
+    ours = _EXTENDED[name] if strategy == "with_ngram" else _OURS[name]
+    models = _models(name, ours, entry.pop("model", None))
     if name == "naive":
         _check_count(entry.pop("num_speculative_tokens", None))  # a server ignores it: there is nothing to draft
     allowed = tuple(key for key in KEYS if key in ours.keys)
     for key in entry:
         if key not in ours.keys:
             raise UserError(
-                f"{key} has no meaning for method {name!r}; allowed: {', '.join(allowed) or 'no further key'}"
+                f"{key} has no meaning for method {name!r}; allowed: {', '.join(allowed) or 'num_speculative_tokens'}"
             )
     assignments = tuple((ours.keys[key], _text(key, value)) for key, value in entry.items())
     for key, (setting, value) in zip(entry, assignments, strict=True):
         _check(key, setting, value)
     _check_steps(entry)
-    return ServerConfig(tuple(dict.fromkeys((REFERENCE, ours.method))), assignments, model)
+    return ServerConfig(tuple(dict.fromkeys((REFERENCE, ours.method))), (*ours.fixed, *assignments), models)
+
+
+def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:
+    """What the key `model` names, as an option of the loader."""
+    if given is None:
+        return {}
+    if ours.model is None or not isinstance(given, str):
+        allowed = "a drafter's id or path, with draft_model; a head's folder, with mtp, eagle, medusa or hydra"
+        raise UserError(f"model: {given!r} given for method {name!r}; allowed: {allowed}")
+    return {ours.model: given}
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -108,17 +131,10 @@ def _read(text: str) -> dict[str, Any]:
     for key in entry:
         if key not in KEYS:
             raise UnknownName("key of --speculative-config", key, KEYS)
-    supported = tuple(name for name in METHOD_NAMES if name in _OURS and _OURS[name].method in METHODS)
     if "method" not in entry:
-        raise UserError(f"--speculative-config has no method; allowed: {', '.join(supported)}")
-    name = entry["method"]
-    if name not in METHOD_NAMES:
-        raise UnknownName("method of --speculative-config", str(name), supported)
-    if name not in supported:
-        raise UserError(
-            f"method of --speculative-config {name!r} needs a trained head, which is not supported yet; "
-            f"allowed: {', '.join(supported)}"
-        )
+        raise UserError(f"--speculative-config has no method; allowed: {', '.join(_OURS)}")
+    if not isinstance(entry["method"], str) or entry["method"] not in _OURS:
+        raise UnknownName("method of --speculative-config", str(entry["method"]), tuple(_OURS))
     return entry
 
 

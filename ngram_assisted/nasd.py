@@ -72,6 +72,14 @@ class NgramDrafter(Drafter):
                 if other != token:
                     self.storage.update(context, other)
 
+    def adopt(self, earlier: Drafter) -> None:
+        """Counts of a storage of the same kind and order."""
+        if isinstance(earlier, NgramDrafter) and (type(earlier.storage), earlier.storage.n) == (
+            type(self.storage),
+            self.storage.n,
+        ):
+            self.storage = earlier.storage
+
     def memory(self) -> str:
         return f"{len(self.storage):,} contexts counted"
 

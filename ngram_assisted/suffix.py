@@ -79,6 +79,10 @@ class SuffixDrafter(Drafter):
     def finish(self, ctx: Context) -> None:
         self.memory_tree.add(ctx.tokens[ctx.prompt_length :])
 
+    def adopt(self, earlier: Drafter) -> None:
+        if isinstance(earlier, SuffixDrafter):
+            self.memory_tree.add_all(earlier.memory_tree)
+
     def memory(self) -> str:
         size = (self.memory_tree.memory_bytes + self.text.memory_bytes) / 1e6
         nodes = self.memory_tree.nodes + self.text.nodes

@@ -69,6 +69,11 @@ class ResponseTree:
         if 0 < self.max_responses < len(self._responses):
             self._forget(self._responses.popleft())
 
+    def add_all(self, other: "ResponseTree") -> None:
+        """Remember what another tree does, from its texts alone: it may have been left in the middle of a step."""
+        for response in other._responses:
+            self.add(response)
+
     def follow(self, token: int, places: Sequence[Place]) -> list[Place]:
         """The places after one more token, from the root and from each of `places`, until it is not found."""
         found: list[Place] = []

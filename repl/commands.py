@@ -126,10 +126,14 @@ def _speculative_config(session: Session, argument: str) -> Reply:
     from ablation.speculative_config import parse_speculative_config
 
     config = parse_speculative_config(argument)
-    if config.drafter is not None:
-        raise UserError("model: the models of a session stay; allowed: start with --drafter, or leave it out")
+    if config.models:
+        raise UserError(
+            "model: the models of a session stay; allowed: start with --drafter or --heads, or leave it out"
+        )
     wanted = [(name, PARAMETERS[name].show(name in config.methods)) for name in METHODS]
-    changes = [(name, value) for name, value in (*wanted, *config.assignments) if session.show(name) != value]
+    defaults = [(name, PARAMETERS[name].show(PARAMETERS[name].default)) for name in config.unnamed]
+    asked = (*wanted, *defaults, *config.assignments)
+    changes = [(name, value) for name, value in asked if session.show(name) != value]
     session.settings.assign_all(changes)
     return Message(", ".join(f"{name} {value}" for name, value in changes) or "nothing changes")
 
@@ -249,7 +253,7 @@ COMMANDS = Registry[Command](
         _speculative_config,
         "JSON",
         '{"method": "draft_model", "num_speculative_tokens": 4}',
-        "Switches on the method it names and the reference, and every other method off.",
+        "Switches on the method it names and the reference, every other method off; keys left out get their defaults.",
     ),
     Command(
         "ngram_save",

@@ -89,9 +89,7 @@ class Session:
 
     def renew_engine(self) -> None:
         """New caches and drafters on the same weights: whatever an interrupted forward left is gone."""
-        from sampling.engine import Engine
-
-        self._engine = Engine(self.engine.pair.fresh())
+        self._engine = self.engine.renewed()
 
 
 class Answers:

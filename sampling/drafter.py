@@ -63,6 +63,9 @@ class Drafter(ABC):
     def finish(self, ctx: Context) -> None:  # noqa: B027
         """The text is whole, after its last `observe`. Not called for a run that was abandoned."""
 
+    def adopt(self, earlier: "Drafter") -> None:  # noqa: B027
+        """Go on with what `earlier`, of the same kind, remembers of earlier prompts, as far as it fits."""
+
     def memory(self) -> str:
         """What is kept of earlier prompts and how much room it takes, in words; empty where nothing is."""
         return ""

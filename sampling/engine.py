@@ -36,7 +36,8 @@ class Engine:
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
-        self._drafters: dict[tuple[Any, ...], Drafter] = {}
+        self._earlier: dict[tuple[str, str], Drafter] = {}
+        self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
 
     @cached_property
     def _recomputing(self) -> Pair:
@@ -78,14 +79,21 @@ class Engine:
         """Whether the method's output has the target's own law under these values."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
+    def renewed(self) -> "Engine":
+        """The same models with empty caches; new drafters go on with what these remember of earlier prompts."""
+        engine = Engine(self.pair.fresh())
+        engine._earlier = {key: drafter for key, (_, drafter) in self._drafters.items()}
+        return engine
+
     def memories(self) -> list[tuple[str, str]]:
         """(run, what it keeps) of each drafter that was used and keeps something."""
-        kept = ((key[0], drafter.memory()) for key, drafter in self._drafters.items())
+        kept = ((run, drafter.memory()) for (run, _), (_, drafter) in self._drafters.items())
         return [(name, text) for name, text in kept if text]
 
     def forget(self) -> None:
         """Drop what drafters remember of earlier prompts."""
         self._drafters.clear()
+        self._earlier.clear()
 
     def _target(self, method: Method, pair: Pair) -> ModelRunner:
         if method.runs == "target":
@@ -97,7 +105,13 @@ class Engine:
     def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
         part = DRAFTERS[method.drafter]
         own = tuple(str(values.get(p.name, p.default)) for p in part.parameters)
-        key = (run, method.name, pair is self.pair, *own)
-        if key not in self._drafters:
-            self._drafters[key] = part.build(pair, values)
-        return self._drafters[key]
+        wanted = (pair is self.pair, *own)
+        key = run, method.name
+        built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
+        if earlier is not None and built == wanted:
+            return earlier
+        drafter: Drafter = part.build(pair, values)
+        if earlier is not None:
+            drafter.adopt(earlier)
+        self._drafters[key] = wanted, drafter
+        return drafter

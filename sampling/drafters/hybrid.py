@@ -37,6 +37,10 @@ class _Pair(Drafter):
         self.model.observe(ctx, step)
         self.copier.observe(ctx, step)
 
+    def adopt(self, earlier: Drafter) -> None:
+        if isinstance(earlier, _Pair):
+            self.copier.adopt(earlier.copier)
+
     def memory(self) -> str:
         return str(self.copier.memory())
 

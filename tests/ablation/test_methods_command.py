@@ -40,42 +40,51 @@ def test_no_value_that_is_allowed_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "methods", "assignments", "drafter"),
+    ("text", "methods", "assignments", "models"),
     [
-        ('{"method": "naive", "num_speculative_tokens": 5}', ("target",), {}, None),
+        ('{"method": "naive", "num_speculative_tokens": 5}', ("target",), {}, {}),
         (
             '{"method": "ngram", "max_ngram_size": 4, "min_ngram_size": 2, "num_speculative_tokens": 7}',
             ("target", "prompt_lookup"),
             {"max_ngram_size": "4", "min_ngram_size": "2", "num_speculative_tokens": "7"},
-            None,
+            {},
         ),
         (
             '{"method": "suffix", "suffix_decoding_max_tree_depth": 24, "suffix_decoding_max_cached_requests": 0,'
             ' "suffix_decoding_max_spec_factor": 2.0, "suffix_decoding_min_token_prob": 0.2}',
             ("target", "suffix"),
             {"max_tree_depth": "24", "max_cached_requests": "0", "max_spec_factor": "2.0", "min_token_prob": "0.2"},
-            None,
+            {},
         ),
         (
             '{"method": "draft_model", "model": "d", "num_speculative_tokens": 3, "verify_strategy": "topp"}',
             ("target", "speculative"),
             {"gamma": "3", "verify_strategy": "topp"},
-            "d",
+            {"drafter": "d"},
         ),
         (
             '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 2, '
             '"num_speculative_tokens": 5}',
             ("target", "extended"),
-            {"num_model_steps": "2", "num_speculative_tokens": "5"},
-            None,
+            {"hybrid_model": "model", "num_model_steps": "2", "num_speculative_tokens": "5"},
+            {},
         ),
+        (
+            '{"method": "mtp", "mtp_strategy": "with_ngram", "model": "h", "num_speculative_tokens": 5}',
+            ("target", "extended"),
+            {"hybrid_model": "mtp", "num_speculative_tokens": "5"},
+            {"heads": "h"},
+        ),
+        ('{"method": "eagle", "num_speculative_tokens": 3}', ("target", "eagle"), {"gamma": "3"}, {}),
     ],
 )
 def test_a_servers_configuration_becomes_methods_and_settings(
-    text: str, methods: tuple[str, ...], assignments: dict[str, str], drafter: str | None
+    text: str, methods: tuple[str, ...], assignments: dict[str, str], models: dict[str, str]
 ) -> None:
     config = parse_speculative_config(text)
-    assert (config.methods, dict(config.assignments), config.drafter) == (methods, assignments, drafter)
+    assert (config.methods, dict(config.assignments), config.models) == (methods, assignments, models)
+    assert not set(assignments) & set(config.unnamed)
+    assert {"verify_strategy", "accept_policy"} <= {*assignments, *config.unnamed}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +102,7 @@ def test_a_servers_configuration_becomes_methods_and_settings(
         ('{"method": "ngram", "num_speculative_tokens": -1}', "an integer of 0 or more"),
         ('{"method": "ngram", "verify_strategy": "tpp"}', "Did you mean 'topp'?"),
         ('{"method": "ngram", "model": "x"}', "with draft_model"),
-        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "has none"),
+        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "allowed with it: draft_model, mtp"),
         ('{"method": "draft_model", "mtp_strategy": "with_ngrams"}', "Did you mean 'with_ngram'?"),
         ('{"method": "draft_model", "mtp_strategy": null}', "unknown mtp_strategy 'None'"),
         ('{"method": "draft_model", "mtp_strategy": 5}', "unknown mtp_strategy '5'"),
@@ -110,9 +119,8 @@ def test_a_servers_configuration_becomes_methods_and_settings(
             '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 11}',
             "at most num_speculative_tokens, which is 10",
         ),
-        ('{"method": "eagle"}', "needs a trained head"),
         ('{"method": "naive", "num_speculative_tokens": "x"}', "an integer of 0 or more"),
-        ('{"method": "naive", "accept_policy": "normal"}', "no further key"),
+        ('{"method": "naive", "accept_policy": "normal"}', "allowed: num_speculative_tokens"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_a_reason(text: str, said: str) -> None:

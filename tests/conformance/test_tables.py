@@ -25,6 +25,9 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     },
     "eagle + copies": ("extended", {"hybrid_model": "eagle"}),
     "suffix or medusa": ("suffix_or_model", {"hybrid_model": "medusa"}),
+    "suffix tree or model": ("suffix_or_model", {"use_tree_spec": True, "min_token_prob": 0.0, "num_model_steps": 1}),
+    "model + n-grams": ("extended", {"hybrid_copy": "ngram"}),
+    "model + suffix": ("extended", {"hybrid_copy": "suffix"}),
     "suffix tree": ("suffix", {"use_tree_spec": True, "max_spec_factor": 4.0, "min_token_prob": 0.0}),
 }
 NAMES = [*DRAFTERS, *VARIANTS, *TREES]

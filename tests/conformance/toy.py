@@ -4,24 +4,16 @@ One forward takes tens of microseconds, so that laws can be tested by drawing th
 cache row, position or mask changes its logits.
 """
 
-import atexit
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import torch
 from torch import Tensor
 
 from sampling.cache import RollbackCache
-from sampling.distill.tasks import TASKS, Trunk
-from sampling.heads.checkpoint import save_head
-from sampling.heads.config import HeadConfig
-from sampling.methods import HEADS
 from sampling.pair import ModelInfo, Pair
 from sampling.runner import ModelRunner
+from tests.heads import random_heads
 
 VOCAB = 6
 WINDOW = 48
@@ -79,39 +71,9 @@ def toy_runner(seed: int, window: int = WINDOW) -> ModelRunner:
     return ModelRunner(ToyModel(torch.randn(VOCAB, VOCAB, generator=generator), window=window))
 
 
-@cache
-def toy_heads() -> dict[str, Path]:
-    """A head of every kind with random weights, and no digest, so that it fits every toy; one token is missing."""
-    folder, ids = Path(mkdtemp()), torch.tensor([0, 1, 2, 4, 5])
-    atexit.register(shutil.rmtree, folder)
-    torch.manual_seed(3)
-    for kind in HEADS:
-        recurrent = kind in ("eagle", "mtp")
-        config = HeadConfig(
-            method=kind,
-            base="toy",
-            base_digest="",
-            hidden_size=VOCAB,
-            vocab_size=VOCAB,
-            draft_vocab=len(ids),
-            features=(0, 1) if kind == "eagle" else (1,),
-            steps=3,
-            intermediate_size=8,
-            heads=2 if recurrent else 1,
-            kv_heads=1,
-            head_dim=4,
-            normed=kind == "mtp",
-            window=WINDOW,
-        )
-        module = TASKS[kind](config, Trunk(torch.eye(VOCAB), torch.eye(VOCAB)[ids], ids, 1)).module
-        weights = {name: torch.randn(weight.shape) for name, weight in module.state_dict().items()}
-        save_head(folder / kind, config, weights, ids)
-    return {kind: folder / kind for kind in HEADS}
-
-
 def toy_pair(drafter_seed: int | None = 1, window: int = WINDOW, stop: frozenset[int] = frozenset()) -> Pair:
     """A target and a drafter that disagrees with it; seed None = the drafter is the target's twin."""
     target = toy_runner(0, window=window)
     drafter = toy_runner(0 if drafter_seed is None else drafter_seed)
     info = ModelInfo("toy", "cpu", "float32")
-    return Pair(target, drafter, None, stop, info, heads=toy_heads())  # type: ignore[arg-type]
+    return Pair(target, drafter, None, stop, info, heads=random_heads(VOCAB, 1, WINDOW, (0, 1, 2, 4, 5), VOCAB))  # type: ignore[arg-type]

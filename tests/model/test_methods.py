@@ -10,16 +10,19 @@ from sampling.methods import METHODS
 from sampling.pair import ModelInfo, Pair
 from sampling.runner import ModelRunner
 from sampling.settings import Settings
+from tests.heads import random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
 
 PAIRS = ["llama", "qwen2", "qwen3", "gpt2"]
 ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target"]
 LENGTH = 24
+DRAFT_IDS = tuple(token for token in range(VOCAB) if token % 5)
 
 
 def pair_of(target: ModelRunner, drafter: ModelRunner) -> Pair:
     info = ModelInfo("tiny", "cpu", "float32")
-    return Pair(target, drafter, None, frozenset(), info, info)  # type: ignore[arg-type]
+    heads = random_heads(target.model.embedding.shape[1], target.model.num_layers, target.window, DRAFT_IDS, VOCAB)
+    return Pair(target, drafter, None, frozenset(), info, info, heads=heads)  # type: ignore[arg-type]
 
 
 def engine(name: str) -> tuple[Engine, PreTrainedModel]:
@@ -68,9 +71,11 @@ def test_greedy_equals_transformers_generate(name: str, cache: str) -> None:
 @pytest.mark.parametrize("method", list(METHODS))
 def test_cached_and_recomputed_runs_agree_when_sampling(processor: str, method: str) -> None:
     """Same seed, same draws: the cache must not change a token."""
-    built, _ = engine("llama")
     prompt = ids(9, seed=5)
-    runs = [output(Comparison(built, settings(cache=c, processor=processor), prompt), method) for c in ("on", "off")]
+    runs = [
+        output(Comparison(engine("llama")[0], settings(cache=cache, processor=processor), prompt), method)
+        for cache in ("on", "off")
+    ]
     assert runs[0] == runs[1]
 
 
@@ -106,13 +111,20 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
         ("prompt_lookup", "lookup_occurrence", "first"), ("prompt_lookup", "num_speculative_tokens", "2"),
         ("suffix", "max_tree_depth", "3"), ("suffix", "max_spec_factor", "2"), ("suffix", "min_token_prob", "0.7"),
         ("suffix", "use_tree_spec", "on"), ("suffix", "num_speculative_tokens", "1"),
+        ("extended", "hybrid_model", "eagle"), ("extended", "num_model_steps", "1"),
+        ("extended", "hybrid_copy", "ngram"), ("extended", "min_ngram_size", "3"),
+        ("extended", "num_speculative_tokens", "3"),
+        ("suffix_or_model", "hybrid_model", "medusa"), ("suffix_or_model", "num_model_steps", "1"),
+        ("suffix_or_model", "min_token_prob", "0.9"), ("suffix", "verify_strategy", "target_match"),
+        ("suffix", "verify_strategy", "typical"), ("suffix", "verify_strategy", "topp"),
+        ("suffix", "accept_policy", "accept_all"), ("suffix", "accept_policy", "reject_all"),
     ],
 )  # fmt: skip
 def test_every_parameter_changes_something(method: str, name: str, value: str) -> None:
     built, _ = engine("llama")
     prompt = ids(7, seed=6) * 3
 
-    base = {"length": "60", "processor": "multinomial 1.5" if METHODS[method].needs(Settings()) else "topk 0.2 3"}
+    base = {"length": "60", "processor": "multinomial 1.5" if method in ("speculative", "egag") else "topk 0.2 3"}
     base |= {"max_spec_factor": "4"} if method == "suffix" else {}
 
     def steps(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:

@@ -67,3 +67,32 @@ def test_a_home_that_is_not_there_is_a_wrong_call(new_session: NewSession) -> No
 def test_nothing_counted_is_not_saved(new_session: NewSession, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="counted nothing"):
         done(ready(new_session), f"/ngram_save {tmp_path / 'x'}")
+
+
+def test_counts_outlive_a_change_of_other_settings_and_an_engine_that_is_renewed(
+    new_session: NewSession, tmp_path: Path
+) -> None:
+    session = ready(new_session)
+    session.assign("reset_in_between", "off")
+    accepted(session, "the quick brown fox")
+
+    def counted() -> int:
+        return len(session.engine.drafter("ngram", session.settings).storage)  # type: ignore[attr-defined]
+
+    before = counted()
+    for name, value in (("top_k_filler", "1"), ("cache", "off"), ("reset_in_between", "on")):
+        session.assign(name, value)
+        assert counted() == before > 0
+    assert len(session.memories()) == 1
+    session.renew_engine()
+    assert counted() == before
+    session.assign("set_ngramstorage", "basic 4")
+    assert counted() == 0
+
+
+def test_a_servers_configuration_leaves_nothing_of_the_one_before(new_session: NewSession) -> None:
+    session = new_session()
+    execute(session, '/speculative_config {"method": "suffix", "verify_strategy": "typical"}')
+    execute(session, '/speculative_config {"method": "ngram", "max_ngram_size": 5}')
+    assert (session.show("verify_strategy"), session.show("max_ngram_size")) == ("rejection", "5")
+    assert session.settings.enabled() == ["target", "prompt_lookup"]

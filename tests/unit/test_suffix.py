@@ -249,3 +249,14 @@ def test_a_limit_bounds_the_depth_and_none_is_no_draft() -> None:
     drafter = SuffixDrafter()
     run(drafter, [0], [1, 2, 3, 4, 5, 6])
     assert [drafted(drafter, [0, 1, 2, 3], limit) for limit in (0, 1, 2, 9)] == [[], [4], [4, 5], [4, 5, 6]]
+
+
+def test_other_parameters_keep_what_was_said_before() -> None:
+    earlier, later = SuffixDrafter(max_cached_requests=-1), SuffixDrafter(max_cached_requests=1, min_token_prob=0.0)
+    for response in ([1, 2, 3], [4, 5, 6]):
+        earlier.memory_tree.add(response)
+    later.adopt(earlier)
+    assert later.memory_tree.responses == 1
+    later._read([4, 5])
+    assert later.draft([4, 5], 4, 4).tokens == (6,)
+    assert earlier.memory_tree.responses == 2

@@ -1,0 +1,44 @@
+"""Heads with random weights, as they lie on disk, for any small target."""
+
+import atexit
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+
+from sampling.distill.tasks import TASKS, Trunk
+from sampling.heads.checkpoint import save_head
+from sampling.heads.config import HeadConfig
+from sampling.methods import HEADS
+
+
+@cache
+def random_heads(hidden_size: int, layers: int, window: int, draft_ids: tuple[int, ...], vocab: int) -> dict[str, Path]:
+    """A head of every kind for targets of this size; without a digest, so that it fits all of them."""
+    folder, ids = Path(mkdtemp()), torch.tensor(draft_ids)
+    atexit.register(shutil.rmtree, folder)
+    torch.manual_seed(3)
+    for kind in HEADS:
+        config = HeadConfig(
+            method=kind,
+            base="tiny",
+            base_digest="",
+            hidden_size=hidden_size,
+            vocab_size=vocab,
+            draft_vocab=len(ids),
+            features={"eagle": (0, layers), "mtp": (layers,)}.get(kind, ()),
+            steps=3,
+            intermediate_size=8,
+            heads=2,
+            kv_heads=1,
+            head_dim=4,
+            normed=kind == "mtp",
+            window=window,
+        )
+        unused = torch.zeros(1, hidden_size)
+        module = TASKS[kind](config, Trunk(unused, unused, ids, layers)).module
+        weights = {name: torch.randn(weight.shape) for name, weight in module.state_dict().items()}
+        save_head(folder / kind, config, weights, ids)
+    return {kind: folder / kind for kind in HEADS}
