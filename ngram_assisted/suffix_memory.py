@@ -183,8 +183,10 @@ class Recollection:
         found: list[Match[Place]] = []
         longest = len(counts)
         while longest:
-            shortest = counts.index(counts[longest - 1]) + 1
-            found.append(Match(shortest, longest, counts[longest - 1], places[shortest - 1]))
+            shortest, count = longest, counts[longest - 1]
+            while shortest > 1 and counts[shortest - 2] == count:
+                shortest -= 1
+            found.append(Match(shortest, longest, count, places[shortest - 1]))
             longest = shortest - 1
         return found
 
@@ -199,11 +201,12 @@ class Recollection:
         best = node.best
         return best.text[best.start], best.count, (best, 1)
 
-    def branches(self, place: Place) -> list[Branch[Place]]:
+    def branches(self, place: Place, least: int = 0) -> list[Branch[Place]]:
         node, at = place
         if at < node.length:
-            return [(node.text[node.start + at], node.count, (node, at + 1))]
-        return [(token, child.count, (child, 1)) for token, child in (node.children or {}).items()]
+            return [(node.text[node.start + at], node.count, (node, at + 1))] if node.count >= least else []
+        children = (node.children or {}).items()
+        return [(token, child.count, (child, 1)) for token, child in children if child.count >= least]
 
 
 def _common(node: _Node, text: tuple[int, ...], at: int, length: int) -> int:

@@ -51,11 +51,13 @@ class TextTree:
         found: list[Match[int]] = []
         longest = min(self.depth, len(self)) - 1
         state = self._shorten(self._last, longest)
+        longest = min(longest, self._length[state])
         while state > 0:
-            if self._count[state] > 1:
-                shortest = self._length[self._link[state]] + 1
-                found.append(Match(shortest, min(self._length[state], longest), self._count[state], state))
-            state = self._link[state]
+            link, count = self._link[state], self._count[state]
+            shorter = self._length[link]
+            if count > 1:
+                found.append(Match(shorter + 1, longest, count, state))
+            state, longest = link, shorter
         return found
 
     def likeliest(self, place: int) -> Branch[int] | None:
@@ -65,8 +67,9 @@ class TextTree:
         state = self._next[place][token]
         return token, self._count[state], state
 
-    def branches(self, place: int) -> list[Branch[int]]:
-        return [(token, self._count[state], state) for token, state in self._next[place].items()]
+    def branches(self, place: int, least: int = 0) -> list[Branch[int]]:
+        counts = self._count
+        return [(token, counts[state], state) for token, state in self._next[place].items() if counts[state] >= least]
 
     def _append(self, token: int) -> None:
         self._grow(token)

@@ -5,19 +5,20 @@ last m tokens are matched for m = 1, 2, ...; below each match the counts say how
 was, and the match whose drafts promise the most accepted tokens wins.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 C = TypeVar("C")
 Branch = tuple[int, int, C]
+_Row = tuple[int, int, int]
 
-_NEARLY = 1 - 1e-9  # a bound that equals the best score but for rounding must not be cut off: ties count
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Match(Generic[C]):
     """A place in a tree that the last m tokens of the context lead to, for every m in [shortest, longest].
 
@@ -63,10 +64,22 @@ class Limits:
         return min(self.budget, int(match_length * self.factor + 1e-6))
 
 
+class _Plan(NamedTuple):
+    """How many tokens a draft may have and how deep it may go, after a match of each length up to the tree's depth.
+
+    Up to `peak` no depth is less than the one before; behind it each is, because the tree ends.
+    """
+
+    sizes: tuple[int, ...]
+    deepest: tuple[int, ...]
+    peak: int
+
+
 @lru_cache(maxsize=64)
-def _deepest(limits: Limits, depth: int) -> tuple[int, ...]:
-    """How deep a draft may go after a match of each length from 0 to `depth`, where the tree ends."""
-    return tuple(min(limits.tokens(length), limits.room, depth - length) for length in range(depth + 1))
+def _plan(limits: Limits, depth: int) -> _Plan:
+    sizes = tuple(limits.tokens(length) for length in range(depth + 1))
+    deepest = tuple(min(size, limits.room, depth - length) for length, size in enumerate(sizes))
+    return _Plan(sizes, deepest, max(range(depth + 1), key=lambda length: (deepest[length], length)))
 
 
 class SuffixTree(Protocol[C]):
@@ -80,8 +93,8 @@ class SuffixTree(Protocol[C]):
     def likeliest(self, place: C) -> Branch[C] | None:
         """The most frequent continuation by one token."""
 
-    def branches(self, place: C) -> Iterable[Branch[C]]:
-        """All continuations by one token, in any order."""
+    def branches(self, place: C, least: int = 0) -> Sequence[Branch[C]]:
+        """The continuations by one token that occurred `least` times or more often, in any order."""
 
 
 class After(Generic[C]):
@@ -126,100 +139,142 @@ def best_draft(tree: SuffixTree[C], limits: Limits, above: float = 0.0) -> Draft
     Example: in the text 5 6 7 5 6, the end 5 6 occurs twice and was once followed by 7 5: with a factor
     of 1 these two are drafted, each with probability 1/2, and the score is 1.
     """
-    deepest = _deepest(limits, tree.depth)
-    bounds = [(max(deepest[match.shortest : match.longest + 1]), match) for match in tree.matches()]
-    bounds.sort(key=lambda bound: bound[0], reverse=True)
-    best = Draft()
-    for most, match in bounds:
-        floor = max(above, best.score)
-        if most < floor:
+    plan = _plan(limits, tree.depth)
+    best, rank = Draft(), (above, tree.depth)
+    for bound, match in _promising(tree, limits.tree, plan, above):
+        if (bound, match.longest) <= rank:
             break
-        drafts = _trees if limits.tree and limits.tokens(match.longest) > 1 else _paths
-        for draft in drafts(tree, match, limits, deepest, floor):
-            if draft.score > above and (draft.score, draft.match_length) > (best.score, best.match_length):
-                best = draft
+        drafts = _trees if limits.tree and plan.sizes[match.longest] > 1 else _paths
+        for draft in drafts(tree, match, _least(limits.min_prob, match.count), plan, rank):
+            if (draft.score, draft.match_length) > rank:
+                best, rank = draft, (draft.score, draft.match_length)
     return best
 
 
-def _paths(
-    tree: SuffixTree[C], match: Match[C], limits: Limits, deepest: Sequence[int], floor: float
-) -> Iterator[Draft]:
+def _promising(tree: SuffixTree[C], alternatives: bool, plan: _Plan, above: float) -> list[tuple[float, Match[C]]]:
+    """Matches with what no draft of theirs scores more than, where that is above `above`: best first, then longest.
+
+    No draft is more frequent than the likeliest first token, and those of one depth together not more
+    frequent than the match. Rounding keeps the order: bound and score are one division each.
+    """
+    sizes, deepest, peak = plan
+    likeliest = tree.likeliest
+    found: list[tuple[float, Match[C]]] = []
+    for match in tree.matches():
+        first = likeliest(match.place)
+        if first is not None:
+            deep = deepest[_within(match, peak)]
+            size = sizes[match.longest] if alternatives else deep
+            bound = min(deep, size * first[1] / match.count)
+            if bound > above:
+                found.append((bound, match))
+    found.sort(key=itemgetter(0), reverse=True)
+    return found
+
+
+def _paths(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: tuple[float, int]) -> Iterator[Draft]:
     """The longest path below a match, for the longest end of the context that allows it: no other scores more."""
-    tokens, counts = _path(tree, match, max(deepest[match.shortest : match.longest + 1]), limits.min_prob, floor)
-    if tokens:
+    need = _needed(match, match.longest, rank)
+    rows = _path(tree, match, plan.deepest[_within(match, plan.peak)], least, need)
+    if rows:
         length = match.longest
-        while deepest[length] < len(tokens):
+        while plan.deepest[length] < len(rows):
             length -= 1
-        yield _drafted(tokens, range(-1, len(tokens) - 1), counts, match.count, length)
+        yield _drafted(rows, match.count, length)
 
 
-def _trees(
-    tree: SuffixTree[C], match: Match[C], limits: Limits, deepest: Sequence[int], floor: float
-) -> Iterator[Draft]:
-    """The trees below a match, one for each limit of size and depth, with the longest end that has it."""
-    tried: set[tuple[int, int]] = set()
-    for length in range(match.longest, match.shortest - 1, -1):
-        size = limits.tokens(length), deepest[length]
-        if size not in tried and size[1] >= floor:
-            tried.add(size)
-            yield _drafted(*_tree(tree, match, *size, limits.min_prob, floor), match.count, length)
+def _trees(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: tuple[float, int]) -> Iterator[Draft]:
+    """The trees below a match, for those of its lengths that allow more than any longer one, in size or depth."""
+    for length in range(_within(match, plan.peak), match.longest + 1):
+        size, deep = plan.sizes[length], plan.deepest[length]
+        if (deep, length) > rank:
+            rows = _tree(tree, match, size, deep, least, _needed(match, length, rank))
+            if rows:
+                draft = _drafted(rows, match.count, length)
+                rank = draft.score, length
+                yield draft
 
 
-def _path(
-    tree: SuffixTree[C], match: Match[C], deep: int, min_prob: float, floor: float
-) -> tuple[list[int], list[int]]:
-    """Tokens and counts along the most frequent continuation; none where the score stays below `floor`.
+def _within(match: Match[C], length: int) -> int:
+    """The length of the match that is nearest to this one."""
+    if length > match.longest:
+        return match.longest
+    return length if length > match.shortest else match.shortest
+
+
+def _least(share: float, whole: int) -> int:
+    """The smallest count that is this share of the whole, as a division of floats says it."""
+    count = math.ceil(share * whole)
+    while count / whole < share:
+        count += 1
+    while (count - 1) / whole >= share:
+        count -= 1
+    return count
+
+
+def _needed(match: Match[C], length: int, rank: tuple[float, int]) -> int:
+    """The smallest sum of counts with which a draft of this match length beats (score, match length)."""
+    score, longer = rank
+    return _least(score if length > longer else math.nextafter(score, math.inf), match.count)
+
+
+def _path(tree: SuffixTree[C], match: Match[C], deep: int, least: int, need: int) -> list[_Row]:
+    """(token, parent, count) along the most frequent continuation; none where the counts' sum stays below `need`.
 
     The product of the count ratios along the path is the last count over the first one.
     """
-    tokens: list[int] = []
-    counts: list[int] = []
-    place, whole, missing = match.place, match.count, floor * match.count * _NEARLY
-    while len(tokens) < deep and (branch := tree.likeliest(place)) is not None:
+    rows: list[_Row] = []
+    place, likeliest = match.place, tree.likeliest
+    for row in range(deep):
+        branch = likeliest(place)
+        if branch is None:
+            break
         token, count, place = branch
-        if count / whole < min_prob:
+        if count < least or count * (deep - row) < need:
             break
-        if count * (deep - len(tokens)) < missing:
-            return [], []
-        missing -= count
-        tokens.append(token)
-        counts.append(count)
-    return tokens, counts
+        need -= count
+        rows.append((token, row - 1, count))
+    return rows if need <= 0 else []
 
 
-def _tree(
-    tree: SuffixTree[C], match: Match[C], size: int, deep: int, min_prob: float, floor: float
-) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, parents, counts: the most probable continuation of all drafted so far, again and again.
+def _tree(tree: SuffixTree[C], match: Match[C], size: int, deep: int, least: int, need: int) -> list[_Row]:
+    """(token, parent, count) of the most frequent continuation of all drafted so far, again and again.
 
-    On a tie the older. None where the score stays below `floor`.
+    On a tie the older. None where the counts' sum stays below `need`. What occurred more often than all
+    that waits goes past the heap.
     """
-    tokens: list[int] = []
-    parents: list[int] = []
-    counts: list[int] = []
+    rows: list[_Row] = []
     heap: list[tuple[int, int, int, int, int, C]] = []
-    pushed = 0
-    row, depth, place, missing = -1, 0, match.place, floor * match.count * _NEARLY
-    while len(tokens) < size:
-        if depth < deep:
-            for token, count, below in tree.branches(place):
-                if count / match.count >= min_prob:
-                    pushed += 1
-                    heapq.heappush(heap, (-count, pushed, token, row, depth + 1, below))
-        if not heap:
+    pushed, depth, place, count = 0, 0, match.place, match.count
+    for row in range(size):
+        below = _frequent(tree, place, count, least) if depth < deep else ()
+        if len(below) == 1 and (not heap or below[0][1] > -heap[0][0]):
+            token, count, place = below[0]
+            parent, depth = row - 1, depth + 1
+        else:
+            for token, count, place in below:
+                pushed += 1
+                heappush(heap, (-count, pushed, token, row - 1, depth + 1, place))
+            if not heap:
+                break
+            negative, _, token, parent, depth, place = heappop(heap)
+            count = -negative
+        if count * (size - row) < need:
             break
-        negative, _, token, parent, depth, place = heapq.heappop(heap)
-        if -negative * (size - len(tokens)) < missing:
-            return [], [], []
-        missing += negative
-        row = len(tokens)
-        tokens.append(token)
-        parents.append(parent)
-        counts.append(-negative)
-    return tokens, parents, counts
+        need -= count
+        rows.append((token, parent, count))
+    return rows if need <= 0 else []
 
 
-def _drafted(tokens: Iterable[int], parents: Iterable[int], counts: Sequence[int], whole: int, length: int) -> Draft:
+def _frequent(tree: SuffixTree[C], place: C, count: int, least: int) -> Sequence[Branch[C]]:
+    """The branches with `least` occurrences or more, of a place with `count`, which is the most they sum to."""
+    best = tree.likeliest(place)
+    if best is None or best[1] < least:
+        return ()
+    return (best,) if count - best[1] < least else tree.branches(place, least)
+
+
+def _drafted(rows: Sequence[_Row], whole: int, length: int) -> Draft:
     """One division for the score: equal scores are equal numbers, so that ties are seen."""
-    probs = tuple(count / whole for count in counts)
-    return Draft(tuple(tokens), tuple(parents), probs, sum(counts) / whole, length)
+    tokens, parents, counts = zip(*rows, strict=True)
+    return Draft(tokens, parents, tuple(count / whole for count in counts), sum(counts) / whole, length)

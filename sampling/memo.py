@@ -1,4 +1,4 @@
-"""A runner that computes every row of logits once: what makes thousands of draws from real models affordable."""
+"""Rows of logits and laws that are computed once: what makes thousands of draws from real models affordable."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from sampling.runner import ModelRunner, Output
+from utils.logits_processor import LogitsProcessor
 
 _Path = tuple[int, ...]
+_TELLING = 16
 
 
 class MemoRunner(ModelRunner):
@@ -47,7 +49,8 @@ class MemoRunner(ModelRunner):
         ids = tokens.tolist() if isinstance(tokens, Tensor) else list(tokens)
         count = len(ids) if rows is None else rows
         asked = range(0 if hidden else len(ids) - count, len(ids))
-        found = [self._row((*self._fed, *_path(ids, parents, place)), tuple(hidden)) for place in asked]
+        paths = [(*self._fed, *_path(ids, parents, place)) for place in asked]
+        found = [self._row(path, tuple(hidden)) for path in reversed(paths)][::-1]
         self._fed = (*self._fed, *ids)
         logits = [row.logits for row in found[len(found) - count :]]
         return Output(
@@ -55,18 +58,44 @@ class MemoRunner(ModelRunner):
             {layer: torch.cat([row.hidden[layer] for row in found]) for layer in hidden},
         )
 
-    @torch.inference_mode()
     def _row(self, path: _Path, hidden: tuple[int, ...]) -> Output:
-        key = path, hidden
-        if key not in self._rows:
-            common = 0
-            while common < min(len(self._held), len(path) - 1) and self._held[common] == path[common]:
-                common += 1
-            self._source.crop(common)
-            output = self._source.catch_up(path, hidden)
-            self._held = path
-            self._rows[key] = Output(output.logits, {layer: output.hidden[layer][-1:] for layer in hidden})
-        return self._rows[key]
+        if (path, hidden) not in self._rows:
+            self._compute(path, hidden)
+        return self._rows[path, hidden]
+
+    @torch.inference_mode()
+    def _compute(self, path: _Path, hidden: tuple[int, ...]) -> None:
+        """The rows of a path and of those on the way that one forward gives as well; a row seen before stays."""
+        common = 0
+        while common < min(len(self._held), len(path) - 1) and self._held[common] == path[common]:
+            common += 1
+        self._source.crop(common)
+        output = self._source.forward(path[common:], hidden=hidden)
+        self._held = path
+        for row, end in enumerate(range(common + 1, len(path) + 1)):
+            states = {layer: output.hidden[layer][row : row + 1] for layer in hidden}
+            self._rows.setdefault((path[:end], hidden), Output(output.logits[row : row + 1], states))
+
+
+class MemoProcessor(LogitsProcessor):
+    """Another processor's laws, each computed once: equal rows of logits have equal laws."""
+
+    def __init__(self, processor: LogitsProcessor) -> None:
+        self.greedy = processor.greedy
+        self._processor = processor
+        self._laws: dict[tuple[float, ...], list[tuple[Tensor, Tensor]]] = {}
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return torch.cat([self._law(row) for row in logits.split(1)])
+
+    def _law(self, row: Tensor) -> Tensor:
+        """The law `[1, V]` of a row `[1, V]`, which its first logits lead to and all of them must confirm."""
+        alike = self._laws.setdefault(tuple(row[0, :_TELLING].tolist()), [])
+        for seen, law in alike:
+            if torch.equal(seen, row):
+                return law
+        alike.append((row.clone(), self._processor(row)))
+        return alike[-1][1]
 
 
 def _path(ids: Sequence[int], parents: Sequence[int] | None, place: int) -> Sequence[int]:

@@ -3,7 +3,7 @@
 greedy   the output equals plain autoregression, id by id; a tie within the dtype's rounding is told apart
 redraft  the drafts of a method with a drafter model equal those of a drafter with a fresh cache
 law      sampled tokens follow the target's law; the same test on a verifier that is wrong on purpose
-         must be caught, else the law was not tested
+         must be caught, else the law was not tested (it ends early once it is, a thousandfold below the level)
 """
 
 from collections import Counter
@@ -36,6 +36,7 @@ PROMPTS = (
 _GREEDY = Chosen("greedy", (1.0,))
 _TOKENS = 40
 _DRAWS = 900
+_MARGIN = 1e-3
 _REDRAFTED_ROUNDS = 8
 
 Grade = Literal["PASS", "FAIL", "WEAK"]
@@ -140,7 +141,7 @@ class Selftest:
     def _law(self, method: Method) -> Check:
         honest = make_verifier(method, self.values)
         p_value = smallest(self._law_test.p_values(method, honest, seed=0))
-        control = smallest(self._law_test.p_values(method, Unlawful(), seed=1))
+        control = smallest(self._law_test.p_values(method, Unlawful(), seed=1, until=self.level * _MARGIN))
         verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"
         return Check("law", verdict, {"p_value": p_value, "control_p_value": control, "level": self.level})
 

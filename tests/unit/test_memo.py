@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from sampling.memo import MemoRunner
+from sampling.memo import MemoProcessor, MemoRunner
 from sampling.runner import ModelRunner
 from tests.tiny_pair import tiny_llama
+from utils.logits_processor import Multinomial
 
 PROMPT, ROOT, TREE, PARENTS = [5, 6, 7, 8], 9, [10, 11, 12, 13], (-1, -1, 0, 2)
 
@@ -40,3 +41,20 @@ def test_a_row_is_computed_once() -> None:
 def test_cannot_crop_to_more() -> None:
     with pytest.raises(ValueError, match="cannot crop 0 rows to 1"):
         MemoRunner(ModelRunner(tiny_llama())).crop(1)
+
+
+def test_a_law_is_computed_once_and_never_taken_from_a_row_that_begins_alike() -> None:
+    """Rows that agree in their first 16 logits and differ behind them."""
+    computed: list[torch.Tensor] = []
+
+    class Counting(Multinomial):
+        def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+            computed.append(logits)
+            return super().__call__(logits)
+
+    logits = torch.zeros(3, 20)
+    logits[1, 19] = 2.0
+    memo = MemoProcessor(Counting(1.0))
+    for _ in range(2):
+        torch.testing.assert_close(memo(logits), Multinomial(1.0)(logits))
+    assert len(computed) == 2
