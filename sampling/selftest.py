@@ -35,7 +35,7 @@ PROMPTS = (
 )
 _GREEDY = Chosen("greedy", (1.0,))
 _TOKENS = 40
-_DRAWS = 900
+_DRAWS = 500
 _MARGIN = 1e-3
 _REDRAFTED_ROUNDS = 8
 
