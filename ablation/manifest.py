@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablation.grid import Plan
 from ablation.record import relevant_settings
+from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.files import write_atomically
@@ -34,6 +35,7 @@ def describe(plan: Plan, pair: "Pair", name: str) -> dict[str, Any]:
             "grid": _grid(plan),
             "target": _model(pair.target_info),
             "drafter": _model(pair.drafter_info) if pair.drafter_info else None,
+            "heads": {kind: weights_digest(str(pair.heads[kind])) for kind in _heads(plan, pair)},
             "machine": machine(pair.target.device),
             "versions": versions(),
             "code": code_digest(),
@@ -93,6 +95,12 @@ def _grid(plan: Plan) -> dict[str, Any]:
         "repeats": plan.repeats,
         "prompts": {str(prompt.id): [*prompt.turns, plan.length(prompt)] for prompt in plan.prompts},
     }
+
+
+def _heads(plan: Plan, pair: "Pair") -> list[str]:
+    """The kinds of trained heads that the plan's methods draft with."""
+    needed = {METHODS[c.method].needs({**plan.values, **dict(c.parameters)}) for c in plan.configurations}
+    return sorted(kind for kind in pair.heads if kind in needed)
 
 
 def _model(info: "ModelInfo") -> dict[str, Any]:

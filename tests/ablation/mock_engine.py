@@ -56,6 +56,7 @@ class MockEngine:
             target=SimpleNamespace(device=torch.device("cpu"), window=100),
             target_info=ModelInfo("mock", "cpu", "float32"),
             drafter_info=None,
+            heads={},
             encode=lambda turns, chat: [len("\n".join(turns))] * 4,
             decode=lambda ids: 'said "a, b"\n' + " ".join(map(str, ids)),
         )
