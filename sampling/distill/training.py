@@ -22,14 +22,14 @@ class Schedule:
     """How long and how fast: passes over the data, tokens a batch, learning rate at its highest.
 
     The rate rises over `warmup` steps and falls as a cosine to a tenth. every: steps between checkpoints,
-    which are also where held-out drafts are counted.
+    which are also where held-out drafts are counted. On CUDA products are in bfloat16, weights and sums in float32.
     """
 
     epochs: int = 4
     batch_tokens: int = 4096
     rate: float = 1e-3
     warmup: int = 50
-    every: int = 100
+    every: int = 50
     seed: int = 0
 
 
@@ -100,7 +100,8 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self.schedule.rate * self._factor(step)
         self._optimizer.zero_grad(set_to_none=True)
-        loss = self.task.loss(batch)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            loss = self.task.loss(batch)
         loss.backward()
         nn.utils.clip_grad_norm_(self.task.module.parameters(), 1.0)
         self._optimizer.step()

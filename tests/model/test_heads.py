@@ -227,3 +227,21 @@ def test_parameters_of_heads_change_something(
         wide = {name: value, "tree_width": "2"}
         assert drafts(**{name: value}) != drafts(**wide)
         assert drafts(**wide) != drafts(**wide, tree_tokens="3")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("tree", ["chain", "dynamic"])
+def test_a_head_drafts_and_learns_on_a_gpu(kind: Kind, tree: str, tmp_path: Path) -> None:
+    target = lean.from_transformers(make("llama").to("cuda"))
+    rows, device = rows_of(target, 4), torch.device("cuda")
+    task = task_of(kind, target, DRAFT_IDS.to(device))
+    engine = Engine(pair_of(target, {kind: saved(task, tmp_path)}))
+    values = {**Settings(), "length": 20, "draft_tree": tree}
+    texts = [
+        [t for e in list(engine.stream(name, values, ids(6)))[1:-1] for t in e.emitted] for name in ("target", kind)
+    ]  # type: ignore[union-attr]
+    assert texts[0] == texts[1]
+    trainer = Trainer(task, rows, rows[:2], Schedule(2, 64, 1e-2, warmup=2, every=10_000), device)
+    assert trainer.run(tmp_path / "run", lambda *_: None, float).tokens_per_round >= 1
