@@ -57,8 +57,11 @@ def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told
 
 def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
     """A text as training data: pieces of `_PIECE` tokens with the states of the target that reads them."""
-    layers, ids = feature_layers(lean_target(pair)), pair.tokenizer.encode(text)
-    pieces = [ids[at : at + _PIECE] for at in range(0, len(ids), _PIECE)]
+    model, ids = lean_target(pair), pair.tokenizer.encode(text)
+    layers, size = feature_layers(model), min(_PIECE, model.window)
+    if len(ids) < 2 * size:
+        raise UserError(f"the text has {len(ids)} tokens; allowed: at least {2 * size}, some of which are held out")
+    pieces = [ids[at : at + size] for at in range(0, len(ids), size)]
     rows = []
     for number, piece in enumerate(pieces, start=1):
         states = pair.target.prefill(piece, layers)

@@ -7,7 +7,7 @@ what a draft head learns to continue. The idea of letting an aligned model write
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -122,9 +122,18 @@ class Writer:
     ):
         if not tokenizer.chat_template:
             raise UserError("the target has no chat template to write dialogues with; allowed: --data FILE")
-        self._model, self._stop, self._layers, self._how = model, stop, tuple(layers), how
         self._before, self._between = _template(tokenizer)
-        self._openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
+        room = model.window - len(self._before) - len(self._between)
+        if room < 8:
+            raise UserError(f"a context window of {model.window} tokens has no room for a dialogue behind its template")
+        self._how = replace(
+            how,
+            user_tokens=min(how.user_tokens, room // 4),
+            answer_tokens=min(how.answer_tokens, room - room // 4),
+        )
+        self._model, self._stop, self._layers = model, stop, tuple(layers)
+        openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
+        self._openings = [ids[: self._how.user_tokens] for ids in openings]
         self._turns = None if turns is None else [self._ids(tokenizer, turn) for turn in turns][::-1]
         self._choose = random.Random(how.seed)
         self._rng = torch.Generator(model.device).manual_seed(how.seed)
@@ -176,7 +185,8 @@ class Writer:
     def _ids(self, tokenizer: Any, turn: str) -> list[int]:
         """A given user turn, cut to the room that the columns leave."""
         ids: list[int] = tokenizer.encode(turn, add_special_tokens=False)
-        return ids[: self._how.columns - len(self._before) - len(self._between) - self._how.answer_tokens]
+        most = min(self._how.columns, self._model.window)
+        return ids[: most - len(self._before) - len(self._between) - self._how.answer_tokens]
 
     def _step(self, cache: BatchCache, slots: Sequence[_Slot | None], states: list[dict[int, Tensor]]) -> Tensor:
         """One forward for the last token of every sequence; logits `[B, V]`."""

@@ -1,0 +1,74 @@
+"""scripts/train_drafter.py on a tiny target: from nothing to a head that infer.py runs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sampling.engine import Engine
+from sampling.loading.gguf_cache import CACHE_VARIABLE
+from sampling.models import LoadOptions, load_pair
+from sampling.settings import Settings
+from scripts.train_drafter import main
+from tests.tiny import llama, save_checkpoint
+
+app = typer.Typer()
+app.command()(main)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    yield
+
+
+def train(target: Path, out: Path, *more: str) -> str:
+    common = ["--target", str(target), "--out", str(out), "--draft-vocab", "64", "--epochs", "1", "--steps", "2"]
+    done = CliRunner().invoke(app, [*common, *more])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("method", ["model", "medusa", "hydra", "eagle", "mtp"])
+def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Path) -> None:
+    target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / method
+    said = train(target, out, "--method", method, "--tokens", "1500", "--device", "cpu", "--dtype", "float32")
+    assert "tokens a round on held-out answers" in said
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "--method " + method in card or method in card
+    assert (out / "training.png").stat().st_size > 1000
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md", "config.json", "model.safetensors", "training.png", "training.svg",
+    ]  # fmt: skip
+    given = {"drafter": str(out)} if method == "model" else {"heads": str(out)}
+    pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32", **given))
+    assert pair.has(method)
+    values = {**Settings(), "length": 16}
+    name = "speculative" if method == "model" else method
+    prompt = pair.encode(["hello"], chat=True)
+    texts = [
+        [token for event in list(Engine(pair).stream(run, values, prompt))[1:-1] for token in event.emitted]  # type: ignore[union-attr]
+        for run in ("target", name)
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:
+    target = save_checkpoint(tmp_path / "target", llama())
+    prompts, text = tmp_path / "mine.jsonl", tmp_path / "mine.txt"
+    prompts.write_text("\n".join(json.dumps({"prompt": f"say {n}"}) for n in range(40)), encoding="utf-8")
+    text.write_text("a text that is read and not written " * 100, encoding="utf-8")
+    for data in (prompts, text):
+        train(target, tmp_path / data.suffix, "--method", "medusa", "--data", str(data), "--device", "cpu")
+
+
+def test_a_file_that_cannot_be_learned_from_is_a_wrong_call(tmp_path: Path) -> None:
+    target = save_checkpoint(tmp_path / "target", llama())
+    (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
+    for data, said in ((tmp_path / "nowhere.txt", "allowed: self"), (tmp_path / "short.txt", "allowed: at least")):
+        done = CliRunner().invoke(app, ["--method", "eagle", "--target", str(target), "--data", str(data)])
+        assert done.exit_code == 2
+        assert said in done.output
