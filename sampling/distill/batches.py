@@ -41,10 +41,11 @@ class Batch:
 
 
 def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
-    """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside.
+    """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside, a tenth of all at most.
 
     Where none is greedy, as in a text that was only read, every k-th of all.
     """
+    held_out = max(1, min(held_out, len(rows) // 10))
     greedy = [place for place, row in enumerate(rows) if row.greedy] or list(range(len(rows)))
     every = max(1, len(greedy) // held_out)
     aside = set(greedy[::every][:held_out])
