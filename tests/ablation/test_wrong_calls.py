@@ -91,10 +91,10 @@ def test_an_empty_file_holds_no_prompt(tmp_path: Path) -> None:
 
 def test_a_server_configuration_chooses_method_gamma_and_drafter(invoke: Invoke) -> None:
     config = parse_speculative_config('{"method": "draft_model", "num_speculative_tokens": 2, "model": "d"}')
-    assert (config.methods, config.assignments, config.drafter) == (
+    assert (config.methods, config.assignments, config.models) == (
         ("target", "speculative"),
         (("gamma", "2"),),
-        "d",
+        {"drafter": "d"},
     )
     text = '{"method": "draft_model", "num_speculative_tokens": 2}'
     reference, record = objects(invoke("run", "--prompt", "a", "--speculative-config", text, "--json").stdout)
