@@ -53,13 +53,14 @@ class HydraHead(nn.Module):
         self.config = config
         size = config.hidden_size
         self.joins = nn.ModuleList(nn.Linear((step + 2) * size, size) for step in range(config.steps))
-        self.residuals = nn.ModuleList(nn.Linear((step + 2) * size, size) for step in range(config.steps))
+        residuals = [nn.Linear((step + 2) * size, size) for step in range(config.steps)]
+        self.residuals = nn.ModuleList(residuals)
         self.heads = nn.ModuleList(
             nn.Sequential(*(ResidualBlock(size) for _ in range(config.layers))) for _ in range(config.steps)
         )
         for parameter in (*self.joins.parameters(), *self.residuals.parameters()):
             nn.init.zeros_(parameter)
-        for residual in self.residuals:
+        for residual in residuals:
             nn.init.eye_(residual.weight)
 
     def forward(self, state: Tensor, embedded: Tensor, step: int) -> Tensor:
