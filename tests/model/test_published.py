@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import LlamaConfig, PreTrainedModel
+from transformers.modeling_layers import MtpLayer
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from sampling import lean
 from sampling.comparison import Comparison
@@ -107,18 +109,24 @@ def test_a_published_head_computes_what_its_source_says(name: str, model: PreTra
     assert kind_of(folder) == case.kind
     with torch.no_grad():
         expected = case.reference(Text(model, tokens, DRAFTS), config, weights)
-    pair = pair_of(model, {case.kind: folder})
-    assert pair.head(case.kind).config.base == (case.base or ("head" if case.kind == "mtp" else ""))
-    drafter = DRAFTERS[case.kind].build(pair, {})
+    head = pair_of(model, {case.kind: folder}).head(case.kind)
+    assert head.config.base == (case.base or ("head" if case.kind == "mtp" else ""))
+    assert_drafted(model, folder, case.kind, tokens, expected)
+
+
+def assert_drafted(model: PreTrainedModel, folder: Path, kind: str, tokens: list[int], expected: Tensor) -> None:
+    """The drafter's logits `[n, V]` for a chain of n drafts are these; where they are -inf it never drafts."""
+    pair = pair_of(model, {kind: folder})
+    drafter = DRAFTERS[kind].build(pair, {})
     ctx = Context(tokens, len(tokens), pair.target, Greedy(), torch.Generator())
     ctx.hidden = pair.target.prefill(tokens[:-1], drafter.needs_hidden)
     drafter.begin(ctx)
     with torch.inference_mode():
         logits = [drafter.root(ctx)]
-        for step, draft in enumerate(DRAFTS):
+        for step, draft in enumerate(DRAFTS[: len(expected) - 1]):
             logits.append(drafter.step(torch.tensor([draft]), [step - 1]))
     drafted = expected.isfinite()
-    assert drafted.sum() > 3 * 80
+    assert drafted.sum() > len(expected) * 80
     torch.testing.assert_close(torch.cat(logits)[drafted], expected[drafted], rtol=1e-4, atol=2e-4)
     assert (torch.cat(logits)[~drafted] < -1e30).all()
 
@@ -238,9 +246,32 @@ def test_only_tensors_are_unpickled(model: PreTrainedModel, tmp_path: Path) -> N
     torch.save({"fc.weight": Path("a class")}, folder / "pytorch_model.bin")
     with pytest.raises(UserError, match=r"pytorch_model\.bin: cannot be read"):
         pair_of(model, {"eagle": folder}).head("eagle")
+    torch.save([random(2)], folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="no weights by name"):
+        pair_of(model, {"eagle": folder}).head("eagle")
     (folder / "pytorch_model.bin").unlink()
     with pytest.raises(UserError, match=r"no weights; allowed: model\.safetensors or pytorch_model\.bin"):
         pair_of(model, {"eagle": folder}).head("eagle")
+
+
+def test_a_module_in_deepseeks_layout_is_that_of_transformers(model: PreTrainedModel, tmp_path: Path) -> None:
+    """The first draft is that of transformers' own `MtpLayer` around a Llama block."""
+    folder, (config, weights) = written(CASES["mtp, deepseek"], tmp_path)
+    like, tokens = LlamaConfig(**config, attn_implementation="eager"), torch.tensor([ids(12, seed=3)])
+    layer = MtpLayer(like, LlamaDecoderLayer, LlamaRMSNorm, 0)
+    block = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+    own = published_reference.part(weights, "model.layers.3.")
+    named = {f"mtp_block.{name}" if name.split(".")[0] in block else name: weight for name, weight in own.items()}
+    named["post_norm.weight"] = named.pop("shared_head.norm.weight")
+    output, embedding = named.pop("shared_head.head.weight"), named.pop("embed_tokens.weight")
+    layer.load_state_dict(named)
+    with torch.no_grad():
+        feature = model(tokens[:, :-1], output_hidden_states=True).hidden_states[-1]
+        places = torch.arange(11)[None]
+        turns = LlamaRotaryEmbedding(like)(feature, places)
+        mask = torch.full((11, 11), float("-inf")).triu(1)[None, None]
+        expected = layer(embedding[tokens[:, 1:]], feature, turns, mask, places, None)[0, -1:] @ output.T
+    assert_drafted(model, folder, "mtp", tokens[0].tolist(), expected)
 
 
 def test_heads_are_found_by_their_format(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A published head on disk: its config.json and its weights, whatever they are stored as."""
 
-import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from sampling.heads.checkpoint import Head
+from sampling.heads.checkpoint import Head, read_json
 from sampling.heads.config import HeadConfig
 from utils.errors import UserError
 
@@ -50,8 +49,10 @@ class Source:
         return Head(config, weights, ids, str(self.folder))
 
     def _parts(self, name: str, prefix: str) -> dict[str, Tensor]:
-        index = json.loads((self.folder / f"{name}.index.json").read_text(encoding="utf-8"))
-        parts = sorted({part for weight, part in index["weight_map"].items() if weight.startswith(prefix)})
+        places = read_json(self.folder / f"{name}.index.json").get("weight_map")
+        if not isinstance(places, dict):
+            raise self.refuse(f"{name}.index.json has no weight_map", "the index of a checkpoint in parts")
+        parts = sorted({part for weight, part in places.items() if weight.startswith(prefix)})
         return {weight: value for part in parts for weight, value in _read(self.folder / part, prefix).items()}
 
 
@@ -64,7 +65,9 @@ def _read(path: Path, prefix: str) -> dict[str, Tensor]:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise UserError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path}: cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+    if not isinstance(found, dict) or not all(isinstance(weight, Tensor) for weight in found.values()):
+        raise UserError(f"{path}: no weights by name; allowed: a file of tensors")
     return {name.removeprefix(prefix): weight for name, weight in found.items() if name.startswith(prefix)}
 
 
