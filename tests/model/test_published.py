@@ -199,6 +199,11 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
         lambda: changed(published.eagle3(), {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
         "rotary embedding is dynamic; allowed: default, linear, llama3, yarn",
     ),
+    "a window": (
+        "mtp",
+        lambda: changed(published.mtp_qwen(), {"model_type": "mistral", "sliding_window": 16}),
+        "its attention is windowed; allowed: full attention",
+    ),
     "one state": (
         "eagle",
         lambda: changed(published.eagle3(), {"eagle_config": {"use_aux_hidden_state": False}}),

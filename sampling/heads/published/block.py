@@ -21,7 +21,8 @@ def block_fields(source: Source, config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("hidden_act", "silu") != "silu":
         raise source.refuse(f"its activation is {config['hidden_act']}", "silu")
     kinds = {kind for kind in config.get("layer_types") or () if kind != "full_attention"}
-    if kinds or config.get("use_sliding_window"):
+    windowed = config.get("use_sliding_window", config.get("model_type") == "mistral") and config.get("sliding_window")
+    if kinds or windowed:
         raise source.refuse(f"its attention is {', '.join(kinds) or 'windowed'}", "full attention")
     try:
         heads, size = config["num_attention_heads"], config["hidden_size"]
