@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
@@ -91,6 +92,22 @@ def eagle3(**extra: Any) -> Made:
         **vocabulary(),
     }
     return LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": DRAFTED, **extra}, weights
+
+
+def eagle3_with_layers() -> Made:
+    """It names the states that it reads as SGLang counts them: what comes out of the layers 0 and 1."""
+    layers = {"eagle_aux_hidden_state_layer_ids": [0, 1], "use_aux_hidden_state": True}
+    config, weights = eagle3(eagle_config=layers)
+    return config, weights | linear("fc", SIZE, 2 * SIZE)
+
+
+def eagle3_narrow() -> Made:
+    """Narrower than its target, and so with an embedding of its own."""
+    narrow = 32
+    with patch(f"{__name__}.SIZE", narrow):
+        config, weights = eagle3(hidden_size=narrow, head_dim=DIM)
+    weights |= linear("fc", narrow, 3 * SIZE) | {"embed_tokens.weight": random(VOCAB, narrow)}
+    return config | {"target_hidden_size": SIZE}, weights
 
 
 def speculators(kind: str, inner: Mapping[str, Any], **extra: Any) -> dict[str, Any]:

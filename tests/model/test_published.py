@@ -31,7 +31,6 @@ from utils.errors import UserError
 from utils.logits_processor import Greedy
 
 DRAFTS = (17, 65)
-LAYOUT = "eagle_config"
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,6 @@ class Case:
     base: str = ""
 
 
-LAYERS = {LAYOUT: {"eagle_aux_hidden_state_layer_ids": [0, 1], "use_aux_hidden_state": True}}
-
-
-def eagle3_with_layers() -> Made:
-    config, weights = published.eagle3(**LAYERS)
-    return config, weights | linear("fc", SIZE, 2 * SIZE)
-
-
 CASES = {
     "medusa": Case("medusa", published.medusa, published_reference.medusa, "medusa_lm_head.safetensors", "some/vicuna"),
     "medusa, legacy": Case(
@@ -62,7 +53,8 @@ CASES = {
     "eagle": Case("eagle", partial(published.eagle, False), published_reference.eagle, "pytorch_model.bin"),
     "eagle, biases": Case("eagle", partial(published.eagle, True), published_reference.eagle, "model.safetensors"),
     "eagle3": Case("eagle", published.eagle3, published_reference.eagle3, "pytorch_model.bin"),
-    "eagle3, layers": Case("eagle", eagle3_with_layers, published_reference.eagle3, "model.safetensors"),
+    "eagle3, layers": Case("eagle", published.eagle3_with_layers, published_reference.eagle3, "model.safetensors"),
+    "eagle3, narrow": Case("eagle", published.eagle3_narrow, published_reference.eagle3, "model.safetensors"),
     "speculators, eagle": Case(
         "eagle",
         partial(published.speculators_eagle, False),
