@@ -6,7 +6,8 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from sampling.heads.checkpoint import Head, fingerprint, load_head
+from sampling.heads.checkpoint import Head, fingerprint
+from sampling.heads.published.formats import check_fit, read_head
 from sampling.runner import ModelRunner, RecomputingRunner
 from utils.errors import UserError
 
@@ -59,12 +60,13 @@ class Pair:
         """The trained head of this kind. Raises `UserError` where there is none, or one for another base model."""
         if kind not in self.heads:
             raise UserError(self.lack(kind))
-        head = load_head(self.heads[kind])
+        head = read_head(self.heads[kind], self.target.model)
         if head.config.base_digest not in ("", fingerprint(self.target.model.landmarks())):
             raise UserError(
                 f"{head.place} was trained on the weights of {head.config.base}, and {self.target_info.name} "
                 f"({self.target_info.place}) has others; allowed: a head for this target"
             )
+        check_fit(head, self.target_info.name, self.target.model)
         return head
 
     def encode(self, turns: Sequence[str], chat: bool) -> list[int]:

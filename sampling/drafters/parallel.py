@@ -18,14 +18,17 @@ from sampling.linear import Linear, make_linear
 from sampling.runner import CausalModel
 
 
+def _linear(head: Head, name: str, like: Tensor) -> Linear:
+    """A layer of the head, with its bias where it has one."""
+    bias = head.weights.get(f"{name}.bias")
+    return make_linear(head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
+
+
 class _Residual:
     """x + SiLU(W x + b), block after block."""
 
     def __init__(self, head: Head, prefix: str, like: Tensor) -> None:
-        self._layers = [
-            make_linear(*(head.weights[f"{prefix}.{place}.linear.{name}"].to(like) for name in ("weight", "bias")))
-            for place in range(head.config.layers)
-        ]
+        self._layers = [_linear(head, f"{prefix}.{place}.linear", like) for place in range(head.config.layers)]
 
     def __call__(self, x: Tensor) -> Tensor:
         for layer in self._layers:
@@ -40,10 +43,7 @@ class _Outputs:
         self._shared = output_matrix(head, target) if not head.config.own_output else None
         self._own: list[Linear] = []
         if head.config.own_output:
-            self._own = [
-                make_linear(head.weights[f"outputs.{step}.weight"].to(target.embedding))
-                for step in range(head.config.steps)
-            ]
+            self._own = [_linear(head, f"outputs.{step}", target.embedding) for step in range(head.config.steps)]
 
     def __call__(self, step: int, x: Tensor) -> Tensor:
         return self._own[step](x) if self._shared is None else self._shared(x)
@@ -114,10 +114,10 @@ class HydraDrafter(_ParallelDrafter):
     def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
         super().__init__(head, target, shape)
         self._embedding = target.embedding
-        self._joins = [
-            make_linear(*(head.weights[f"joins.{step}.{name}"].to(target.embedding) for name in ("weight", "bias")))
-            for step in range(head.config.steps)
-        ]
+        self._joins, self._residuals = (
+            [_linear(head, f"{name}.{step}", target.embedding) for step in range(head.config.steps)]
+            for name in ("joins", "residuals")
+        )
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
@@ -130,4 +130,5 @@ class HydraDrafter(_ParallelDrafter):
         tokens = torch.tensor([[self._last, *path] for path in paths], device=self._embedding.device)
         between = F.embedding(tokens, self._embedding).flatten(1)
         joined = torch.cat([self._state.expand(len(paths), -1), between], dim=1)
-        return self._outputs(step, self._residual[step](self._state + F.silu(self._joins[step](joined))))
+        first = self._residuals[step](joined) + F.silu(self._joins[step](joined))
+        return self._outputs(step, self._residual[step](first))

@@ -60,11 +60,30 @@ def _turn(x: Tensor, rotation: Rows) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
+def frequencies(config: HeadConfig) -> tuple[Tensor, float]:
+    """Rotary frequencies `[D / 2]` and the factor on cos and sin."""
+    if config.rope_scaling is None:
+        steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+        return 1.0 / config.rope_theta**steps, 1.0
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    like = LlamaConfig(
+        hidden_size=config.heads * config.head_dim,
+        num_attention_heads=config.heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.window,
+        rope_parameters={**config.rope_scaling, "rope_theta": config.rope_theta},
+    )
+    inv_freq, scale = ROPE_INIT_FUNCTIONS[config.rope_scaling["rope_type"]](like, torch.device("cpu"))
+    return inv_freq, scale
+
+
 def rotations(config: HeadConfig, positions: Tensor) -> Rows:
     """cos and sin `[T, D]` for positions `[T]`."""
-    steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim
-    angles = positions.float().unsqueeze(1) / config.rope_theta**steps
-    return torch.cat([angles.cos()] * 2, dim=-1), torch.cat([angles.sin()] * 2, dim=-1)
+    inv_freq, scale = frequencies(config)
+    angles = positions.float().unsqueeze(1) * inv_freq.to(positions.device)
+    return torch.cat([angles.cos() * scale] * 2, dim=-1), torch.cat([angles.sin() * scale] * 2, dim=-1)
 
 
 class Mlp(nn.Module):

@@ -1,5 +1,6 @@
 """What a trained drafter is: its sizes, what it reads, and the model that it was trained for."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -20,6 +21,10 @@ class HeadConfig:
     input of its attention (`attention`, EAGLE-3). normed: both are normalised first. input_norm, final_norm:
     whether the block and the output have a norm of their own. own_output: it brings an output matrix.
     ranks: held-out frequency with which the token of rank r (columns) is the target's at draft d (rows).
+    target_size: width of the target's states, where it is not the head's own. rope_scaling: parameters of a
+    rotary embedding other than the default, by transformers' names. normed_residual: what the block adds to
+    is the feature behind its norm. normed_feedback: while drafting, the head reads its own states behind the
+    output's norm.
     """
 
     method: Kind
@@ -44,6 +49,10 @@ class HeadConfig:
     final_norm: bool = True
     own_output: bool = False
     ranks: tuple[tuple[float, ...], ...] = ()
+    target_size: int = 0
+    rope_scaling: Mapping[str, Any] | None = None
+    normed_residual: bool = False
+    normed_feedback: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""

@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.cache import RollbackCache
+from sampling.heads.block import frequencies
 from sampling.heads.checkpoint import Head
+from sampling.heads.config import HeadConfig
 from sampling.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
 from sampling.linear import Linear, ReducedOutput, make_linear
 from sampling.proposal import ancestor_mask, depths
@@ -19,6 +21,7 @@ from sampling.runner import CausalModel
 class RecurrentForward:
     """The arithmetic of `RecurrentHead` on lean layers. Shapes are `[n, H]`; see there for what a row means."""
 
+    config: HeadConfig
     embedding: Tensor
     feature: Linear | None
     embed_norm: Norm | None
@@ -44,6 +47,7 @@ class RecurrentForward:
             return None if weight is None else make_linear(weight, weights.get(f"{name}.bias"))
 
         return cls(
+            config,
             weights.get("embedding.weight", target.embedding),
             linear("feature"),
             norm("embed_norm"),
@@ -68,22 +72,24 @@ class RecurrentForward:
         left = embedded if self.embed_norm is None else self.embed_norm(embedded)
         right = feature if self.feature_norm is None else self.feature_norm(feature)
         joined = torch.cat([left, right], dim=-1)
-        x, read = (feature, joined) if self.fc is None else (self.fc(joined), None)
+        base = right if self.config.normed_residual else feature
+        x, read = (base, joined) if self.fc is None else (self.fc(joined), None)
         (state,) = self.blocks.run(x, positions, mask, cache, read)
-        return state
+        return self._normed(state) if self.config.normed_feedback else state
 
     def logits(self, state: Tensor) -> Tensor:
         """Raw logits `[n, V]`."""
-        return self.output(state if self.norm is None else self.norm(state))
+        return self.output(state if self.config.normed_feedback else self._normed(state))
+
+    def _normed(self, state: Tensor) -> Tensor:
+        return state if self.norm is None else self.norm(state)
 
 
 def _blocks(head: Head, target: CausalModel, prefixes: Sequence[str]) -> Blocks:
     """The head's blocks in the lean form, with a rotary table as long as both windows allow."""
     config = head.config
     weights = {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
-    steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    window = min(config.window, target.window)
-    cos, sin = rotary_table(1.0 / config.rope_theta**steps, 1.0, window, target.embedding)
+    cos, sin = rotary_table(*frequencies(config), min(config.window, target.window), target.embedding)
     layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
     return Blocks(layers, cos, sin, Shape(config.heads, config.kv_heads, config.head_dim))
 

@@ -43,19 +43,28 @@ class MedusaHead(nn.Module):
 
 
 class HydraHead(nn.Module):
-    """`steps` heads; head k reads the state and the embeddings of the k + 1 tokens behind it."""
+    """`steps` heads; head k reads the state and the embeddings of the k + 1 tokens behind it.
+
+    y = R x + SiLU(W x + b) with a learned R, because x is wider than y; it starts as the state alone.
+    """
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
         size = config.hidden_size
         self.joins = nn.ModuleList(nn.Linear((step + 2) * size, size) for step in range(config.steps))
+        residuals = [nn.Linear((step + 2) * size, size) for step in range(config.steps)]
+        self.residuals = nn.ModuleList(residuals)
         self.heads = nn.ModuleList(
             nn.Sequential(*(ResidualBlock(size) for _ in range(config.layers))) for _ in range(config.steps)
         )
+        for parameter in (*self.joins.parameters(), *self.residuals.parameters()):
+            nn.init.zeros_(parameter)
+        for residual in residuals:
+            nn.init.eye_(residual.weight)
 
     def forward(self, state: Tensor, embedded: Tensor, step: int) -> Tensor:
         """`[..., H]` from the state `[..., H]` and the embeddings `[..., step + 1, H]` of the tokens behind it."""
         joined = torch.cat([state, embedded.flatten(-2)], dim=-1)
-        y: Tensor = self.heads[step](state + F.silu(self.joins[step](joined)))
+        y: Tensor = self.heads[step](self.residuals[step](joined) + F.silu(self.joins[step](joined)))
         return y

@@ -23,8 +23,8 @@ class RecurrentHead(nn.Module):
         self.config = config
         size, eps = config.hidden_size, config.rms_norm_eps
         wide = config.fuse == "attention"
-        many = len(config.features)
-        self.feature = nn.Linear(many * size, size, bias=False) if many > 1 else None
+        many, theirs = len(config.features), config.target_size or size
+        self.feature = nn.Linear(many * theirs, size, bias=False) if many > 1 or theirs != size else None
         self.embed_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.feature_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.fc = None if wide else nn.Linear(2 * size, size, bias=False)
@@ -44,11 +44,15 @@ class RecurrentHead(nn.Module):
         right = feature if self.feature_norm is None else self.feature_norm(feature)
         joined = torch.cat([left, right], dim=-1)
         if self.fc is None:
-            state, own = self.block(feature, rotation, past, read=joined)
+            base = right if self.config.normed_residual else feature
+            state, own = self.block(base, rotation, past, read=joined)
         else:
             state, own = self.block(self.fc(joined), rotation, past)
-        return state, own
+        return self._normed(state) if self.config.normed_feedback else state, own
 
     def output(self, state: Tensor) -> Tensor:
         """What the output matrix reads, `[..., H]`."""
+        return state if self.config.normed_feedback else self._normed(state)
+
+    def _normed(self, state: Tensor) -> Tensor:
         return state if self.norm is None else self.norm(state)

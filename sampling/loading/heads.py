@@ -6,6 +6,7 @@ from pathlib import Path
 from sampling.heads.checkpoint import CONFIG, load_head, read_json
 from sampling.heads.config import HeadConfig
 from sampling.heads.inference import small_model
+from sampling.heads.published.formats import kind_of
 from sampling.loading.checkpoint import Loaded
 from sampling.pair import ModelInfo
 from utils.errors import UserError
@@ -23,7 +24,7 @@ def heads_for(target: str, given: str | None) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in given.split(",") if given else ():
         folder = Path(text.strip()).expanduser()
-        kind = _config(folder).method
+        kind = kind_of(folder)
         if kind in found:
             raise UserError(f"{found[kind]} and {folder} are both {kind} heads; allowed: one of each kind")
         found[kind] = folder

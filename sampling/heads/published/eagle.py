@@ -1,0 +1,175 @@
+"""EAGLE heads as their authors publish them, and in the format of `speculators`.
+
+EAGLE-1, EAGLE-2 and HASS (github.com/SafeAILab/EAGLE, eagle/model/cnets1.py): `fc` joins [embedding; state],
+the state is the target's last, behind its norm; the block has no norm in front and the head none behind; the
+output matrix is the target's. EAGLE-3 (cnets.py): `fc` joins three states, the block reads [normed embedding;
+normed feature] and adds to the feature as it is; `d2t` is how far the id of a draft is from its row's number.
+speculators (github.com/vllm-project/speculators): the same two, the block's config in a config of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sampling.heads.checkpoint import Head
+from sampling.heads.config import HeadConfig
+from sampling.heads.published.block import block_fields, check_block
+from sampling.heads.published.source import Source, check_shapes, rename
+
+_SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
+_FIRST = {"fc.": "fc.", "layers.0.self_attn.": "block.self_attn.", "layers.0.mlp.": "block.mlp."} | {
+    "layers.0.post_attention_layernorm.weight": "block.post_attention_layernorm.weight"
+}
+_NAMED = {
+    "fusion_fc.": "fc.",
+    "transformer.": "block.",
+    "embedding_layernorm.weight": "embed_norm.weight",
+    "pre_lm_head_layernorm.weight": "norm.weight",
+}
+_THIRD = {
+    **{
+        f"{block}{theirs}": ours
+        for block in ("midlayer.", "layers.0.")
+        for theirs, ours in {
+            "": "block.",
+            "input_layernorm.weight": "embed_norm.weight",
+            "hidden_norm.weight": "feature_norm.weight",
+        }.items()
+    },
+    "fc.": "feature.",
+    "norm.weight": "norm.weight",
+    "d2t": "d2t",
+    "t2d": "t2d",
+}
+_VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
+
+
+def read_eagle(source: Source) -> Head:
+    """An EAGLE-1 or EAGLE-2 head, or one of HASS."""
+    base = source.config.get("base_model_name_or_path", "")
+    return _first(source, source.config, base, rename(source, source.weights(), _FIRST | _SHARED))
+
+
+def read_eagle3(source: Source) -> Head:
+    """An EAGLE-3 head; `eagle_config` counts layers by what comes out of them, from 0."""
+    own = source.config.get("eagle_config") or {}
+    if not own.get("use_aux_hidden_state", True):
+        raise source.refuse("eagle_config.use_aux_hidden_state is false", "a head that reads three states")
+    layers = [layer + 1 for layer in own.get("eagle_aux_hidden_state_layer_ids") or ()]
+    base = source.config.get("base_model_name_or_path", "")
+    return _third(source, source.config, base, layers or source.config.get("eagle_aux_hidden_state_layer_ids"))
+
+
+def read_speculators(source: Source) -> Head:
+    """A head in the format of speculators, whose layer ids count as ours do."""
+    kind, inner = source.config["speculators_model_type"], source.config.get("transformer_layer_config") or {}
+    verifier = (source.config.get("speculators_config") or {}).get("verifier") or {}
+    base = str(verifier.get("name_or_path") or "")
+    if kind == "eagle":
+        return _first(source, inner, base, rename(source, source.weights(), _NAMED | _SHARED))
+    if kind == "eagle3":
+        return _third(source, inner, base, source.config.get("eagle_aux_hidden_state_layer_ids"))
+    raise source.refuse(f"speculators_model_type is {kind}", "eagle, eagle3")
+
+
+def _fields(source: Source, config: Mapping[str, Any], base: str) -> dict[str, Any]:
+    if config.get("num_hidden_layers", 1) != 1:
+        raise source.refuse(f"it has {config['num_hidden_layers']} layers", "one layer")
+    return {"method": "eagle", "base": base, "base_digest": "", **block_fields(source, config)}
+
+
+def _first(source: Source, inner: Mapping[str, Any], base: str, weights: dict[str, Tensor]) -> Head:
+    fields = _fields(source, inner, base)
+    config = HeadConfig(
+        **fields,
+        draft_vocab=fields["vocab_size"],
+        features=(source.target_layers,),
+        input_norm="block.input_layernorm.weight" in weights,
+        final_norm="norm.weight" in weights,
+        own_output="output.weight" in weights,
+    )
+    check_block(source, config, weights)
+    size = config.hidden_size
+    needed: dict[str, tuple[int, ...]] = {"fc.weight": (size, 2 * size)}
+    if source.config.get("fusion_bias"):
+        needed["fc.bias"] = (size,)
+    if source.config.get("layernorms"):
+        needed |= dict.fromkeys(("embed_norm.weight", "block.input_layernorm.weight", "norm.weight"), (size,))
+    _check(source, config, weights, needed, {"fc.bias": (size,), "embed_norm.weight": (size,)})
+    return source.head(config, weights)
+
+
+def _third(source: Source, inner: Mapping[str, Any], base: str, layers: list[int] | None) -> Head:
+    """inner: the config of the block; what else the head has is said beside it."""
+    outer = source.config
+    for flag in ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting"):
+        if outer.get(flag):
+            raise source.refuse(f"{flag} is {outer[flag]}", "a head without it")
+    found = {name: weight for name, weight in source.weights().items() if name not in _VERIFIER}
+    weights = rename(source, found, _THIRD | _SHARED)
+    weights.pop("t2d", None)
+    fields = _fields(source, inner, base)
+    ids = _draft_ids(source, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
+    config = HeadConfig(
+        **fields,
+        draft_vocab=len(ids),
+        features=_layers(source, layers),
+        fuse="attention",
+        normed=True,
+        input_norm=False,
+        own_output="output.weight" in weights,
+        target_size=outer.get("target_hidden_size") or 0,
+        normed_residual=bool(outer.get("norm_before_residual")),
+    )
+    check_block(source, config, weights)
+    size, theirs = config.hidden_size, config.target_size or config.hidden_size
+    needed: dict[str, tuple[int, ...]] = {
+        "feature.weight": (size, len(config.features) * theirs),
+        "embed_norm.weight": (size,),
+        "feature_norm.weight": (size,),
+        "norm.weight": (size,),
+    }
+    if theirs != size:
+        needed |= {"embedding.weight": (config.vocab_size, size), "output.weight": (len(ids), size)}
+    _check(source, config, weights, needed, {"feature.bias": (size,)})
+    return source.head(config, weights, ids)
+
+
+def _check(
+    source: Source,
+    config: HeadConfig,
+    weights: Mapping[str, Tensor],
+    needed: Mapping[str, tuple[int, ...]],
+    optional: Mapping[str, tuple[int, ...]],
+) -> None:
+    """`check_shapes`, with the embedding, the output rows and the norm where the head brings them."""
+    size = config.hidden_size
+    may = {**optional, "embedding.weight": (config.vocab_size, size), "output.weight": (config.draft_vocab, size)}
+    may |= {"norm.weight": (size,)}
+    check_shapes(source, weights, {**{name: shape for name, shape in may.items() if name in weights}, **needed})
+
+
+def _layers(source: Source, given: list[int] | None) -> tuple[int, ...]:
+    """Numbers of the states that are read: a low, a middle and a high one, unless the head names them.
+
+    Example: a target of 32 layers gives (2, 16, 29), what the layers 2, 16 and 29, counted from 0, read.
+    """
+    count = source.target_layers
+    layers = tuple(given) if given else tuple(sorted({2, count // 2, count - 3}))
+    if not all(0 <= layer < count for layer in layers):
+        raise source.refuse(f"it reads the states {layers} of its target", f"0 to {count - 1}, those of this target")
+    return layers
+
+
+def _draft_ids(source: Source, offsets: Tensor | None, rows: int | None, vocab: int) -> Tensor:
+    """Ids `[D]` of the draft vocabulary: row r drafts token r + offset r."""
+    if offsets is None:
+        if rows not in (None, vocab):
+            raise source.refuse(f"it drafts from {rows} of {vocab} tokens and has no d2t", "a head with d2t")
+        return torch.arange(vocab)
+    ids = torch.arange(len(offsets)) + offsets.long()
+    if len(ids.unique()) < len(ids) or int(ids.min()) < 0 or int(ids.max()) >= vocab:
+        raise source.refuse("d2t gives ids twice, or outside the vocabulary", f"{len(ids)} of 0 to {vocab - 1}")
+    return ids

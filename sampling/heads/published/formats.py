@@ -1,0 +1,84 @@
+"""The table of formats that load, ours first, and what every loaded head must agree with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sampling.heads.checkpoint import CONFIG, Head, load_head, read_json
+from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.published.eagle import read_eagle, read_eagle3, read_speculators
+from sampling.heads.published.mtp import COUNTS, read_mtp
+from sampling.heads.published.parallel import read_hydra, read_medusa
+from sampling.heads.published.source import Source
+from sampling.runner import CausalModel
+from utils.errors import UserError
+
+_OWN = "method"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A layout: the kind of head in it, what in config.json tells it from others, and its reader."""
+
+    name: str
+    kind: Kind
+    known: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Source], Head]
+
+
+def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda config: any(config.get(name) for name in names)
+
+
+def _third(config: Mapping[str, Any]) -> bool:
+    return "draft_vocab_size" in config or any("Eagle3" in name for name in config.get("architectures") or ())
+
+
+def _first(config: Mapping[str, Any]) -> bool:
+    return config.get("num_hidden_layers") == 1 and "hidden_size" in config
+
+
+# The first one that knows a config.json reads it.
+FORMATS = (
+    Format("Medusa (medusa_num_heads)", "medusa", _has("medusa_num_heads"), read_medusa),
+    Format("Hydra (hydra_num_heads)", "hydra", _has("hydra_num_heads"), read_hydra),
+    Format("speculators (speculators_model_type)", "eagle", _has("speculators_model_type"), read_speculators),
+    Format(f"built-in MTP ({', '.join(COUNTS)})", "mtp", _has(*COUNTS), read_mtp),
+    Format("EAGLE-3 (draft_vocab_size)", "eagle", _third, read_eagle3),
+    Format("EAGLE (num_hidden_layers 1)", "eagle", _first, read_eagle),
+)
+
+
+def kind_of(folder: Path) -> Kind:
+    """Which method a head is for. Raises `UserError` for a folder that is none."""
+    config = read_json(folder / CONFIG)
+    return HeadConfig.from_dict(config, str(folder)).method if _OWN in config else _format(folder, config).kind
+
+
+def read_head(folder: Path, target: CausalModel) -> Head:
+    """A head in our format or in one of `FORMATS`, for a target of these sizes."""
+    config = read_json(folder / CONFIG)
+    if _OWN in config:
+        return load_head(folder)
+    return _format(folder, config).read(Source(folder, config, target.num_layers, target.vocab_size))
+
+
+def check_fit(head: Head, name: str, target: CausalModel) -> None:
+    """Raises `UserError` where hidden size or vocabulary are not the target's; `name` is the target's."""
+    theirs = head.config.target_size or head.config.hidden_size, head.config.vocab_size
+    ours = target.embedding.shape[1], target.vocab_size
+    if theirs != ours:
+        base = head.config.base or "a target that it does not name"
+        raise UserError(
+            f"{head.place} is for {base} (hidden size {theirs[0]}, vocabulary {theirs[1]}), and {name} has hidden "
+            f"size {ours[0]}, vocabulary {ours[1]}; allowed: a head for this target"
+        )
+
+
+def _format(folder: Path, config: Mapping[str, Any]) -> Format:
+    for one in FORMATS:
+        if one.known(config):
+            return one
+    formats = ", ".join((f"ours ({_OWN})", *(one.name for one in FORMATS)))
+    raise UserError(f"{folder}: config.json is of no format of heads that is known; allowed: {formats}")

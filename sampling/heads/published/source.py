@@ -1,0 +1,100 @@
+"""A published head on disk: its config.json and its weights, whatever they are stored as."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from sampling.heads.checkpoint import Head, read_json
+from sampling.heads.config import HeadConfig
+from utils.errors import UserError
+
+USUAL = ("model.safetensors", "pytorch_model.bin")
+_SCRAP = ".rotary_emb.inv_freq"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A published head for a target of `target_layers` layers and `target_vocab` rows of logits."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    target_layers: int
+    target_vocab: int
+
+    def weights(self, files: Sequence[str] = USUAL, prefix: str = "") -> dict[str, Tensor]:
+        """The weights whose names begin with `prefix`, which is cut off, of the first file that is there.
+
+        A file in parts is known by its index, FILE.index.json. Raises `UserError` where there is none.
+        """
+        for name in files:
+            if (self.folder / f"{name}.index.json").is_file():
+                return self._parts(name, prefix)
+            if (self.folder / name).is_file():
+                return _read(self.folder / name, prefix)
+        raise UserError(f"{self.folder}: no weights; allowed: {' or '.join(files)}")
+
+    def refuse(self, why: str, allowed: str) -> UserError:
+        """The error that says what this head is and what would load."""
+        return UserError(f"{self.folder}: {why}; allowed: {allowed}")
+
+    def head(self, config: HeadConfig, weights: Mapping[str, Tensor], draft_ids: Tensor | None = None) -> Head:
+        """The head under our names; without ids it drafts from the whole vocabulary."""
+        ids = torch.arange(config.draft_vocab) if draft_ids is None else draft_ids
+        return Head(config, weights, ids, str(self.folder))
+
+    def _parts(self, name: str, prefix: str) -> dict[str, Tensor]:
+        places = read_json(self.folder / f"{name}.index.json").get("weight_map")
+        if not isinstance(places, dict):
+            raise self.refuse(f"{name}.index.json has no weight_map", "the index of a checkpoint in parts")
+        parts = sorted({part for weight, part in places.items() if weight.startswith(prefix)})
+        return {weight: value for part in parts for weight, value in _read(self.folder / part, prefix).items()}
+
+
+def _read(path: Path, prefix: str) -> dict[str, Tensor]:
+    """Weights of one file by name; nothing but tensors is ever unpickled."""
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                found = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise UserError(f"{path}: cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+    if not isinstance(found, dict) or not all(isinstance(weight, Tensor) for weight in found.values()):
+        raise UserError(f"{path}: no weights by name; allowed: a file of tensors")
+    return {name.removeprefix(prefix): weight for name, weight in found.items() if name.startswith(prefix)}
+
+
+def rename(source: Source, weights: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Weights under our names: `names` gives ours for theirs, or for the beginning of theirs that ends in a dot.
+
+    Raises `UserError` for a weight that no entry covers: what is not understood is not left out.
+    """
+    renamed, strange = {}, []
+    for name, weight in weights.items():
+        fits = [theirs for theirs in names if name == theirs or (theirs[-1:] in ("", ".") and name.startswith(theirs))]
+        if name.endswith(_SCRAP):
+            continue
+        if not fits:
+            strange.append(name)
+            continue
+        theirs = max(fits, key=len)
+        renamed[names[theirs] + name.removeprefix(theirs)] = weight
+    if strange:
+        raise source.refuse(f"it has weights that its layout has not: {', '.join(strange)}", "only those of the layout")
+    return renamed
+
+
+def check_shapes(source: Source, weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises `UserError` for a weight that is missing, or has another shape than config.json says."""
+    for name, shape in shapes.items():
+        if name not in weights:
+            raise source.refuse(f"it has no {name}", f"a head with {', '.join(shapes)}")
+        if tuple(weights[name].shape) != shape:
+            raise source.refuse(f"{name} is {list(weights[name].shape)}", f"{list(shape)}, as its config.json says")
