@@ -105,12 +105,12 @@ class Loading:
 
 
 def _warm_up(pair: "Pair") -> None:
-    """Run both models a few rounds, so that the first method measured does not pay for first calls."""
+    """Run both models a round, so that the first method measured does not pay for first calls."""
     from sampling.engine import Engine
     from sampling.settings import Settings
 
     settings = Settings()
-    settings.assign("length", "3")
+    settings.assign_all((("length", "2"), ("gamma", "1")))
     engine, prompt = Engine(pair), pair.encode([_WARM_UP], chat=False)
     for name in ("target", "speculative") if pair.drafter else ("target",):
         for _ in engine.stream(name, settings, prompt):

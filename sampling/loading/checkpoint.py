@@ -1,6 +1,7 @@
 """One model from its source: the right loader, the refusals, and errors in the user's words."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from sampling import lean
 from sampling.loading.checks import refuse_config, refuse_no_rollback
 from sampling.loading.fast_load import lean_folder
+from sampling.loading.gguf_cache import META
 from sampling.loading.gguf_convert import quiet
 from sampling.loading.sources import ALLOWED, Source, beside, hub_answers
 from sampling.loading.stop import neutral, stop_ids
@@ -36,16 +38,23 @@ class Loaded:
 def load(source: Source, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
     """Load one causal model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
     with _explained(source, trust_remote_code), quiet():
-        converted = lean_folder(Path(source.place), device, dtype) if source.local else None
-        if converted is not None:
-            return _converted(source, converted)
+        if source.local and (Path(source.place) / META).is_file():
+            converted = _converted(source, device, dtype)
+            if converted is not None:
+                return converted
         return _checkpoint(source, device, dtype, trust_remote_code)
 
 
-def _converted(source: Source, model: lean.LeanModel) -> Loaded:
+def _converted(source: Source, device: torch.device, dtype: torch.dtype) -> Loaded | None:
+    """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(source.place)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(PreTrainedTokenizerFast.from_pretrained, source.place)
+        model = lean_folder(Path(source.place), device, dtype)
+        tokenizer = reading.result()
+    if model is None:
+        return None
     stop = stop_ids(tokenizer, GenerationConfig.from_pretrained(source.place))
     return Loaded(model, tokenizer, stop, _info(source, model, "lean forward"))
 
