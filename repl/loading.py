@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from repl.storage import log_traceback
@@ -11,6 +11,7 @@ from utils.errors import UserError
 
 if TYPE_CHECKING:
     from sampling.engine import Engine
+    from sampling.events import Event
     from sampling.models import Progress
     from sampling.pair import Pair
 
@@ -33,6 +34,7 @@ class Loading:
         self.on_change: Callable[[], None] = lambda: None
         self._load = load
         self._engine: Engine | None = None
+        self._wanted = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
@@ -57,11 +59,12 @@ class Loading:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until loaded or failed; False when the time is up first."""
+        self._wanted = True
         return self._done.wait(timeout)
 
     def engine(self) -> "Engine":
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
-        self._done.wait()
+        self.wait()
         if self._engine is None:
             raise self.error or UserError("no model is loaded")
         return self._engine
@@ -100,12 +103,14 @@ class Loading:
 
         pair = self._load(self._tell)
         self._tell("warming up")
-        _warm_up(pair)
+        for _ in _warm_up(pair):
+            if self._wanted:  # who waits gets an answer sooner; its timings are said to settle with the second
+                break
         return Engine(pair)
 
 
-def _warm_up(pair: "Pair") -> None:
-    """Run both models a round, so that the first method measured does not pay for first calls."""
+def _warm_up(pair: "Pair") -> "Iterator[Event]":
+    """A round of both models, event by event, so that the first method measured does not pay for first calls."""
     from sampling.engine import Engine
     from sampling.settings import Settings
 
@@ -113,5 +118,4 @@ def _warm_up(pair: "Pair") -> None:
     settings.assign_all((("length", "2"), ("gamma", "1")))
     engine, prompt = Engine(pair), pair.encode([_WARM_UP], chat=False)
     for name in ("target", "speculative") if pair.drafter else ("target",):
-        for _ in engine.stream(name, settings, prompt):
-            pass
+        yield from engine.stream(name, settings, prompt)
