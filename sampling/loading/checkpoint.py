@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+# transformers patches its own classes while it loads. Two threads that do so at once leave them patched, and then
+# no output matrix of the process is tied to its embedding again: it stays empty memory.
+_ONE_AT_A_TIME = Lock()
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A model with its tokenizer, the ids that end its answers, and what had to be mended."""
@@ -37,7 +43,7 @@ class Loaded:
 
 def load(source: Source, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
     """Load one causal model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
-    with _explained(source, trust_remote_code), quiet():
+    with _ONE_AT_A_TIME, _explained(source, trust_remote_code), quiet():
         if source.local and (Path(source.place) / META).is_file():
             converted = _converted(source, device, dtype)
             if converted is not None:
