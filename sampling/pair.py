@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -43,6 +44,11 @@ class Pair:
     heads: Mapping[str, Path] = field(default_factory=dict)
     cached: bool = True
 
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the target's weights, by which heads know their base."""
+        return fingerprint(self.target.model.landmarks())
+
     def has(self, drafter: str) -> bool:
         """Whether it has the drafter model (`model`) or the trained head of this kind."""
         return self.drafter is not None if drafter == "model" else drafter in self.heads
@@ -61,7 +67,7 @@ class Pair:
         if kind not in self.heads:
             raise UserError(self.lack(kind))
         head = read_head(self.heads[kind], self.target.model)
-        if head.config.base_digest not in ("", fingerprint(self.target.model.landmarks())):
+        if head.config.base_digest not in ("", self.digest):
             raise UserError(
                 f"{head.place} was trained on the weights of {head.config.base}, and {self.target_info.name} "
                 f"({self.target_info.place}) has others; allowed: a head for this target"

@@ -13,7 +13,6 @@ from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard
 from sampling.distill.tasks import TASKS, Task, Trunk
 from sampling.distill.training import start_from
 from sampling.distill.writing import Dialogue, Writer, Writing
-from sampling.heads.checkpoint import fingerprint
 from sampling.heads.config import HeadConfig, Kind
 from sampling.lean import LeanModel
 from sampling.loading.gguf_cache import cache_folder
@@ -110,11 +109,7 @@ def _shards(writer: Writer, pair: Pair, refused: Callable[[str], bool]) -> Itera
 
 def data_folder(pair: Pair, name: str) -> Path:
     """Where training data of this name for the pair's target is kept."""
-    return cache_folder() / "distill" / f"{pair.target_info.name}-{_digest(pair)[:16]}" / name
-
-
-def _digest(pair: Pair) -> str:
-    return fingerprint(pair.target.model.landmarks())
+    return cache_folder() / "distill" / f"{pair.target_info.name}-{pair.digest[:16]}" / name
 
 
 def make_task(method: Kind, pair: Pair, rows: Iterable[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
@@ -130,7 +125,7 @@ def make_task(method: Kind, pair: Pair, rows: Iterable[Row], draft_vocab: int, s
     config = HeadConfig(
         method=method,
         base=pair.target_info.name,
-        base_digest=_digest(pair),
+        base_digest=pair.digest,
         hidden_size=like.hidden_size,
         vocab_size=model.vocab_size,
         draft_vocab=len(ids),

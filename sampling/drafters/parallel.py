@@ -52,6 +52,8 @@ class _Outputs:
 class _ParallelDrafter(StepDrafter):
     """Keeps the target's last state and, while a proposal is drawn, the path to every draft."""
 
+    method: str
+
     def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
         self.config, self.shape = head.config, shape
         self.needs_hidden = (target.num_layers,)
@@ -61,9 +63,9 @@ class _ParallelDrafter(StepDrafter):
         self._paths: list[list[int]] = []
 
     @classmethod
-    @abstractmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        """From the pair's head of this kind."""
+        head = pair.head(cls.method)
+        return cls(head, pair.target.model, TreeShape.of(head.config, values))
 
     def begin(self, ctx: Context) -> None:
         self._state = None
@@ -97,10 +99,7 @@ class _ParallelDrafter(StepDrafter):
 class MedusaDrafter(_ParallelDrafter):
     """Medusa (arXiv 2401.10774): what stands k places ahead, whatever stands between."""
 
-    @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        head = pair.head("medusa")
-        return cls(head, pair.target.model, TreeShape.of(head.config, values))
+    method = "medusa"
 
     def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
         step = len(paths[0])
@@ -111,6 +110,8 @@ class MedusaDrafter(_ParallelDrafter):
 class HydraDrafter(_ParallelDrafter):
     """Hydra (arXiv 2402.05109): a draft depends on the drafts before it."""
 
+    method = "hydra"
+
     def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
         super().__init__(head, target, shape)
         self._embedding = target.embedding
@@ -118,11 +119,6 @@ class HydraDrafter(_ParallelDrafter):
             [_linear(head, f"{name}.{step}", target.embedding) for step in range(head.config.steps)]
             for name in ("joins", "residuals")
         )
-
-    @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        head = pair.head("hydra")
-        return cls(head, pair.target.model, TreeShape.of(head.config, values))
 
     def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
         step = len(paths[0])

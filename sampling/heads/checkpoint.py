@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sampling.heads.config import HeadConfig
 from utils.errors import UserError
+from utils.files import write_atomically
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 DRAFT_IDS = "draft_ids"
@@ -36,9 +37,7 @@ def save_head(folder: Path, config: HeadConfig, weights: Mapping[str, Tensor], d
     scratch = folder / f".{WEIGHTS}.{os.getpid()}"
     save_file({**tensors, DRAFT_IDS: draft_ids.to("cpu", torch.int32)}, scratch)
     scratch.replace(folder / WEIGHTS)
-    scratch = folder / f".{CONFIG}.{os.getpid()}"
-    scratch.write_text(json.dumps(config.as_dict(), indent=2) + "\n", encoding="utf-8")
-    scratch.replace(folder / CONFIG)
+    write_atomically(folder / CONFIG, json.dumps(config.as_dict(), indent=2) + "\n")
 
 
 def load_head(folder: Path) -> Head:

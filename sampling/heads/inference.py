@@ -36,7 +36,7 @@ class RecurrentForward:
     def of(cls, head: Head, target: CausalModel) -> "RecurrentForward":
         """The head's weights, with the target's embedding and, unless it brings its own, output rows."""
         config = head.config
-        weights = {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
+        weights = _placed(head, target)
 
         def norm(name: str) -> Norm | None:
             weight = weights.get(f"{name}.weight")
@@ -53,7 +53,7 @@ class RecurrentForward:
             norm("embed_norm"),
             norm("feature_norm"),
             linear("fc"),
-            _blocks(head, target, ["block."]),
+            _blocks(config, weights, target, ["block."]),
             norm("norm"),
             output_matrix(head, target),
             min(config.window, target.window),
@@ -85,10 +85,13 @@ class RecurrentForward:
         return state if self.norm is None else self.norm(state)
 
 
-def _blocks(head: Head, target: CausalModel, prefixes: Sequence[str]) -> Blocks:
-    """The head's blocks in the lean form, with a rotary table as long as both windows allow."""
-    config = head.config
-    weights = {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
+def _placed(head: Head, target: CausalModel) -> dict[str, Tensor]:
+    """The head's weights on the target's device, in its dtype."""
+    return {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
+
+
+def _blocks(config: HeadConfig, weights: dict[str, Tensor], target: CausalModel, prefixes: Sequence[str]) -> Blocks:
+    """The blocks in the lean form, which takes their weights out, and a rotary table as long as both windows allow."""
     cos, sin = rotary_table(*frequencies(config), min(config.window, target.window), target.embedding)
     layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
     return Blocks(layers, cos, sin, Shape(config.heads, config.kv_heads, config.head_dim))
@@ -96,11 +99,11 @@ def _blocks(head: Head, target: CausalModel, prefixes: Sequence[str]) -> Blocks:
 
 def small_model(head: Head, target: CausalModel) -> LeanModel:
     """A distilled drafter as a causal model: its own blocks between the target's embedding and output rows."""
-    config = head.config
+    config, weights = head.config, _placed(head, target)
     return LeanModel(
         target.embedding,
-        _blocks(head, target, [f"blocks.{place}." for place in range(config.layers)]),
-        Norm(head.weights["norm.weight"].to(target.embedding), config.rms_norm_eps),
+        _blocks(config, weights, target, [f"blocks.{place}." for place in range(config.layers)]),
+        Norm(weights["norm.weight"], config.rms_norm_eps),
         output_matrix(head, target),
         min(config.window, target.window),
         config.vocab_size,
