@@ -53,7 +53,7 @@ def main(
     layers: Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")] = 1,
     draft_vocab: Annotated[int, typer.Option(min=64, help="most frequent tokens that can be drafted")] = 8192,
     rate: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
-    batch_tokens: Annotated[int, typer.Option(min=64, help="tokens a step")] = 2048,
+    batch_tokens: Annotated[int, typer.Option(min=64, help="tokens a step")] = 1024,
     seed: Annotated[int, typer.Option(help="of data and order")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")] = "auto",
     dtype: Annotated[

@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from torch import Tensor
 from transformers import AutoConfig
 
 from sampling.distill.batches import frequent_tokens
 from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard
+from sampling.distill.start import start
 from sampling.distill.tasks import TASKS, Task, Trunk
-from sampling.distill.training import start_from
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.heads.config import HeadConfig, Kind
 from sampling.lean import LeanModel
@@ -112,7 +110,7 @@ def data_folder(pair: Pair, name: str) -> Path:
     return cache_folder() / "distill" / f"{pair.target_info.name}-{pair.digest[:16]}" / name
 
 
-def make_task(method: Kind, pair: Pair, rows: Iterable[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
+def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
     """The task of a method for the pair's target, its module at its starting weights.
 
     steps, layers: see `HeadConfig`. Where the target's checkpoint is in a folder, an EAGLE or MTP head starts
@@ -142,27 +140,5 @@ def make_task(method: Kind, pair: Pair, rows: Iterable[Row], draft_vocab: int, s
         window=model.window,
     )
     task = TASKS[method](config, trunk)
-    if (place / CHECKPOINT).is_file() and method in ("model", "eagle", "mtp"):
-        start_from(task, _inherited(config, place / CHECKPOINT, model.num_layers))
+    start(task, rows, place / CHECKPOINT, model.num_layers)
     return task
-
-
-def _inherited(config: HeadConfig, checkpoint: Path, layers: int) -> dict[str, Tensor]:
-    """Weights of the target's checkpoint under the names of the module."""
-    sources = {"block.": f"model.layers.{layers - 1}."}
-    if config.method == "model":
-        chosen = torch.linspace(0, layers - 1, config.layers).round().int().tolist()
-        sources = {f"blocks.{place}.": f"model.layers.{layer}." for place, layer in enumerate(chosen)}
-    with safe_open(checkpoint, framework="pt") as file:
-        found = {
-            own + name.removeprefix(theirs): file.get_tensor(name).float()
-            for name in file.keys()  # noqa: SIM118
-            for own, theirs in sources.items()
-            if name.startswith(theirs)
-        }
-        found["norm.weight"] = file.get_tensor("model.norm.weight").float()
-    if config.method == "eagle":
-        unit = torch.eye(config.hidden_size)
-        found["fc.weight"] = torch.cat([unit, unit], dim=1) / 2
-        found["feature.weight"] = torch.cat([*[torch.zeros_like(unit)] * (len(config.features) - 1), unit], dim=1)
-    return found

@@ -7,6 +7,7 @@ last state and its output matrix give, and the loss is the cross-entropy to it.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -58,11 +59,15 @@ class Task(ABC):
         """The rows of draft 1, 2, ... behind the same text: row t of each predicts from what is known at t."""
         return self.passes(batch)
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Weighted mean over passes of the cross-entropy to the target's law, nats a token."""
+    def trained(self, progress: float) -> int:
+        """How many of the passes are trained when this share of the training (0..1) is done."""
+        return self.config.steps
+
+    def loss(self, batch: Batch, progress: float = 1.0) -> Tensor:
+        """Weighted mean over the trained passes of the cross-entropy to the target's law, nats a token."""
         law = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1)
         total, weights = batch.tokens.new_zeros((), dtype=torch.float32), 0.0
-        for number, one in enumerate(self.passes(batch)):
+        for number, one in enumerate(islice(self.passes(batch), self.trained(progress))):
             rows, label = _facing(one, batch)
             logs = torch.log_softmax(one.rows[rows] @ self.trunk.output.T, dim=-1)
             weight = _LATER**number
@@ -89,6 +94,10 @@ class RecurrentTask(Task):
     def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
         super().__init__(config, trunk)
         self.module = self.head = RecurrentHead(config)
+
+    def trained(self, progress: float) -> int:
+        """One pass more at a time: the first is worth most, and the later ones build on what it has learned."""
+        return min(self.config.steps, 1 + int(progress * self.config.steps))
 
     def passes(self, batch: Batch) -> Iterator[Pass]:
         state = self.head.read([batch.states[layer] for layer in self.config.features])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sampling.distill.batches import Batch, batches
 from sampling.distill.shards import Row
@@ -26,10 +26,10 @@ class Schedule:
     """
 
     epochs: int = 4
-    batch_tokens: int = 4096
+    batch_tokens: int = 1024
     rate: float = 1e-3
     warmup: int = 50
-    every: int = 50
+    every: int = 150
     seed: int = 0
 
 
@@ -101,7 +101,7 @@ class Trainer:
             group["lr"] = self.schedule.rate * self._factor(step)
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss = self.task.loss(batch)
+            loss = self.task.loss(batch, step / self.steps)
         loss.backward()
         nn.utils.clip_grad_norm_(self.task.module.parameters(), 1.0)
         self._optimizer.step()
@@ -137,10 +137,3 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self.history = History(**state["history"])
         return int(state["step"])
-
-
-def start_from(task: Task, weights: dict[str, Tensor]) -> None:
-    """Begin with these weights where the module has them under the same name and shape."""
-    own = task.module.state_dict()
-    fit = {name: weight for name, weight in weights.items() if name in own and own[name].shape == weight.shape}
-    task.module.load_state_dict({**own, **fit})
