@@ -6,7 +6,7 @@ and values are written straight into the rollback cache.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
@@ -135,7 +135,7 @@ class Attending(Protocol):
 
 @dataclass(frozen=True)
 class LeanModel:
-    """A causal model as a list of blocks; a subset of the blocks is another model on the same weights.
+    """A causal model as a list of blocks between an embedding and an output matrix.
 
     tied: the output matrix is the embedding.
     """
@@ -163,10 +163,6 @@ class LeanModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
-
-    def subset(self, keep: Sequence[int]) -> "LeanModel":
-        """The model that runs only the blocks `keep`, in order: a layer-skipping drafter (2309.08168)."""
-        return replace(self, blocks=replace(self.blocks, layers=tuple(self.layers[index] for index in keep)))
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """Rows `[m, H]` of the output matrix for the token ids `[m]`."""

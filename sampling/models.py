@@ -5,24 +5,17 @@ from pathlib import Path
 
 import torch
 
-from sampling.lean import LeanModel
 from sampling.loading.checkpoint import Loaded, load
 from sampling.loading.checks import common_vocabulary, compare_tokenizers
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import MODEL, heads_for, is_trained_model, load_trained_model
 from sampling.loading.progress import Progress, silent
-from sampling.loading.sources import EMBEDDED_NAME, resolve
-from sampling.pair import ModelInfo, Pair
+from sampling.loading.sources import resolve
+from sampling.pair import Pair
 from sampling.runner import ModelRunner
+from utils.errors import UserError
 
-__all__ = ["DRAFT_LAYERS", "LoadOptions", "Progress", "load_pair"]
-
-# Chosen by `uv run scripts/choose_layers.py`: of the subsets that agree with all 30 layers on at least 0.6 of the
-# tokens, the one with the best expected speed. Measured agreement (teacher-forced, 8 prompts, 32 tokens each):
-# 29 layers 0.811, 28 0.713, 27 0.652, 26 0.590, 24 0.520, 20 0.361, 14 0.217. None is expected to beat 0.6 of
-# plain autoregression: every layer of so small a model counts.
-DRAFT_LAYERS = tuple(layer for layer in range(30) if layer != 3)
-DRAFT_AGREEMENT = 0.81
+__all__ = ["LoadOptions", "Progress", "load_pair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +23,8 @@ class LoadOptions:
     """What to load and where, as a user writes it.
 
     target, drafter: hub id, folder or FILE.gguf; a drafter may also be a distilled one trained here. target
-    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else the
-    embedded default's own layers when that is the target, else no drafter. drafter_device None: the target's.
+    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else no drafter.
+    drafter_device None: the target's.
     heads: folders of trained heads, with commas between, beside those in models/.
     """
 
@@ -55,13 +48,11 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
     target = _load(options.target, device, dtype, options, progress)
     heads = heads_for(target.info.name, options.heads)
-    distilled = heads.pop(MODEL, None) if options.drafter is None else _distilled(options.drafter)
-    if distilled is not None:
-        drafter = load_trained_model(distilled, target)
-    elif options.drafter is None and options.target is not None:
-        return replace(_alone(target), heads=heads)
-    elif options.drafter is None:
-        drafter = _layers_of(target, drafter_device, drafter_dtype, options, progress)
+    own = heads.pop(MODEL, None)
+    if options.drafter is None:
+        return replace(_alone(target) if own is None else _with_own_drafter(target, own), heads=heads)
+    if is_trained_model(options.drafter):
+        drafter = load_trained_model(Path(options.drafter).expanduser(), target)
     elif (options.drafter, drafter_device, drafter_dtype) == (options.target, device, dtype):
         drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
     else:
@@ -70,8 +61,12 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     return replace(_paired(target, drafter), heads=heads)
 
 
-def _distilled(given: str) -> Path | None:
-    return Path(given).expanduser() if is_trained_model(given) else None
+def _with_own_drafter(target: Loaded, folder: Path) -> Pair:
+    """The target with the drafter that comes with the project, unless that one is for other weights of this name."""
+    try:
+        return _paired(target, load_trained_model(folder, target))
+    except UserError as error:
+        return replace(_alone(target), notes=(*target.notes, f"No drafter model: {error}."))
 
 
 def _load(
@@ -80,22 +75,6 @@ def _load(
     source = resolve(given, progress)
     progress(f"Loading {source.name}")
     return load(source, device, dtype, options.trust_remote_code)
-
-
-def _layers_of(
-    target: Loaded, device: torch.device, dtype: torch.dtype, options: LoadOptions, progress: Progress
-) -> Loaded:
-    """The embedded default's drafter: some of the target's layers, on the very same weights where it can be."""
-    same = (target.model.device, target.model.dtype) == (device, dtype)
-    whole = target if same else _load(None, device, dtype, options, progress)
-    assert isinstance(whole.model, LeanModel), "the embedded default is a Llama"
-    detail = (
-        f"layers {len(DRAFT_LAYERS)} of {whole.model.num_layers} of the target, {'shared' if same else 'own'} weights; "
-        f"agrees on about {DRAFT_AGREEMENT:.2f} of tokens: no speedup is to be expected"
-    )
-    name = f"{EMBEDDED_NAME}, {len(DRAFT_LAYERS)} layers"
-    info = ModelInfo(name, whole.info.device, whole.info.dtype, detail, whole.info.place)
-    return replace(whole, model=whole.model.subset(DRAFT_LAYERS), info=info, notes=())
 
 
 def _alone(target: Loaded) -> Pair:

@@ -67,12 +67,8 @@ class Pair:
         if kind not in self.heads:
             raise UserError(self.lack(kind))
         head = read_head(self.heads[kind], self.target.model)
-        if head.config.base_digest not in ("", self.digest):
-            raise UserError(
-                f"{head.place} was trained on the weights of {head.config.base}, and {self.target_info.name} "
-                f"({self.target_info.place}) has others; allowed: a head for this target"
-            )
-        check_fit(head, self.target_info.name, self.target.model)
+        info = self.target_info
+        check_fit(head, info.name, info.place, self.target.model, self.digest)
         return head
 
     def encode(self, turns: Sequence[str], chat: bool) -> list[int]:

@@ -26,10 +26,12 @@ sys.path.insert(0, str(ROOT))
 
 from ablation.prompt_file import read_prompts  # noqa: E402
 from sampling.engine import Engine  # noqa: E402
+from sampling.heads.checkpoint import load_head  # noqa: E402
+from sampling.loading.heads import MODEL, heads_for  # noqa: E402
 from sampling.loading.progress import silent  # noqa: E402
-from sampling.loading.sources import resolve  # noqa: E402
+from sampling.loading.sources import EMBEDDED_NAME, resolve  # noqa: E402
 from sampling.metrics import RunMetrics  # noqa: E402
-from sampling.models import DRAFT_LAYERS, LoadOptions, load_pair  # noqa: E402
+from sampling.models import LoadOptions, load_pair  # noqa: E402
 from sampling.settings import Settings  # noqa: E402
 from utils.intervals import bootstrap_median  # noqa: E402
 from utils.provenance import cpu_name  # noqa: E402
@@ -77,13 +79,13 @@ class Duel:
 
 
 class Transformers:
-    """`model.generate` with the same weights: plain, with an assistant of the same layers, with prompt lookup."""
+    """`model.generate` with the same weights: plain, with an assistant of the same blocks, with prompt lookup."""
 
     def __init__(self, dtype: torch.dtype, length: int, gamma: int, stop: list[int]) -> None:
         folder = resolve(None, silent).place
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
         self.model.generation_config = transformers.GenerationConfig(eos_token_id=stop, pad_token_id=stop[0])
-        self.assistant = _layers_of(self.model)
+        self.assistant = _distilled(self.model)
         assisting = self.assistant.generation_config
         assisting.num_assistant_tokens = gamma
         assisting.num_assistant_tokens_schedule = "constant"
@@ -99,7 +101,7 @@ class Transformers:
         return list(output[0, len(prompt) :].tolist())
 
     def assisted(self, prompt: list[int]) -> list[int]:
-        """With the layer-skipping drafter as the assistant model."""
+        """With the distilled drafter as the assistant model."""
         return self.generate(prompt, assistant_model=self.assistant)
 
     def lookup(self, size: int) -> Callable[[list[int]], list[int]]:
@@ -107,16 +109,18 @@ class Transformers:
         return lambda prompt: self.generate(prompt, prompt_lookup_num_tokens=self.gamma, max_matching_ngram_size=size)
 
 
-def _layers_of(model: Any) -> Any:
-    """A transformers model of the embedded drafter's layers (a copy: their caches count layers by index)."""
-    small = deepcopy(model)
-    small.model.layers = torch.nn.ModuleList([small.model.layers[index] for index in DRAFT_LAYERS])
-    for index, layer in enumerate(small.model.layers):
-        layer.self_attn.layer_idx = index
-    small.config.num_hidden_layers = len(DRAFT_LAYERS)
-    if getattr(small.config, "layer_types", None):
-        small.config.layer_types = small.config.layer_types[: len(DRAFT_LAYERS)]
-    return small
+def _distilled(model: Any) -> Any:
+    """The distilled drafter as a transformers model; its output is the whole vocabulary's, which `generate` needs."""
+    head = load_head(heads_for(EMBEDDED_NAME, None)[MODEL])
+    config = deepcopy(model.config)
+    config.num_hidden_layers = head.config.layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[: head.config.layers]
+    small = type(model)(config)
+    blocks = {name.replace("blocks.", "layers."): weight for name, weight in head.weights.items()}
+    small.model.load_state_dict({**blocks, "embed_tokens.weight": model.model.embed_tokens.weight})
+    small.tie_weights()
+    return small.to(model.dtype).eval()
 
 
 def _ours(engine: Engine, name: str, settings: Settings) -> Callable[[list[int]], RunMetrics]:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from sampling.heads.checkpoint import CONFIG, load_head, read_json
+from sampling.heads.checkpoint import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.config import HeadConfig
 from sampling.heads.inference import small_model
-from sampling.heads.published.formats import kind_of
+from sampling.heads.published.formats import check_fit, kind_of
 from sampling.loading.checkpoint import Loaded
 from sampling.pair import ModelInfo
 from utils.errors import UserError
@@ -41,8 +41,9 @@ def is_trained_model(given: str) -> bool:
 
 
 def load_trained_model(folder: Path, target: Loaded) -> Loaded:
-    """A distilled drafter on its target's own embedding and output rows."""
+    """A distilled drafter on its target's own embedding and output rows. Raises `UserError` for another target's."""
     head = load_head(folder)
+    check_fit(head, target.info.name, target.info.place, target.model, fingerprint(target.model.landmarks()))
     model = small_model(head, target.model)
     words = (
         "the whole vocabulary"
@@ -50,7 +51,7 @@ def load_trained_model(folder: Path, target: Loaded) -> Loaded:
         else (f"the {head.config.draft_vocab:,} most frequent tokens")
     )
     detail = f"distilled from {head.config.base}; {head.config.layers} layers on the target's embedding, {words}"
-    info = ModelInfo(folder.name, target.info.device, target.info.dtype, detail, str(folder))
+    info = ModelInfo(f"{target.info.name}, distilled", target.info.device, target.info.dtype, detail, str(folder))
     return replace(target, model=model, info=info, notes=())
 
 

@@ -9,11 +9,13 @@ import typer
 from typer.testing import CliRunner
 
 from sampling.engine import Engine
+from sampling.loading import heads
 from sampling.loading.gguf_cache import CACHE_VARIABLE
 from sampling.models import LoadOptions, load_pair
 from sampling.settings import Settings
 from scripts.train_drafter import main
 from tests.tiny import llama, save_checkpoint
+from utils.errors import UserError
 
 app = typer.Typer()
 app.command()(main)
@@ -54,6 +56,23 @@ def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Pat
         for run in ("target", name)
     ]
     assert texts[0] == texts[1]
+
+
+def test_a_distilled_drafter_is_found_by_its_target_and_left_out_for_other_weights_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = save_checkpoint(tmp_path / "a" / "target", llama())
+    other = save_checkpoint(tmp_path / "b" / "target", llama(), seed=1)
+    text = tmp_path / "text.txt"
+    text.write_text("a text that is read and not written " * 100, encoding="utf-8")
+    train(mine, tmp_path / "models" / "model", "--method", "model", "--data", str(text), "--device", "cpu")
+    monkeypatch.setattr(heads, "MODELS", tmp_path / "models")
+    found = load_pair(LoadOptions(target=str(mine), device="cpu", dtype="float32"))
+    assert found.drafter_info is not None and found.drafter_info.name == "target, distilled"
+    left = load_pair(LoadOptions(target=str(other), device="cpu", dtype="float32"))
+    assert left.drafter is None and any("was trained on the weights of target" in note for note in left.notes)
+    with pytest.raises(UserError, match="allowed: a head for this target"):
+        load_pair(LoadOptions(target=str(other), drafter=str(tmp_path / "models" / "model"), device="cpu"))
 
 
 def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:

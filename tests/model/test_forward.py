@@ -92,16 +92,6 @@ def test_the_cache_grows_past_its_first_allocation() -> None:
     torch.testing.assert_close(last[0], truth(model, text)[-1], **CLOSE)
 
 
-def test_a_layer_subset_shares_weights_and_equals_the_smaller_model() -> None:
-    model, text = make("llama"), ids(9)
-    whole = lean.from_transformers(model)
-    part = whole.subset((0, 2))
-    assert part.layers[1] is whole.layers[2]
-    model.model.layers = torch.nn.ModuleList([model.model.layers[0], model.model.layers[2]])
-    model.config.num_hidden_layers = 2
-    torch.testing.assert_close(ModelRunner(part).forward(text).logits, truth(model, text), **CLOSE)
-
-
 def test_releasing_the_model_empties_it() -> None:
     model, text = make("llama"), ids(9)
     expected = truth(model, text)

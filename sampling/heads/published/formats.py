@@ -64,8 +64,16 @@ def read_head(folder: Path, target: CausalModel) -> Head:
     return _format(folder, config).read(Source(folder, config, target.num_layers, target.vocab_size))
 
 
-def check_fit(head: Head, name: str, target: CausalModel) -> None:
-    """Raises `UserError` where hidden size or vocabulary are not the target's; `name` is the target's."""
+def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: str) -> None:
+    """Raises `UserError` where weights, hidden size or vocabulary that a head was trained for are not the target's.
+
+    name, place, digest: the target's name, where its weights came from, and their `fingerprint`.
+    """
+    if head.config.base_digest not in ("", digest):
+        raise UserError(
+            f"{head.place} was trained on the weights of {head.config.base}, and {name} ({place}) has others; "
+            "allowed: a head for this target"
+        )
     theirs = head.config.target_size or head.config.hidden_size, head.config.vocab_size
     ours = target.embedding.shape[1], target.vocab_size
     if theirs != ours:
