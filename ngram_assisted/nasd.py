@@ -34,7 +34,7 @@ class NgramDrafter(Drafter):
     def begin(self, ctx: Context) -> None:
         if self.reset:
             self.storage.reset()
-        self.storage.initialize(ctx.tokens)
+        self.storage.initialize(ctx.text)
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         drafts: list[int] = []

@@ -64,7 +64,7 @@ class PromptLookupDrafter(Drafter):
 
     def begin(self, ctx: Context) -> None:
         self.index = GramIndex(self.sizes, self.latest)
-        self.index.read(ctx.tokens)
+        self.index.read(ctx.text)
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         if not gamma.before(0, None):
@@ -74,9 +74,10 @@ class PromptLookupDrafter(Drafter):
 
     def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
         """What followed the end of text and `pending` drafts; a copy may run on into the drafts."""
-        self.index.read(ctx.tokens)
-        start = self.index.find([*ctx.tokens[-self.sizes[0] - 1 :], *pending])
+        text = ctx.text
+        self.index.read(text)
+        start = self.index.find([*text[-self.sizes[0] - 1 :], *pending])
         if start is None or limit < 1:
             return []
-        copied = ctx.tokens[start : start + limit]
+        copied = text[start : start + limit]
         return [*copied, *pending[: limit - len(copied)]]

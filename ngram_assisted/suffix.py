@@ -46,12 +46,12 @@ class SuffixDrafter(Drafter):
     def begin(self, ctx: Context) -> None:
         self.text = TextTree(self.depth)
         self.recollection = Recollection(self.memory_tree)
-        self._read(ctx.tokens)
+        self._read(ctx.text)
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(ctx.device)
-        draft = self.draft(ctx.tokens, gamma.gamma, limit)
+        draft = self.draft(ctx.text, gamma.gamma, limit)
         tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
         return Proposal(tokens, draft.parents if self.tree else None)
 
@@ -68,7 +68,7 @@ class SuffixDrafter(Drafter):
 
     def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
         """The best path after text and `pending` drafts, which count as matched where a tree knows them."""
-        self._read(ctx.tokens)
+        self._read(ctx.text)
         if limit < 1:
             return []
         limits = Limits(limit, limit, self.factor, self.min_prob)

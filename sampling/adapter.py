@@ -7,21 +7,15 @@ from transformers import PreTrainedModel
 
 from sampling import attention
 from sampling.cache import RollbackCache
+from sampling.runner import Reading
 
 
-class TransformersModel:
-    """Feeds positions, a ready mask and a `RollbackCache` to the model's own forward."""
+class TransformersWeights:
+    """What any transformers model has that a runner or a head asks for, beside a forward."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.hf = model.eval()
-        config = model.config
-        self.num_layers: int = config.num_hidden_layers
-        self.window: int = config.max_position_embeddings
-        self.vocab_size: int = config.vocab_size
         self.device, self.dtype = model.device, model.dtype
-        if getattr(model, "_supports_attention_backend", False):
-            attention.register()
-            model.set_attn_implementation(attention.FOLDED)
 
     @property
     def embedding(self) -> Tensor:
@@ -40,6 +34,24 @@ class TransformersModel:
             name: weight for name, weight in self.hf.named_parameters() if weight.dim() == 1 and "bias" not in name
         }
         return {"embedding": self.embedding, **norms}
+
+
+class TransformersModel(TransformersWeights):
+    """Feeds positions, a ready mask and a `RollbackCache` to the model's own forward."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__(model)
+        config = model.config
+        self.num_layers: int = config.num_hidden_layers
+        self.window: int = config.max_position_embeddings
+        self.vocab_size: int = config.vocab_size
+        if getattr(model, "_supports_attention_backend", False):
+            attention.register()
+            model.set_attn_implementation(attention.FOLDED)
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        """See `CausalModel.read`."""
+        return Reading(self, list(prompt))
 
     def forward(
         self,

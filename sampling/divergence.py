@@ -48,9 +48,10 @@ def judge(target: ModelRunner, prompt: Sequence[int], reference: Sequence[int], 
         return Divergence("exact")
     if index in (len(reference), len(output)):
         return Divergence("BUG", index)
-    prefix = [*prompt, *reference[:index]]
+    start = target.read(prompt).tokens
+    prefix = [*start, *reference[:index]]
     pair = [reference[index], output[index]]
-    block, stepped = _row_in_block(target, prefix), _row_stepped(target, prefix, len(prompt))
+    block, stepped = _row_in_block(target, prefix), _row_stepped(target, prefix, len(start))
     noise = float((block[pair] - stepped[pair]).abs().max())
     spacing = torch.finfo(target.model.dtype).eps * float(block[pair].abs().max())
     margin = min(abs(float(row[pair[0]] - row[pair[1]])) for row in (block, stepped))

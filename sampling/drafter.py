@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class Context:
     """One sequence, whole: what a drafter may read.
 
-    tokens: prompt and output so far. target: the runner, with the sequence's cache. logits `[n + 1, V]`
-    are the target's raw rows of the round just judged (row 0 = root, row i + 1 = after draft i), and
-    `hidden` maps each layer of `needs_hidden` to the states `[m, H]` of the positions just committed.
+    tokens: prompt and output so far; where an encoder read the prompt (`source`), what the decoder began with
+    and the output. target: the runner, with the sequence's cache. logits `[n + 1, V]` are the target's raw
+    rows of the round just judged (row 0 = root, row i + 1 = after draft i), and `hidden` maps each layer of
+    `needs_hidden` to the states `[m, H]` of the positions just committed.
     """
 
     tokens: list[int]
@@ -33,6 +34,12 @@ class Context:
     rng: torch.Generator
     logits: Tensor | None = None
     hidden: dict[int, Tensor] = field(default_factory=dict)
+    source: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> list[int]:
+        """What can be copied from: all tokens, behind the source where there is one."""
+        return [*self.source, *self.tokens] if self.source else self.tokens
 
     @property
     def device(self) -> torch.device:

@@ -90,9 +90,10 @@ class LawTest:
 
     def _case(self, prompt: list[int]) -> _Case:
         target, likely, laws = self.pair.target, list[int](), list[Tensor]()
+        start = target.read(prompt).tokens
         for _ in range(DEPTHS):
             target.crop(0)
-            laws.append(self._processor(target.catch_up([*prompt, *likely]).logits)[0])
+            laws.append(self._processor(target.catch_up([*start, *likely]).logits)[0])
             likely.append(int(laws[-1].argmax()))
         return _Case(prompt, likely, laws)
 

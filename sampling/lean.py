@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.linear import Linear, make_linear
+from sampling.runner import Reading
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
     from transformers import PreTrainedModel
@@ -175,6 +176,10 @@ class LeanModel:
         """Weights that tell this model from others: the embedding and every norm."""
         norms = {f"{place}.{name}": norm for place, layer in enumerate(self.layers) for name, norm in layer.norms()}
         return {"embedding": self.embedding, **{name: norm.weight for name, norm in norms.items()}}
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        """See `CausalModel.read`."""
+        return Reading(self, list(prompt))
 
     def forward(
         self,

@@ -30,21 +30,28 @@ def decode(
 ) -> Iterator[Event]:
     """Generate after `prompt` (token ids): one `Prefilled`, a `Step` a round, one `Finished`.
 
+    A decoder-only model's text begins with the prompt. An encoder reads the prompt once, and the text is the
+    decoder's: what a checkpoint has it begin with, then the output.
+
     The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a
     consumer may stop at any of them. `rng` lives on the target's device. Raises `UserError` for an empty
     prompt, a prompt that leaves no room in the context window, or fewer than one new token.
     """
-    _check(target, prompt, max_new_tokens)
-    ctx = Context(list(prompt), len(prompt), target, processor, rng)
+    if not prompt:
+        raise UserError("the prompt is empty; allowed: at least one token")
     clock = PhaseClock(target.device)
     clock.start()
-    ctx.hidden = target.prefill(prompt[:-1], drafter.needs_hidden)
+    reading = target.read(prompt)
+    start = reading.tokens
+    _check(target, start, max_new_tokens)
+    ctx = Context(list(start), len(start), target, processor, rng, source=reading.source)
+    ctx.hidden = target.prefill(start[:-1], drafter.needs_hidden)
     gamma.begin()
     drafter.begin(ctx)
     clock.lap("prefill")
     yield Prefilled(len(prompt), clock.stop()["prefill"])
 
-    end = min(len(prompt) + max_new_tokens, target.window)
+    end = min(len(start) + max_new_tokens, target.window)
     reason: FinishReason | None = None
     number = 0
     while reason is None:
@@ -72,22 +79,20 @@ def decode(
 
         gamma.update(step)
         drafter.observe(ctx, step)
-        reason = _reason(ctx, step, stop, len(prompt) + max_new_tokens, target.window)
+        reason = _reason(ctx, step, stop, len(start) + max_new_tokens, target.window)
         if reason is not None:
             drafter.finish(ctx)
         clock.lap("draft")
         seconds = clock.stop()
         number += 1
         yield replace(step, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
-    yield Finished(reason, len(ctx.tokens) - len(prompt))
+    yield Finished(reason, len(ctx.tokens) - len(start))
 
 
-def _check(target: ModelRunner, prompt: Sequence[int], max_new_tokens: int) -> None:
-    if not prompt:
-        raise UserError("the prompt is empty; allowed: at least one token")
-    if len(prompt) >= target.window:
+def _check(target: ModelRunner, start: Sequence[int], max_new_tokens: int) -> None:
+    if len(start) >= target.window:
         raise UserError(
-            f"the prompt has {len(prompt)} tokens; the context window of {target.window} leaves no room for one more"
+            f"the prompt has {len(start)} tokens; the context window of {target.window} leaves no room for one more"
         )
     if max_new_tokens < 1:
         raise UserError(f"{max_new_tokens} new tokens asked for; allowed: 1 or more")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.runner import ModelRunner, Output
+from sampling.runner import ModelRunner, Output, Reading
 from utils.logits_processor import LogitsProcessor
 
 _Path = tuple[int, ...]
@@ -13,7 +13,7 @@ _TELLING = 16
 
 
 class MemoRunner(ModelRunner):
-    """The rows of another runner's model, each a function of the token path before it and of nothing else.
+    """The rows of another runner's model, each a function of the source, the token path before it and nothing else.
 
     The sequence is a list of ids, and a row seen before costs no forward. Because a path has one row,
     however many tokens share its forward, a law that is computed from these rows and a decode loop that
@@ -23,9 +23,10 @@ class MemoRunner(ModelRunner):
     def __init__(self, runner: ModelRunner) -> None:
         super().__init__(runner.model, runner.vocab_size)
         self._source = ModelRunner(runner.model, runner.vocab_size)
+        self._prompt: _Path | None = None
         self._held: _Path = ()
         self._fed: _Path = ()
-        self._rows: dict[tuple[_Path, tuple[int, ...]], Output] = {}
+        self._rows: dict[tuple[_Path, _Path, tuple[int, ...]], Output] = {}
 
     @property
     def length(self) -> int:
@@ -38,6 +39,12 @@ class MemoRunner(ModelRunner):
 
     def keep(self, base: int, path: Sequence[int]) -> None:
         self._fed = (*self._fed[: base + 1], *(self._fed[base + 1 + row] for row in path))
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        if self._prompt != tuple(prompt):
+            self._reading, self._prompt, self._held = self._source.read(prompt), tuple(prompt), ()
+        self._fed = ()
+        return self._reading
 
     def forward(
         self,
@@ -59,9 +66,15 @@ class MemoRunner(ModelRunner):
         )
 
     def _row(self, path: _Path, hidden: tuple[int, ...]) -> Output:
-        if (path, hidden) not in self._rows:
+        key = self._given, path, hidden
+        if key not in self._rows:
             self._compute(path, hidden)
-        return self._rows[path, hidden]
+        return self._rows[key]
+
+    @property
+    def _given(self) -> _Path:
+        """What an encoder has read."""
+        return () if self._prompt is None else self._reading.source
 
     @torch.inference_mode()
     def _compute(self, path: _Path, hidden: tuple[int, ...]) -> None:
@@ -74,7 +87,7 @@ class MemoRunner(ModelRunner):
         self._held = path
         for row, end in enumerate(range(common + 1, len(path) + 1)):
             states = {layer: output.hidden[layer][row : row + 1] for layer in hidden}
-            self._rows.setdefault((path[:end], hidden), Output(output.logits[row : row + 1], states))
+            self._rows.setdefault((self._given, path[:end], hidden), Output(output.logits[row : row + 1], states))
 
 
 class MemoProcessor(LogitsProcessor):

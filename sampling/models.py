@@ -47,7 +47,12 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
     target = _load(options.target, device, dtype, options, progress)
-    heads = heads_for(target.info.name, options.heads)
+    if target.encoder and options.heads:
+        raise UserError(
+            f"--heads {options.heads} given, and {target.info.name} is an encoder-decoder model; "
+            "allowed: heads for a decoder-only target"
+        )
+    heads = {} if target.encoder else heads_for(target.info.name, options.heads)
     own = heads.pop(MODEL, None)
     if options.drafter is None:
         return replace(_alone(target) if own is None else _with_own_drafter(target, own), heads=heads)
@@ -78,11 +83,26 @@ def _load(
 
 
 def _alone(target: Loaded) -> Pair:
-    return Pair(ModelRunner(target.model), None, target.tokenizer, target.stop, target.info, None, target.notes)
+    return Pair(
+        ModelRunner(target.model),
+        None,
+        target.tokenizer,
+        target.stop,
+        target.info,
+        None,
+        target.notes,
+        encoder=target.encoder,
+    )
 
 
 def _paired(target: Loaded, drafter: Loaded) -> Pair:
     names = (target.info.name, drafter.info.name)
+    if target.encoder != drafter.encoder:
+        kinds = ("a decoder-only model", "an encoder-decoder model")
+        raise UserError(
+            f"{names[0]} is {kinds[target.encoder]} and {names[1]} is {kinds[drafter.encoder]}; "
+            "allowed: target and drafter of one kind"
+        )
     sizes = (target.model.vocab_size, drafter.model.vocab_size)
     tokens = compare_tokenizers(names, target.tokenizer, drafter.tokenizer, max(sizes))
     rows, padded = common_vocabulary(names, sizes, tokens)
@@ -95,6 +115,7 @@ def _paired(target: Loaded, drafter: Loaded) -> Pair:
         target.info,
         drafter.info,
         tuple(note for note in notes if note),
+        encoder=target.encoder,
     )
 
 

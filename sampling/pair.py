@@ -32,6 +32,7 @@ class Pair:
     """A target and what drafts for it: a model of the same vocabulary, trained heads by kind, or nothing.
 
     `notes` are the mends made at load, in whole sentences. cached: False where every forward starts anew.
+    encoder: both are encoder-decoder models.
     """
 
     target: ModelRunner
@@ -43,6 +44,7 @@ class Pair:
     notes: tuple[str, ...] = field(default=())
     heads: Mapping[str, Path] = field(default_factory=dict)
     cached: bool = True
+    encoder: bool = False
 
     @cached_property
     def digest(self) -> str:
@@ -57,6 +59,11 @@ class Pair:
         """What to say where it has not."""
         if drafter == "model":
             return "no drafter model is loaded; allowed: start with --drafter ID, DIR or FILE.gguf"
+        if self.encoder:
+            return (
+                f"a {drafter} head continues a decoder-only model, and {self.target_info.name} is an encoder-decoder "
+                "model; allowed: methods without a head"
+            )
         return (
             f"no {drafter} head for {self.target_info.name} is known; allowed: start with --heads DIR, "
             f"or train one: uv run scripts/train_drafter.py --method {drafter}"
@@ -75,9 +82,9 @@ class Pair:
         """Ids of a prompt: user turns and answers alternate, the last turn is the user's.
 
         With `chat` the model's template wraps them and opens the answer; without it, or where the model
-        has no template, the turns are joined by newlines and encoded as they are.
+        has no template or has an encoder, the turns are joined by newlines and encoded as they are.
         """
-        if chat and self.tokenizer.chat_template:
+        if chat and self.tokenizer.chat_template and not self.encoder:
             roles = ("user", "assistant")
             messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

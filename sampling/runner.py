@@ -48,6 +48,14 @@ class CausalModel(Protocol):
         """Weights that tell this model from others: the embedding and every norm."""
         ...
 
+    def read(self, prompt: Sequence[int]) -> "Reading":
+        """What the model makes of a prompt (ids).
+
+        A decoder-only model makes nothing of it: its text begins with the prompt. An encoder passes over it
+        once, and the reading's model is the decoder that has what the encoder found.
+        """
+        ...
+
     def forward(
         self,
         tokens: Tensor,
@@ -65,6 +73,18 @@ class CausalModel(Protocol):
         output of layer i, the last one after the final norm.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A prompt as read: the model that goes on from there, and the ids that its text begins with.
+
+    source: what an encoder read, which is no part of the text; empty for a decoder-only model.
+    """
+
+    model: CausalModel
+    tokens: list[int]
+    source: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,14 @@ class ModelRunner:
     def keep(self, base: int, path: Sequence[int]) -> None:
         """Of a judged proposal fed from row `base` on, keep the root and the accepted drafts."""
         self._cache.keep(base, path)
+
+    @torch.inference_mode()
+    def read(self, prompt: Sequence[int]) -> Reading:
+        """Forget the sequence and take in a prompt (ids), or a source that another model has read."""
+        self.crop(0)
+        reading = self.model.read(prompt)
+        self.model = reading.model
+        return reading
 
     @torch.inference_mode()
     def forward(
@@ -176,11 +204,15 @@ class ModelRunner:
 
 
 class RecomputingRunner(ModelRunner):
-    """The same runner without a cache: every forward starts from the first token. Slow, and trivially right."""
+    """The same runner without a cache: every forward starts from the first token. Slow, and trivially right.
+
+    A source is read anew as well.
+    """
 
     def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
         super().__init__(model, vocab_size)
         self._fed = torch.empty(0, dtype=torch.long, device=self.device)
+        self._source: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
@@ -195,6 +227,11 @@ class RecomputingRunner(ModelRunner):
         rows = [*range(base + 1), *(base + 1 + row for row in path)]
         self._fed = self._fed[torch.tensor(rows, device=self.device)]
 
+    def read(self, prompt: Sequence[int]) -> Reading:
+        reading = super().read(prompt)
+        self._source = reading.source
+        return reading
+
     @torch.inference_mode()
     def forward(
         self,
@@ -203,6 +240,8 @@ class RecomputingRunner(ModelRunner):
         hidden: Sequence[int] = (),
         rows: int | None = None,
     ) -> Output:
+        if self._source:
+            self.model = self.model.read(self._source).model
         new = self._ids(tokens)
         start, count = self.length, new.shape[0]
         ids = torch.cat([self._fed, new])

@@ -22,7 +22,7 @@ from sampling.events import Step
 from sampling.law import PROCESSOR, LawTest, Unlawful, smallest, tests_per_method
 from sampling.methods import DRAFTERS, METHODS, REFERENCE, Method
 from sampling.pair import Pair
-from sampling.runner import ModelRunner
+from sampling.runner import ModelRunner, Reading
 from sampling.settings import Settings
 from utils.errors import UserError
 from utils.parameter import Chosen
@@ -124,16 +124,16 @@ class Selftest:
         drafter: Drafter = DRAFTERS[method.drafter].build(fresh, self.values)
         verdicts: Counter[str] = Counter()
         for comparison, steps in zip(self._comparisons, rounds, strict=True):
-            text = [*comparison.prompt, *comparison.metrics[method.name].output_ids]
+            reading, output = self.pair.target.read(comparison.prompt), comparison.metrics[method.name].output_ids
             for step in [step for step in steps[1:] if step.drafts][:_REDRAFTED_ROUNDS]:
-                tokens = text[: step.position]
-                again = self._drafts(drafter, tokens, len(step.drafts))
-                verdicts[judge(runner, tokens, again, step.drafts).verdict] += 1
+                said = output[: step.position - len(reading.tokens)]
+                again = self._drafts(drafter, replace(reading, tokens=[*reading.tokens, *said]), len(step.drafts))
+                verdicts[judge(runner, comparison.prompt, [*said, *again], [*said, *step.drafts]).verdict] += 1
         return _judged("redraft", verdicts, verdicts.total())
 
-    def _drafts(self, drafter: Drafter, tokens: list[int], count: int) -> list[int]:
-        rng = torch.Generator(self.pair.target.device)
-        ctx = Context(tokens, len(tokens), self.pair.target, make_processor(_GREEDY), rng)
+    def _drafts(self, drafter: Drafter, text: Reading, count: int) -> list[int]:
+        rng, tokens = torch.Generator(self.pair.target.device), text.tokens
+        ctx = Context(tokens, len(tokens), self.pair.target, make_processor(_GREEDY), rng, source=text.source)
         drafter.begin(ctx)
         drafts: list[int] = drafter.propose(ctx, FixedGamma(count), count).tokens.tolist()
         return drafts

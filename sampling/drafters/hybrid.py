@@ -101,7 +101,7 @@ class SuffixOrModelDrafter(_Pair):
         if room < 1:
             return Proposal.empty(ctx.device)
         steps = min(self.steps, room)
-        draft = self.copier.draft(ctx.tokens, gamma.gamma, room)
+        draft = self.copier.draft(ctx.text, gamma.gamma, room)
         if draft.tokens and draft.score >= steps:
             tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
             return Proposal(tokens, draft.parents if self.copier.tree else None)

@@ -28,6 +28,7 @@ class ModelDrafter(StepDrafter):
         return cls(pair.drafter)
 
     def begin(self, ctx: Context) -> None:
+        self.runner.read(ctx.source)
         self.runner.prefill(ctx.tokens[:-1][: self.runner.window])
 
     def room(self, ctx: Context) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sampling import lean
-from sampling.loading.checks import refuse_config, refuse_no_rollback
+from sampling.loading.checks import has_encoder, refuse_config, refuse_no_rollback
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf_cache import META
 from sampling.loading.gguf_convert import quiet
@@ -29,20 +29,27 @@ if TYPE_CHECKING:
 # no output matrix of the process is tied to its embedding again: it stays empty memory.
 _ONE_AT_A_TIME = Lock()
 
+# What an encoder-decoder model takes from its generation settings beside ids: see `Opening`.
+_OBEYED = ("bad_words_ids",)
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model with its tokenizer, the ids that end its answers, and what had to be mended."""
+    """A model with its tokenizer, the ids that end its answers, and what had to be mended.
+
+    encoder: whether it is an encoder-decoder model.
+    """
 
     model: CausalModel
     tokenizer: "PreTrainedTokenizerBase"
     stop: frozenset[int]
     info: ModelInfo
     notes: tuple[str, ...] = ()
+    encoder: bool = False
 
 
 def load(source: Source, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
-    """Load one causal model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
+    """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
     with _ONE_AT_A_TIME, _explained(source, trust_remote_code), quiet():
         if source.local and (Path(source.place) / META).is_file():
             converted = _converted(source, device, dtype)
@@ -66,37 +73,59 @@ def _converted(source: Source, device: torch.device, dtype: torch.dtype) -> Load
 
 
 def _checkpoint(source: Source, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     shared = {"trust_remote_code": trust, "local_files_only": not (source.local or hub_answers())}
     config = AutoConfig.from_pretrained(source.place, **shared)
     refuse_config(source.name, config, _stateful(config))
     tokenizer = AutoTokenizer.from_pretrained(source.place, **shared)
     with _within_memory(source, config, dtype):
-        hf = AutoModelForCausalLM.from_pretrained(
-            source.place,
-            dtype=dtype,
-            device_map=None if device.type == "cpu" else {"": str(device)},
-            **shared,
-        ).eval()
+        hf = (
+            _auto_class(config)
+            .from_pretrained(
+                source.place,
+                dtype=dtype,
+                device_map=None if device.type == "cpu" else {"": str(device)},
+                **shared,
+            )
+            .eval()
+        )
         refuse_config(source.name, hf.config, getattr(hf, "_is_stateful", False))
-        kept, ignored = neutral(hf.generation_config)
+        model, forward = _runnable(source, hf)
+        kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
         stop = stop_ids(tokenizer, hf.config, hf.generation_config)
         hf.generation_config = GenerationConfig(**kept)
-        model, forward = _runnable(source, hf)
     notes = (f"{source.name}: {ignored}.",) if ignored else ()
-    return Loaded(model, tokenizer, stop, _info(source, model, forward), notes)
+    info = _info(source, model, forward)
+    return Loaded(model, tokenizer, stop, info, notes, encoder=has_encoder(config))
+
+
+def _auto_class(config: Any) -> Any:
+    """The transformers class that reads a checkpoint of this configuration."""
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    return AutoModelForSeq2SeqLM if has_encoder(config) else AutoModelForCausalLM
 
 
 def _runnable(source: Source, hf: Any) -> tuple[CausalModel, str]:
     """The model behind the engine's forward, and what that forward is called."""
     if lean.fits(hf):
         return lean.from_transformers(hf, release=True), "lean forward"
+    if has_encoder(hf.config):
+        return _encoder_decoder(source, hf), "encoder-decoder, transformers' layers"
     from sampling.adapter import TransformersModel
 
     model = TransformersModel(hf)
     refuse_no_rollback(source.name, model)
     return model, "transformers' forward"
+
+
+def _encoder_decoder(source: Source, hf: Any) -> CausalModel:
+    from sampling.encoder_decoder import EncoderDecoderModel, Opening
+
+    model = EncoderDecoderModel(hf, Opening.of(source.name, hf))
+    refuse_no_rollback(source.name, model)
+    return model
 
 
 def _stateful(config: Any) -> bool:
@@ -127,10 +156,8 @@ def _within_memory(source: Source, config: Any, dtype: torch.dtype) -> Iterator[
 
 def _weights_gib(config: Any, dtype: torch.dtype) -> float:
     """Size of the weights, counted on a model without storage."""
-    from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config)
+        empty = _auto_class(config).from_config(config)
     return float(sum(weight.numel() for weight in empty.parameters()) * dtype.itemsize / 2**30)
 
 
@@ -157,7 +184,8 @@ def _explanation(source: Source, error: Exception, trust_remote_code: bool) -> s
         why = _hub_reason(text)
         hint = beside(Path(source.place))
         return f"{source.name}: hub id {source.place!r} could not be fetched: {why}; allowed: {ALLOWED}{hint}"
-    return f"{source.name}: transformers cannot load it ({_first_line(error)}); allowed: a causal language model"
+    allowed = "a causal or an encoder-decoder language model"
+    return f"{source.name}: transformers cannot load it ({_first_line(error)}); allowed: {allowed}"
 
 
 def _hub_reason(text: str) -> str:

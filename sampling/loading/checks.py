@@ -5,12 +5,21 @@ from typing import Any
 
 import torch
 
+from sampling.decoders import FAMILIES
 from sampling.runner import CausalModel, ModelRunner
 from utils.errors import UserError
 
-_ROLLS_BACK = "allowed: a decoder-only model whose layers all use full attention"
+_ROLLS_BACK = (
+    "allowed: a decoder-only model whose layers all use full attention, or an encoder-decoder model of the families "
+    + ", ".join(FAMILIES)
+)
 _NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
 _PROBE_TOKENS = (1, 2, 3, 4, 5, 6)
+
+
+def has_encoder(config: Any) -> bool:
+    """Whether it is the configuration of an encoder-decoder model."""
+    return bool(getattr(config, "is_encoder_decoder", False))
 
 
 def refuse_config(name: str, config: Any, stateful: bool) -> None:
@@ -24,8 +33,8 @@ def refuse_config(name: str, config: Any, stateful: bool) -> None:
 
 
 def _reason(config: Any, stateful: bool) -> str | None:
-    if getattr(config, "is_encoder_decoder", False):
-        return "an encoder-decoder model is no causal language model"
+    if has_encoder(config):
+        return None if config.model_type in FAMILIES else "an encoder-decoder model whose decoder is not known here"
     if stateful:
         return "its recurrent state sums up all earlier tokens, so that rejected drafts cannot be taken back"
     window = getattr(config, "max_position_embeddings", None)
@@ -55,6 +64,7 @@ def refuse_no_rollback(name: str, model: CausalModel) -> None:
     """
     runner = ModelRunner(model)
     try:
+        runner.read(_PROBE_TOKENS)
         first = runner.forward(_PROBE_TOKENS).logits
         runner.crop(2)
         again = runner.forward(_PROBE_TOKENS[2:]).logits

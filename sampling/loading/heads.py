@@ -29,7 +29,7 @@ def heads_for(target: str, given: str | None) -> dict[str, Path]:
             raise UserError(f"{found[kind]} and {folder} are both {kind} heads; allowed: one of each kind")
         found[kind] = folder
     for folder in sorted(MODELS.glob("*/")):
-        if (folder / CONFIG).is_file() and (config := _config(folder)).base == target:
+        if is_own_head(folder) and (config := _config(folder)).base == target:
             found.setdefault(config.method, folder)
     return found
 
@@ -53,6 +53,11 @@ def load_trained_model(folder: Path, target: Loaded) -> Loaded:
     detail = f"distilled from {head.config.base}; {head.config.layers} layers on the target's embedding, {words}"
     info = ModelInfo(f"{target.info.name}, distilled", target.info.device, target.info.dtype, detail, str(folder))
     return replace(target, model=model, info=info, notes=())
+
+
+def is_own_head(folder: Path) -> bool:
+    """Whether a head in our format lies in the folder, and not a whole model."""
+    return (folder / CONFIG).is_file() and "method" in read_json(folder / CONFIG)
 
 
 def _config(folder: Path) -> HeadConfig:

@@ -1,6 +1,6 @@
 """When an answer ends, and what a checkpoint's generation settings may not do."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -14,13 +14,15 @@ def stop_ids(tokenizer: Any, *configs: Any) -> frozenset[int]:
     return frozenset(ids | _end_of_turn(tokenizer))
 
 
-def neutral(settings: Any) -> tuple[dict[str, Any], str | None]:
+def neutral(settings: Any, obeyed: Collection[str] = ()) -> tuple[dict[str, Any], str | None]:
     """Of a checkpoint's GenerationConfig only the ids, and a note that names what else it asked for.
+
+    obeyed: settings that the model keeps to, of which nothing has to be said.
 
     A repetition penalty, say, changes even greedy output, so a baseline that obeyed it would be another model.
     """
     diff = settings.to_diff_dict()
-    asked = {key: value for key, value in sorted(diff.items()) if not _harmless(key, value)}
+    asked = {key: value for key, value in sorted(diff.items()) if not (key in obeyed or _harmless(key, value))}
     kept = {key: getattr(settings, key) for key in _IDS if getattr(settings, key, None) is not None}
     listed = ", ".join(f"{key}={value}" for key, value in asked.items())
     return kept, f"generation settings are ignored: {listed}" if asked else None

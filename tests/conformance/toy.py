@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sampling.cache import RollbackCache
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
+from sampling.runner import ModelRunner, Reading
 from tests.heads import random_heads
 
 VOCAB = 6
@@ -45,6 +45,9 @@ class ToyModel:
 
     def landmarks(self) -> dict[str, Tensor]:
         return {"weights": self.weights}
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        return Reading(self, list(prompt))
 
     def forward(
         self,

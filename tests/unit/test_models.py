@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, T5Config
+from transformers import AutoModelForCausalLM, GenerationConfig, WhisperConfig
 
 from sampling.adapter import TransformersModel
 from sampling.cache import RollbackCache
@@ -18,6 +18,7 @@ from sampling.loading import devices, sources
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
 from sampling.loading.stop import stop_ids
 from sampling.models import LoadOptions, Pair, load_pair
+from sampling.runner import Reading
 from tests import tiny
 from utils.errors import UnknownName, UserError
 
@@ -110,7 +111,7 @@ def test_unfit_models_are_refused_by_name(hub: Path, name: str, reason: str) -> 
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (T5Config(), "encoder-decoder"),
+        (WhisperConfig(), "encoder-decoder"),
         (transformers.Qwen3NextConfig(), "hybrid of layer types"),
         (transformers.Lfm2Config(full_attn_idxs=[2, 5]), "hybrid of layer types"),
         (transformers.Gemma2Config(), "hybrid of layer types|sliding-window"),
@@ -137,6 +138,9 @@ class Forgetful:
     num_layers, window, vocab_size = 1, 64, 16
     device, dtype = torch.device("cpu"), torch.float32
     state = 0.0
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        return Reading(self, list(prompt))
 
     def forward(
         self,
