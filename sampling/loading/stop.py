@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
-_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 _MARK = "\u2042answer\u2042"
 
 
