@@ -68,13 +68,14 @@ def output(events: list[Event]) -> list[int]:
 def greedy_reference(pair: Pair, length: int, prompt: tuple[int, ...] = PROMPT) -> list[int]:
     """AR by hand: argmax of the uncached forward, cut at a stop token or the window."""
     runner = pair.recomputing().target
-    tokens = list(prompt)
-    while len(tokens) < min(len(prompt) + length, runner.window):
+    start = runner.read(prompt).tokens
+    tokens = list(start)
+    while len(tokens) < min(len(start) + length, runner.window):
         runner.crop(0)
         tokens.append(int(runner.forward(tokens, rows=1).logits[0].argmax()))
         if tokens[-1] in pair.stop:
             break
-    return tokens[len(prompt) :]
+    return tokens[len(start) :]
 
 
 def check_greedy(case: Case, pair: Pair, length: int = 30) -> None:
@@ -131,12 +132,13 @@ def check_sibling_law(verifier: Verifier, runs: int = 20_000) -> None:
 def exact_law(pair: Pair, processor: LogitsProcessor, length: int) -> dict[tuple[int, ...], float]:
     """Probability of every continuation of `length` tokens, by enumeration with the uncached forward."""
     runner = pair.recomputing().target
+    start = runner.read(PROMPT).tokens
     law: dict[tuple[int, ...], float] = {}
     for path in product(range(runner.vocab_size), repeat=length):
         mass = 1.0
         for depth, token in enumerate(path):
             runner.crop(0)
-            mass *= float(processor(runner.forward([*PROMPT, *path[:depth]], rows=1).logits)[0, token])
+            mass *= float(processor(runner.forward([*start, *path[:depth]], rows=1).logits)[0, token])
         law[path] = mass
     return law
 
@@ -165,12 +167,14 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
     """
     fresh = (honest or case).drafter(pair.recomputing())
     steps = [event for event in run(case, pair, Greedy(), length) if isinstance(event, Step)]
-    tokens, target = list(PROMPT), pair.recomputing().target
+    target = pair.recomputing().target
+    reading = target.read(PROMPT)
+    start, tokens = len(reading.tokens), list(reading.tokens)
     for step in steps:
-        ctx = Context(list(tokens), len(PROMPT), target, Greedy(), torch.Generator())
+        ctx = Context(list(tokens), start, target, Greedy(), torch.Generator(), source=reading.source)
         ctx.hidden = target.prefill(tokens[:-1], fresh.needs_hidden)
         fresh.begin(ctx)
-        again = fresh.propose(ctx, FixedGamma(step.gamma), length - (len(tokens) - len(PROMPT)) - 1)
+        again = fresh.propose(ctx, FixedGamma(step.gamma), length - (len(tokens) - start) - 1)
         assert again.tokens.tolist() == list(step.drafts), f"round {step.round} drafted {step.drafts}"
         tokens.extend(step.emitted)
 

@@ -27,6 +27,9 @@ class TreeDrafter(Drafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         return cls(pair.drafter)
 
+    def begin(self, ctx: Context) -> None:
+        self.runner.read(ctx.source)
+
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         tokens: list[int] = []
         parents: list[int] = []
