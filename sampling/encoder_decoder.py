@@ -62,7 +62,7 @@ class EncoderDecoderModel(TransformersWeights):
     def __init__(self, model: PreTrainedModel, opening: Opening, memory: Memory | None = None) -> None:
         super().__init__(model)
         self.opening = opening
-        self._memory = memory
+        self.memory = memory
         self._decoder = FAMILIES[model.config.model_type](model)
         self._banned = torch.tensor(opening.banned, dtype=torch.long, device=self.device)
         self.num_layers = len(self._decoder.layers)
@@ -94,14 +94,14 @@ class EncoderDecoderModel(TransformersWeights):
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`; the decoder's layers, numbered as `decoder_hidden_states` are."""
-        if self._memory is None:
+        if self.memory is None:
             raise ValueError("the decoder has nothing to answer: read a source first")
-        both = EncoderDecoderCache(cache, self._memory.cross)
+        both = EncoderDecoderCache(cache, self.memory.cross)
         x = self._decoder.embed(tokens, positions)
         bias = self._decoder.bias(positions, mask, cache.length)
         states = [x]
         for layer in self._decoder.layers:
-            x = self._decoder.step(layer, x, bias, self._memory.states, both)
+            x = self._decoder.step(layer, x, bias, self.memory.states, both)
             states.append(x)
         states[-1] = x = self._decoder.finish(x)
         logits = self._decoder.logits(x[0, len(tokens) - rows :])

@@ -61,7 +61,7 @@ class Pair:
             return "no drafter model is loaded; allowed: start with --drafter ID, DIR or FILE.gguf"
         if self.encoder:
             return (
-                f"a {drafter} head continues a decoder-only model, and {self.target_info.name} is an encoder-decoder "
+                f"{drafter} heads continue decoder-only models, and {self.target_info.name} is an encoder-decoder "
                 "model; allowed: methods without a head"
             )
         return (

@@ -68,6 +68,24 @@ def test_chains_trees_and_rollbacks_equal_an_uncached_forward(name: str, cls: ty
     torch.testing.assert_close(run.catch_up(text).logits, logits[-1:], **CLOSE)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_forward_and_no_rollback_changes_what_the_decoder_has_of_the_source(name: str) -> None:
+    """Logits would not tell: source keys that stand there twice give the same attention, at twice the cost."""
+    run = ModelRunner(adapted(make(name, VOCAB)))
+    run.read(ids(9, seed=1))
+    memory = run.model.memory  # type: ignore[attr-defined]
+    layers = memory.cross.layers
+    before = [(layer.keys.clone(), layer.values.clone()) for layer in layers]
+    run.prefill(ids(5))
+    run.forward(ids(3), parents=(-1, -1))
+    run.keep(5, (1,))
+    run.crop(2)
+    assert len(layers) == run.model.num_layers
+    for layer, (keys, values) in zip(layers, before, strict=True):
+        assert keys.shape[2] == 9
+        assert torch.equal(layer.keys, keys) and torch.equal(layer.values, values)
+
+
 def settings(**values: str) -> Settings:
     made = Settings()
     made.assign_all((("length", str(LENGTH)), *values.items()))
@@ -192,7 +210,7 @@ def test_heads_are_for_decoder_only_models(hub: Path) -> None:
         load(hub / "t5", heads="some")
     pair = load(hub / "t5")
     assert pair.heads == {}
-    with pytest.raises(UserError, match="continues a decoder-only model, and t5 is an encoder-decoder model"):
+    with pytest.raises(UserError, match="continue decoder-only models, and t5 is an encoder-decoder model"):
         output(pair, "eagle", ids(4))
     checked = selftest.testable(pair)
     assert "ngram" in checked and not set(HEADS) & set(checked)
