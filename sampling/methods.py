@@ -55,6 +55,12 @@ TREE = (
 HEADS = ("medusa", "hydra", "eagle", "mtp")
 HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", ("model", *HEADS))
 MODEL_STEPS = integer("num_model_steps", 2, "tokens that the model of a hybrid drafts", minimum=1)
+SUFFIX_SCORE = number(
+    "suffix_score",
+    0.0,
+    "expected accepted tokens from which the suffix draft is taken; 0 = num_model_steps",
+    minimum=0.0,
+)
 BUDGET = integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0)
 
 COPIERS = ("prompt_lookup", "ngram", "suffix")
@@ -104,7 +110,7 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
         "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
-        (HYBRID_MODEL, MODEL_STEPS, *SUFFIX),
+        (HYBRID_MODEL, MODEL_STEPS, SUFFIX_SCORE, *SUFFIX),
     ),
     Part(
         "medusa",
