@@ -7,10 +7,10 @@ import csv
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ablation.report.figure import COLOURS, GREY, MARKERS  # noqa: E402
+from ablation.report.figure import COLOURS, GREY, MARKERS, summed  # noqa: E402
 from egag.egag import EntropyGamma  # noqa: E402
 from sampling.proposal import ancestor_mask  # noqa: E402
 
@@ -62,10 +62,10 @@ def by_configuration(plan: str) -> dict[str, list[Row]]:
     return rows
 
 
-def axes(width: float, height: float, columns: int = 1, **shared: bool) -> tuple[Figure, list[Axes]]:
+def axes(width: float, height: float, columns: int = 1, sharey: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure of `columns` plain axes in a row."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    row = list(figure.subplots(1, columns, squeeze=False, **shared)[0])
+    row = list(figure.subplots(1, columns, squeeze=False, sharey=sharey)[0])
     for axis in row:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.3, linewidth=0.6)
@@ -73,7 +73,7 @@ def axes(width: float, height: float, columns: int = 1, **shared: bool) -> tuple
     return figure, row
 
 
-def look(place: int) -> dict[str, object]:
+def look(place: int) -> dict[str, Any]:
     """Colour and marker of the n-th curve."""
     return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4.5}
 
@@ -148,7 +148,8 @@ def draw_speedup() -> Figure:
     points = forward_ms()
     figure, (left, right) = axes(9.0, 3.8, 2, sharey=True)
     alpha, gammas = 0.8, range(13)
-    for axis, cost in ((left, lambda n: 1.0), (right, lambda n: growth(points, n))):
+    costs: list[Callable[[int], float]] = [lambda n: 1.0, lambda n: growth(points, n)]
+    for axis, cost in zip((left, right), costs, strict=True):
         for place, c in enumerate((0.0, 0.05, 0.1, 0.3, 0.9)):
             gains = [expected_tokens(alpha, g) / (cost(g + 1) + g * c) for g in gammas]
             axis.plot(gammas, gains, color=COLOURS[place], linewidth=1.2, label=f"c = {c:g}")
@@ -308,11 +309,6 @@ def draw_tokens_and_speed() -> Figure:
     axis.set_ylabel("speedup over AR (median over prompts)")
     axis.set_title("circles: run copies; square: run egag", fontsize=9.5)
     return figure
-
-
-def summed(cells: Sequence[str] | map) -> list[int]:
-    """Cells of numbers between spaces, added up place by place."""
-    return [sum(entries) for entries in zip_longest(*(map(int, cell.split()) for cell in cells), fillvalue=0)]
 
 
 FIGURES = {

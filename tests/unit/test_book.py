@@ -14,6 +14,7 @@ PAGES = sorted(BOOK.glob("*.md"))
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _SOURCE = re.compile(r"# from (\S+)\n")
+_INTERVAL = re.compile(r"\d+\.\d+ to \d+\.\d+(?=[);])")
 # Markdown takes the backslash from these before mathematics is set.
 _ESCAPED = re.compile(r"\\[^A-Za-z\s]")
 
@@ -100,6 +101,15 @@ def test_formulas_survive_markdown(page: Path) -> None:
     for formula in (*displayed, *inline):
         assert not _ESCAPED.search(formula), formula
         assert formula.count("{") == formula.count("}"), formula
+
+
+def test_quoted_intervals_are_those_of_the_records() -> None:
+    """New runs change the pages that record them; the book must follow."""
+    recorded = "".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("benchmarks.md", "results/README.md")
+    )
+    quoted = {found for page in PAGES for found in _INTERVAL.findall(page.read_text(encoding="utf-8"))}
+    assert quoted and not {interval for interval in quoted if interval not in recorded}
 
 
 def test_figures_are_shown_and_there() -> None:
