@@ -34,7 +34,7 @@ def decode(
     consumer may stop at any of them. `rng` lives on the target's device. Raises `UserError` for an empty
     prompt, a prompt that leaves no room in the context window, or fewer than one new token.
     """
-    _check(target, prompt, max_new_tokens)
+    check_room(target, prompt, max_new_tokens)
     ctx = Context(list(prompt), len(prompt), target, processor, rng)
     clock = PhaseClock(target.device)
     clock.start()
@@ -82,7 +82,8 @@ def decode(
     yield Finished(reason, len(ctx.tokens) - len(prompt))
 
 
-def _check(target: ModelRunner, prompt: Sequence[int], max_new_tokens: int) -> None:
+def check_room(target: ModelRunner, prompt: Sequence[int], max_new_tokens: int) -> None:
+    """Raises `UserError` for an empty prompt, one that fills the context window, or fewer than one new token."""
     if not prompt:
         raise UserError("the prompt is empty; allowed: at least one token")
     if len(prompt) >= target.window:

@@ -206,6 +206,22 @@ VERIFIERS = Registry[Part](
     ),
 )
 
+SEARCHES = Registry[Part](
+    "search",
+    Part(
+        "beam",
+        "sampling.beam:BeamSearch",
+        "the best of a few texts that grow side by side",
+        "arXiv 1609.08144",
+        (
+            integer("num_beams", 4, "texts that grow side by side", minimum=1, maximum=1024),
+            integer("beam_top_k", 3, "candidates a beam and round", minimum=1, maximum=1024),
+            integer("beam_min_length", 5, "min_length of the length penalty; 0 = transformers'", minimum=0),
+            number("beam_alpha", 1.2, "exponent of the length penalty; 0 = none", minimum=0.0, maximum=10.0),
+        ),
+    ),
+)
+
 # What stands in for the strategy: bounds of what judging can do.
 POLICIES = Registry[Part](
     "accept policy",
@@ -251,9 +267,9 @@ def verifier_part(values: Values) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A name for (drafter, controller) on one of the pair's models; `on` = enabled at start.
+    """A name for (drafter, controller) on one of the pair's models, or for a search; `on` = enabled at start.
 
-    How its drafts are judged is a setting of the user's.
+    How its drafts are judged is a setting of the user's. `search`: a line of SEARCHES, which drafts nothing.
 
     `preset` fixes parameters of the parts, which are then no parameters of the method.
     """
@@ -264,18 +280,28 @@ class Method:
     drafter: str = "none"
     controller: str = "fixed"
     runs: Literal["target", "drafter"] = "target"
+    search: str = ""
     on: bool = False
     preset: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[Part, Part]:
-        """Its lines in the tables: drafter, controller."""
+    def parts(self) -> tuple[Part, ...]:
+        """Its lines in the tables: drafter and controller, or the search."""
+        if self.search:
+            return (SEARCHES[self.search],)
         return DRAFTERS[self.drafter], CONTROLLERS[self.controller]
 
     @property
     def drafts(self) -> bool:
         """Whether there is anything to judge."""
         return self.drafter != "none"
+
+    @property
+    def other(self) -> str | None:
+        """What makes its output another than the target's own; then nothing is compared with the reference."""
+        if self.search:
+            return "other output"
+        return "other model" if self.runs == "drafter" else None
 
     def needs(self, values: Values) -> str | None:
         """What a pair must have for it: `model`, a drafter model, or a kind of trained head; None = nothing."""
@@ -326,4 +352,5 @@ METHODS = Registry[Method](
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
+    Method("beam", "Beam search", "beam search: another output, so no speedup; ignores the processor", search="beam"),
 )

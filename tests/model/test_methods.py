@@ -14,7 +14,7 @@ from tests.heads import random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
 
 PAIRS = ["llama", "qwen2", "qwen3", "gpt2"]
-ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target"]
+ON_TARGET = [name for name, method in METHODS.items() if method.other is None]
 LENGTH = 24
 DRAFT_IDS = tuple(token for token in range(VOCAB) if token % 5)
 
