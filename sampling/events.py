@@ -102,4 +102,5 @@ class Finished:
     hypotheses: tuple[Hypothesis, ...] = ()
 
 
-Event = Prefilled | Step | BeamStep | Finished
+Round = Step | BeamStep
+Event = Prefilled | Round | Finished
