@@ -11,7 +11,8 @@ from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis,
 class RunMetrics:
     """The running account of one generation; feed it every event, read it at any time.
 
-    Rates are None where nothing was drafted or no time has passed: unknown is not zero.
+    Rates are None where nothing was drafted or no time has passed: unknown is not zero. So is the speed of a
+    search that is not over, for how many tokens its rounds will have made is not known.
     """
 
     prompt_tokens: int = 0
@@ -96,11 +97,15 @@ class RunMetrics:
 
     @property
     def tokens_per_s(self) -> float | None:
-        return _ratio(self.new_tokens, self.decode_s)
+        return None if self._searching else _ratio(self.new_tokens, self.decode_s)
 
     @property
     def e2e_tokens_per_s(self) -> float | None:
-        return _ratio(self.new_tokens, self.wall_s)
+        return None if self._searching else _ratio(self.new_tokens, self.wall_s)
+
+    @property
+    def _searching(self) -> bool:
+        return self.searches and self.finish_reason is None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -158,7 +163,7 @@ class RunMetrics:
     @property
     def token_ms(self) -> float | None:
         """Decoding time a token."""
-        return _ratio(self.decode_s * 1e3, self.new_tokens)
+        return None if self._searching else _ratio(self.decode_s * 1e3, self.new_tokens)
 
     @property
     def mean_entropy(self) -> float | None:

@@ -109,8 +109,9 @@ def test_a_search_has_times_and_a_score_and_no_rates() -> None:
     """Three rounds settle nothing, two tokens, one: the first token is there after the second round."""
     best = Hypothesis((4, 5, 6), -2.0, -1.0)
     rounds = [BeamStep(n, ids, (), (), 0.030, 0.002) for n, ids in enumerate(((), (4, 5), (6,)))]
-    running = account(Prefilled(7, 0.2), *rounds[:1])
-    assert running.tokens_per_round is None and running.token_ms is None and running.score is None
+    running = account(Prefilled(7, 0.2), *rounds[:2])
+    assert running.output_ids == [4, 5] and running.score is None
+    assert running.tokens_per_s is None and running.e2e_tokens_per_s is None and running.token_ms is None
     metrics = account(Prefilled(7, 0.2), *rounds, Finished("stop", 3, (best,)))
     assert (metrics.output_ids, metrics.rounds, metrics.finish_reason) == ([4, 5, 6], 3, "stop")
     assert metrics.ttft_s == pytest.approx(0.2 + 2 * 0.032)
