@@ -31,7 +31,7 @@ class Branches:
         return logits
 
     def _drop_dead_ends(self) -> None:
-        """Close the gaps once more than half of the rows lead to no text: then a row is moved once on average."""
+        """Close the gaps once more than half of the rows lead to no text: a row moves at most once on average."""
         alive = self._lines.unique()
         if self._target.length - self._base <= 2 * len(alive):
             return
