@@ -352,5 +352,5 @@ METHODS = Registry[Method](
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
-    Method("beam", "Beam search", "beam search: another output, so no speedup; ignores the processor", search="beam"),
+    Method("beam", "Beam search", "the best of a few texts that grow side by side: another output", search="beam"),
 )

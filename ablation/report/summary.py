@@ -12,6 +12,7 @@ from sampling.methods import REFERENCE
 from utils.intervals import bootstrap_median
 
 ALL = "all"
+OTHER = "other output"
 FEW_PROMPTS = 6
 _GROUP = ["processor", "configuration", "task"]
 _SUMS = ("new_tokens", "decode_s", "own_rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
@@ -113,7 +114,7 @@ def _lossless(flags: pd.Series) -> str:
     words = set(flags.dropna().astype(str))
     if "false" in words:
         return "LOSSY"
-    return "lossless" if words else "other output"
+    return "lossless" if words else OTHER
 
 
 def _words(row: pd.Series) -> str:

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ablation.execute import execute
 from ablation.grid import plain_plan
@@ -53,6 +54,9 @@ def test_a_report_says_other_output(records: list[Record], tmp_path: Path) -> No
     page = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     speeds, drafts = [line for line in page.splitlines() if line.startswith("| beam ")][:2]
     assert "other output" in speeds and drafts.count("–") >= 6
+    with (console := Console(width=60)).capture() as captured:
+        report.print(console)
+    assert "other output" in captured.get()
     pairs = compare(load(results))
     assert "beam" not in {*pairs["a"], *pairs["b"]}
 
