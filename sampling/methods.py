@@ -195,6 +195,11 @@ VERIFIERS = Registry[Part](
         (number("verify_top_p", 0.9, "mass of the set that topp accepts from", above=0.0, maximum=1.0),),
     ),
     Part(
+        "unadjusted",
+        "sampling.lossy:UnadjustedVerifier",
+        "speculative sampling that draws from p itself after a rejection; LOSSY but under greedy",
+    ),
+    Part(
         "typical",
         "sampling.lossy:TypicalVerifier",
         "a draft's p must pass a threshold that falls with the entropy; LOSSY but under greedy",
