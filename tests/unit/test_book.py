@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
+from scripts import write_api_reference
+
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "docs" / "book"
-PAGES = sorted(BOOK.glob("*.md"))
+PAGES = [*sorted(BOOK.glob("*.md")), ROOT / "docs" / "api-reference.md"]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -56,7 +58,7 @@ COMMANDS = list(_blocks("bash"))
 
 
 def test_there_is_something_to_test() -> None:
-    assert len(PAGES) == 10 and EXCERPTS and PROGRAMS and COMMANDS
+    assert len(PAGES) == 11 and EXCERPTS and PROGRAMS and COMMANDS
 
 
 @pytest.mark.parametrize("block", EXCERPTS, ids=str)
@@ -115,3 +117,8 @@ def test_quoted_intervals_are_those_of_the_records() -> None:
 def test_figures_are_shown_and_there() -> None:
     shown = {link for page in PAGES for link in _LINK.findall(_prose(page)) if link.startswith("figures/")}
     assert shown == {f"figures/{figure.name}" for figure in (BOOK / "figures").iterdir()}
+
+
+def test_the_api_reference_is_what_the_docstrings_say() -> None:
+    """After a change: uv run scripts/write_api_reference.py"""
+    assert write_api_reference.page() == write_api_reference.PAGE.read_text(encoding="utf-8")
