@@ -1,6 +1,7 @@
 """The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back.
 
-For code that calls it: `autoregressive_generate`, `speculative_generate`, and `decode` for every round's event.
+For code that calls it: `autoregressive_generate`, `speculative_generate`, `beam_search_generate`, and `decode` for
+every round's event.
 """
 
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 _PUBLIC = {
     "autoregressive_generate": "sampling.generate",
     "speculative_generate": "sampling.generate",
+    "beam_search_generate": "sampling.generate",
     "decode": "sampling.loop",
 }
 __all__ = list(_PUBLIC)

@@ -16,9 +16,10 @@ from transformers import PreTrainedModel
 from egag.controller import FixedGamma, GammaController
 from egag.egag import EntropyGamma
 from sampling.adapter import TransformersModel
+from sampling.beam import BeamSearch
 from sampling.drafter import Context, Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Step
+from sampling.events import BeamStep, Step
 from sampling.loading.checks import refuse_config, refuse_no_rollback
 from sampling.loop import decode
 from sampling.lossy import UnadjustedVerifier
@@ -102,6 +103,38 @@ def speculative_generate(
             tokenizer,
         )
     return account.output_ids, rate(account)
+
+
+def beam_search_generate(
+    inputs: Sequence[int],
+    model: Model,
+    max_gen_len: int = 40,
+    num_beams: int = 4,
+    top_k: int = 3,
+    min_length: int = 5,
+    alpha: float = 1.2,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    tokenizer: Any = None,
+    debug: bool = False,
+) -> list[int]:
+    """The new ids of the best text that beam search finds (`sampling.beam.BeamSearch` tells score and rule).
+
+    num_beams: texts that are kept; top_k: continuations of each that are tried. The score of a text of `len` new
+    ids is ln p / ((min_length + len) / (min_length + 1)) ** alpha. Other arguments: see
+    `autoregressive_generate`. Nothing is drawn: no processor plays a part.
+    """
+    search = BeamSearch(num_beams, top_k, min_length, alpha)
+    account = RunMetrics()
+    with runners(use_cache, model) as (target,):
+        stop = _stop(target, eos_tokens_id)
+        for event in search.decode(target, [int(token) for token in inputs], max_new_tokens=max_gen_len, stop=stop):
+            account.add(event)
+            if debug and isinstance(event, BeamStep):
+                beams = ", ".join(f"{beam.score:.2f} {_shown(beam.tokens, tokenizer)}" for beam in event.beams)
+                sys.stderr.write(f"round {event.round}: {beams}\n")
+    return account.output_ids
 
 
 class TargetFirst(Drafter):
@@ -209,9 +242,11 @@ def _stop(target: ModelRunner, given: StopTokens) -> frozenset[int]:
 
 def _told(step: Step, tokenizer: Any) -> str:
     """One round as a line: what was drafted, how much of it was accepted, what followed."""
+    drafted = f"drafted {_shown(step.drafts, tokenizer)}, accepted {step.accepted} of {len(step.drafts)}"
+    own = "" if step.next_token is None else f", then {_shown([step.next_token], tokenizer)}"
+    return f"round {step.round}: {drafted}{own}"
 
-    def show(ids: Sequence[int]) -> str:
-        return repr(tokenizer.decode(list(ids))) if tokenizer is not None and ids else str(list(ids))
 
-    own = "" if step.next_token is None else f", then {show([step.next_token])}"
-    return f"round {step.round}: drafted {show(step.drafts)}, accepted {step.accepted} of {len(step.drafts)}{own}"
+def _shown(ids: Sequence[int], tokenizer: Any) -> str:
+    """Ids as text where a tokenizer is at hand."""
+    return repr(tokenizer.decode(list(ids))) if tokenizer is not None and ids else str(list(ids))

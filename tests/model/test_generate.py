@@ -54,6 +54,14 @@ def test_every_function_says_what_generate_says(kind: type[PreTrainedModel], use
             assert ids == expected
 
 
+@pytest.mark.parametrize("kind", [LlamaForCausalLM, GPT2LMHeadModel])
+def test_beam_search_finds_what_generate_finds(kind: type[PreTrainedModel]) -> None:
+    target = made(kind)
+    expected = theirs(target, 10, num_beams=3, length_penalty=1.2, early_stopping="never")
+    wide = {"num_beams": 3, "top_k": TOKENS, "min_length": 0, "alpha": 1.2, "max_gen_len": 10}
+    assert sampling.beam_search_generate(PROMPT, target, **wide) == expected
+
+
 def test_a_model_that_drafts_for_itself_is_always_right() -> None:
     target = made()
     ids, rate = speculative_generate(PROMPT, target, target, gamma=3, max_gen_len=17)
