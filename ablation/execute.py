@@ -123,7 +123,7 @@ class _Conversation:
     def _place(self, turn: int, configuration: Configuration) -> Place:
         one, method = self.one, configuration.method
         values = {**self.plan.values, "processor": one.processor, **dict(configuration.parameters)}
-        lossless = self.engine.lossless(method, values) if METHODS[method].runs == "target" else None
+        lossless = self.engine.lossless(method, values) if METHODS[method].other is None else None
         return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless)
 
     def _remembers(self, place: Place) -> bool:

@@ -46,7 +46,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another model's output."""
+    """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another output."""
 
     prompt: Prompt
     turn: int

@@ -32,7 +32,7 @@ def describe(method: Method) -> dict[str, Any]:
         "title": method.title,
         "help": method.help,
         "lossless": _lossless(method),
-        "sources": list(dict.fromkeys(part.source for part in method.parts if part.source)) if method.drafts else [],
+        "sources": _sources(method),
         "needs": method.needs(_defaults(method)),
         "parameters": {
             p.name: {"default": p.show(p.default), "allowed": p.usage, "help": p.help} for p in method.parameters
@@ -40,13 +40,18 @@ def describe(method: Method) -> dict[str, Any]:
     }
 
 
+def _sources(method: Method) -> list[str]:
+    named = method.drafts or method.search
+    return list(dict.fromkeys(part.source for part in method.parts if part.source)) if named else []
+
+
 def _defaults(method: Method) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in method.parameters}
 
 
 def _lossless(method: Method) -> str:
-    if method.runs != "target":
-        return "another model's output"
+    if method.other is not None:
+        return f"{method.other}: not compared with plain autoregression"
     return "as verify_strategy and accept_policy are; by default yes" if method.drafts else "yes"
 
 

@@ -23,7 +23,9 @@ class Record:
     task: str | None = column("", "the prompt's `task` or `category`")
     turn: int = column("", "turn of the conversation, from 1; each method continues its own conversation")
     method: str = column("", "name of the method")
-    lossless: bool | None = column("", "the output has the target's own law; null for the drafter model alone")
+    lossless: bool | None = column(
+        "", "the output has the target's own law; null for another output: the drafter model alone, beam search"
+    )
     settings: dict[str, Any] = column("", "general settings and the method's own parameters")
     prompt_tokens: int | None = metric("tokens", "length of the prompt, with the chat template and earlier turns")
     new_tokens: int | None = metric("tokens", "generated ids, a stop token included", "len(output_ids)")
@@ -32,7 +34,9 @@ class Record:
     finish_reason: str | None = metric("", "`stop` (a stop token), `length` or `context` (the window is full)")
     prefill_s: float | None = metric("s", "forwards over the prompt but its last token, the drafter's included")
     decode_s: float | None = metric("s", "all rounds")
-    ttft_s: float | None = metric("s", "time to the first token", "prefill_s + first round")
+    ttft_s: float | None = metric(
+        "s", "time to the first token; of a search, until one is settled", "prefill_s + first round"
+    )
     wall_s: float | None = metric("s", "the whole generation; nothing that shows or records", "prefill_s + decode_s")
     tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
     e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
@@ -42,7 +46,9 @@ class Record:
     accepted: int | None = metric("tokens", "drafts accepted and emitted")
     acceptance_rate: float | None = metric("", "share of the drafts that was kept", "accepted / drafted")
     alpha: float | None = metric("", "share of the judged drafts that was kept", "accepted / tested")
-    tokens_per_round: float | None = metric("tokens", "1.00 for plain autoregression", "new_tokens / rounds")
+    tokens_per_round: float | None = metric(
+        "tokens", "1.00 for plain autoregression; null for a search", "new_tokens / rounds"
+    )
     accept_hist: list[int] | None = metric("rounds", "entry i counts the rounds that accepted i drafts")
     draft_ms: float | None = metric("ms", "a round's proposing and learning", "mean over rounds")
     verify_ms: float | None = metric("ms", "a round's target forward", "mean over rounds")
@@ -56,7 +62,7 @@ class Record:
     )
     speedup: float | None = column(
         "",
-        "against `target` on the same prompt, turn and repeat; null without it and for the drafter model alone",
+        "against `target` on the same prompt, turn and repeat; null without it and for another output",
         "tokens_per_s / tokens_per_s of target",
     )
     first_divergence: int | None = column("", "greedy: index of the first new id that differs from `target`'s")
@@ -80,6 +86,9 @@ class Record:
     )
     tested_at: list[int] | None = metric("rounds", "entry i counts the rounds that judged a draft at position i + 1")
     tokens_by_round: list[int] | None = metric("tokens", "what each round emitted, in order")
+    score: float | None = metric(
+        "nats", "what beam search ranked its answer by", "ln p / ((min_length + len) / (min_length + 1)) ** alpha"
+    )
     started: str | None = column("UTC", "when the generation began")
     cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
     other_cores: float | None = column(

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.record import Record
+from sampling.methods import METHODS
 
 _HEADER = ("method", "tokens", "tok/s", "speedup", "accepted", "alpha", "tok/round", "vs AR")
 
@@ -23,6 +24,10 @@ def show(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(text), soft_wrap=True)
     console.print(_table(records))
     for record in records:
+        if record.score is not None and record.decode_s and record.new_tokens:
+            cost = f"{record.decode_s / record.new_tokens * 1e3:.1f} ms a token"
+            said = f"{record.method}: {METHODS[record.method].other}, so no speedup; score {record.score:.3f}, {cost}"
+            console.print(Text(said, style="dim"), soft_wrap=True)
         if record.error is not None:
             console.print(Text(f"{record.method} failed: {record.error}", style="red"), soft_wrap=True)
 
@@ -58,5 +63,8 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _sameness(record: Record) -> str:
+    other = METHODS[record.method].other
+    if other is not None and record.error is None:
+        return other
     place = "" if record.first_divergence is None else f" at {record.first_divergence}"
     return (record.divergence_verdict or "") + place

@@ -33,9 +33,12 @@ def write_picture(folder: Path, title: str, history: History) -> None:
 
 
 def write_card(
-    folder: Path, config: HeadConfig, history: History, found: Accuracy, facts: Mapping[str, object]
+    folder: Path, config: HeadConfig, history: History, found: Accuracy, facts: Mapping[str, object], before: str = ""
 ) -> None:
-    """README.md of a head: what it is, what it was made from, how, and what came out. `facts`: further lines."""
+    """README.md of a head: what it is, what it was made from, how, and what came out.
+
+    facts: further lines. before: the card (`card_of`) of the head whose weights it began with.
+    """
     about = {
         "kind": config.method,
         "base model": f"{config.base} (weights {config.base_digest[:16]})",
@@ -52,4 +55,15 @@ def write_card(
     lines += [f"| {name} | {value} |" for name, value in about.items()]
     lines += ["", "Held-out figures are from greedy answers of the target that training never saw.", ""]
     lines += ["![course of the training](training.png)", ""]
+    if before:
+        lines += ["## The training that it began with", "", before]
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def card_of(folder: Path) -> str:
+    """The tables of a head's card, without title and pictures; empty where it has none."""
+    path = folder / "README.md"
+    if not path.is_file():
+        return ""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("# ", "!["))).strip() + "\n"

@@ -1,1 +1,19 @@
-"""Drafters without a model: what the text so far says about what comes next."""
+"""Drafters without a model: what the text so far says about what comes next.
+
+For code that calls it: `ngram_assisted_speculative_generate`, `NGramStorage`, `OneLevelNGramStorage`.
+"""
+
+from typing import Any
+
+from ngram_assisted.storage import NGramStorage, OneLevelNGramStorage
+
+__all__ = ["NGramStorage", "OneLevelNGramStorage", "ngram_assisted_speculative_generate"]
+
+
+def __getattr__(name: str) -> Any:
+    """The public function, imported when it is asked for: torch takes a second."""
+    if name != "ngram_assisted_speculative_generate":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ngram_assisted.generate import ngram_assisted_speculative_generate
+
+    return ngram_assisted_speculative_generate

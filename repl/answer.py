@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sampling.events import Step
+from sampling.events import BeamStep, Round, Step
 
 Decode = Callable[[Sequence[int]], str]
 Kind = Literal["accepted", "rejected", "target"]
@@ -78,9 +78,13 @@ class Answer:
     def __post_init__(self) -> None:
         self._text = TokenText(self.decode)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Round) -> None:
         """Append one round."""
         self._settle()
+        if isinstance(step, BeamStep):
+            for token in step.emitted:
+                self._append(self._text.push(token), "target")
+            return
         for row in step.path:
             self._append(self._text.push(step.drafts[row]), "accepted")
         if step.rejected is not None:
@@ -128,8 +132,10 @@ def judgements(step: Step) -> list[str]:
     return words
 
 
-def round_line(step: Step, decode: Decode) -> str:
+def round_line(step: Round, decode: Decode) -> str:
     """The line of /debug for one round; `decode` should show special tokens too."""
+    if isinstance(step, BeamStep):
+        return _beam_line(step, decode)
     drafts = [
         f"{decode([token])!r} q={_probability(q)} p={_probability(p)} {judgement}"
         for token, q, p, judgement in zip(step.drafts, step.q, step.p, judgements(step), strict=True)
@@ -138,6 +144,14 @@ def round_line(step: Step, decode: Decode) -> str:
     own = "stopped by an accepted draft" if step.next_token is None else f"{role} {decode([step.next_token])!r}"
     times = f"draft {step.draft_s * 1e3:.1f} ms, verify {step.verify_s * 1e3:.1f} ms"
     return " | ".join([f"#{step.round + 1} pos {step.position} gamma {step.gamma}", *drafts, own, times])
+
+
+def _beam_line(step: BeamStep, decode: Decode) -> str:
+    """Each live beam by its last token and score, then what is found and what is settled."""
+    beams = [f"{decode(beam.tokens[-1:])!r} score {beam.score:.3f}" for beam in step.beams]
+    found = [f"found {len(step.found)}, best score {step.found[0].score:.3f}"] if step.found else []
+    settled = [f"settled {decode(step.emitted)!r}"] if step.emitted else []
+    return " | ".join([f"#{step.round + 1}", *beams, *found, *settled, f"verify {step.verify_s * 1e3:.1f} ms"])
 
 
 def _probability(value: float) -> str:

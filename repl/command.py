@@ -43,6 +43,7 @@ class Command:
 _EXAMPLES = {"processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
 _DETAILS = {
     "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter, another draft length.",
+    "beam": "Nothing is drawn: the processor and the seed play no part. No speedup is claimed: the output is another.",
     "chat": "A model without a chat template gets the prompt as it is.",
     "processor": "Arguments go by position or by name: topk 0.8 k=20.",
 }

@@ -11,7 +11,7 @@ from rich.text import Text
 from repl.answer import Answer, Decode, Span, round_line
 from repl.loading import Loading
 from repl.replies import Message, Sheet
-from sampling.events import Event, Step
+from sampling.events import Event, Round, Step
 from sampling.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
 
@@ -67,14 +67,17 @@ def tail(answer: Answer, console: Console, height: int) -> Text:
     return Text("\n").join(lines[-height:])
 
 
-def numbers(account: RunMetrics, step: Step | None) -> list[str]:
+def numbers(account: RunMetrics, step: Round | None) -> list[str]:
     """What stands under a growing answer; what is unknown is left out."""
+    judged = step if isinstance(step, Step) else None
     facts = [
         ("{:.1f} tok/s", account.tokens_per_s),
+        ("{:.1f} ms/token", account.token_ms if account.searches else None),
+        ("score {:.3f}", account.score),
         ("accepted {:.0%}", account.acceptance_rate),
         ("{:.2f} tok/round", account.tokens_per_round),
-        ("gamma {}", step.gamma if step and step.gamma else None),
-        ("H {:.2f}", step.entropy if step else None),
+        ("gamma {}", judged.gamma if judged and judged.gamma else None),
+        ("H {:.2f}", judged.entropy if judged else None),
         ("round {}", account.rounds or None),
     ]
     return [form.format(value) for form, value in facts if value is not None]
@@ -114,7 +117,7 @@ class LiveView:
             pace.paint(lambda: scene.draw(live))
             for event, account in run:
                 scene.account = account
-                if isinstance(event, Step):
+                if isinstance(event, Round):
                     scene.add(event, label)
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
@@ -131,10 +134,10 @@ class _Scene:
     title: str
     answer: Answer
     account: RunMetrics = field(default_factory=RunMetrics)
-    step: Step | None = None
+    step: Round | None = None
     rounds: list[str] = field(default_factory=list)
 
-    def add(self, step: Step, label: Decode | None) -> None:
+    def add(self, step: Round, label: Decode | None) -> None:
         self.step = step
         self.answer.add(step)
         if label:

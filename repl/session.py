@@ -108,7 +108,7 @@ class Answers:
     def title(self, name: str) -> str:
         """What stands over a method's answer; a lossy one is told as such."""
         method = METHODS[name]
-        lossy = method.runs == "target" and not self.comparison.engine.lossless(name, self.comparison.values)
+        lossy = method.other is None and not self.comparison.engine.lossless(name, self.comparison.values)
         return f"{method.title} LOSSY" if lossy else method.title
 
     def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:

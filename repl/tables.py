@@ -20,7 +20,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One method's line. `comparable` is False for a method on another model than the reference."""
+    """One method's line. `other` says why it is not compared with the reference: `Method.other`."""
 
     title: str
     metrics: RunMetrics
@@ -29,7 +29,7 @@ class Row:
     divergence: "Divergence | None" = None
     lossless: bool = True
     reference: bool = False
-    comparable: bool = True
+    other: str | None = None
 
 
 def rows(comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, "Divergence | None"]) -> list[Row]:
@@ -43,7 +43,7 @@ def rows(comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, 
             verdicts.get(name),
             comparison.lossless(name),
             name == "target",
-            METHODS[name].runs == "target",
+            METHODS[name].other,
         )
         for name in names
     ]
@@ -67,8 +67,8 @@ def _output(row: Row) -> Text:
         words.append(("stopped", "yellow"))
     elif row.reference:
         words.append(("reference", "dim"))
-    elif not row.comparable:
-        words.append(("other model", "dim"))
+    elif row.other is not None:
+        words.append((row.other, "dim"))
     elif row.divergence is not None:
         words.append(_verdict(row.divergence))
     return Text(" ").join(Text(*word) for word in words) if words else Text(UNKNOWN)
@@ -148,6 +148,12 @@ def notes(lines: Sequence[Row], settings: str, first: bool) -> list[str]:
         said.append("a speedup below 1 is a slowdown")
     if any(not line.lossless for line in lines):
         said.append("LOSSY: the output does not follow the target's distribution")
+    said += [
+        f"{line.title}: score {line.metrics.score:.3f}, {line.metrics.token_ms:.1f} ms a token; "
+        "a search for a likelier text, so its output is another and its speed no speedup"
+        for line in lines
+        if line.metrics.score is not None
+    ]
     said.append(settings)
     if first:
         said.append("first answer of this session: timings settle with the second")

@@ -1,1 +1,24 @@
-"""The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back."""
+"""The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back.
+
+For code that calls it: `autoregressive_generate`, `speculative_generate`, `beam_search_generate`, and `decode` for
+every round's event.
+"""
+
+from typing import Any
+
+_PUBLIC = {
+    "autoregressive_generate": "sampling.generate",
+    "speculative_generate": "sampling.generate",
+    "beam_search_generate": "sampling.generate",
+    "decode": "sampling.loop",
+}
+__all__ = list(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, imported when they are asked for: torch takes a second."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)

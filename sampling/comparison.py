@@ -65,7 +65,7 @@ class Comparison:
         return self.engine.lossless(run.method, run.values)
 
     def speedup(self, name: str) -> float | None:
-        """tokens/s over the reference's; 1.0 for the reference, None without one or for another model."""
+        """tokens/s over the reference's; 1.0 for the reference, None without one or for another output."""
         reference = self._reference(name)
         return None if reference is None else speedup(self._runs[name].metrics, reference.metrics)
 
@@ -94,5 +94,5 @@ class Comparison:
         return name in self._runs and self._runs[name].metrics.finish_reason is not None
 
     def _reference(self, name: str) -> _Run | None:
-        comparable = self.finished(REFERENCE) and METHODS[self._runs[name].method].runs == "target"
+        comparable = self.finished(REFERENCE) and METHODS[self._runs[name].method].other is None
         return self._runs[REFERENCE] if comparable else None

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.events import Event
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, VERIFIERS, Method, verifier_part
+from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, SEARCHES, VERIFIERS, Method, verifier_part
 from sampling.pair import Pair
 from sampling.runner import ModelRunner
 from sampling.verifier import Verifier
@@ -57,6 +58,10 @@ class Engine:
         pair = self.pair if values["cache"] else self._recomputing
         target = self._target(method, pair)
         settings = {**values, **method.preset}
+        room = {"max_new_tokens": values["length"], "stop": pair.stop}
+        if method.search:
+            search: BeamSearch = SEARCHES[method.search].build(pair, settings)
+            return search.decode(target, prompt, **room)
         return decode(
             target,
             self._drafter(method, pair, settings, run or name),
@@ -64,8 +69,7 @@ class Engine:
             make_verifier(method, settings),
             make_processor(values["processor"]),
             prompt,
-            max_new_tokens=values["length"],
-            stop=pair.stop,
+            **room,
             rng=torch.Generator(target.device).manual_seed(values["seed"]),
         )
 

@@ -68,11 +68,39 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A text that a search found: its new ids, ln p of them after the prompt, and what it is ranked by."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeamStep:
+    """One round of a beam search: every live beam has one more token, some have ended.
+
+    `emitted` are the new tokens that no later round can change: all texts that may still win have them in
+    common. There may be none, or many at once. `beams` are the live texts, most likely first, `found` the
+    ended ones that are kept, best score first. `verify_s` covers the target's forward, `other_s` the choice.
+    """
+
+    round: int
+    emitted: tuple[int, ...]
+    beams: tuple[Hypothesis, ...]
+    found: tuple[Hypothesis, ...]
+    verify_s: float = 0.0
+    other_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a run: why, and how many tokens it made."""
+    """The end of a run: why, how many tokens it made, and what a search found, best score first."""
 
     reason: FinishReason
     new_tokens: int
+    hypotheses: tuple[Hypothesis, ...] = ()
 
 
-Event = Prefilled | Step | Finished
+Round = Step | BeamStep
+Event = Prefilled | Round | Finished

@@ -37,13 +37,12 @@ def decode(
     consumer may stop at any of them. `rng` lives on the target's device. Raises `UserError` for an empty
     prompt, a prompt that leaves no room in the context window, or fewer than one new token.
     """
-    if not prompt:
-        raise UserError("the prompt is empty; allowed: at least one token")
+    _refuse_empty(prompt)
     clock = PhaseClock(target.device)
     clock.start()
     reading = target.read(prompt)
     start = reading.tokens
-    _check(target, start, max_new_tokens)
+    check_room(target, start, max_new_tokens)
     ctx = Context(list(start), len(start), target, processor, rng, source=reading.source)
     ctx.hidden = target.prefill(start[:-1], drafter.needs_hidden)
     gamma.begin()
@@ -89,13 +88,20 @@ def decode(
     yield Finished(reason, len(ctx.tokens) - len(start))
 
 
-def _check(target: ModelRunner, start: Sequence[int], max_new_tokens: int) -> None:
+def check_room(target: ModelRunner, start: Sequence[int], max_new_tokens: int) -> None:
+    """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
+    _refuse_empty(start)
     if len(start) >= target.window:
         raise UserError(
             f"the prompt has {len(start)} tokens; the context window of {target.window} leaves no room for one more"
         )
     if max_new_tokens < 1:
         raise UserError(f"{max_new_tokens} new tokens asked for; allowed: 1 or more")
+
+
+def _refuse_empty(prompt: Sequence[int]) -> None:
+    if not prompt:
+        raise UserError("the prompt is empty; allowed: at least one token")
 
 
 def _step(

@@ -1,13 +1,13 @@
 """Ways to judge drafts that change the output's law, or that only bound what judging can do.
 
-Under greedy the first two are lossless all the same: p is one-hot, and only its token passes.
+Under greedy the first three are lossless all the same: p is one-hot, and only its token passes.
 """
 
 import torch
 from torch import Tensor
 
 from sampling.proposal import Proposal, depths
-from sampling.verifier import Verdict, Verifier, read_drafts
+from sampling.verifier import RejectionVerifier, Verdict, Verifier, read_drafts
 from utils.logits_processor import LogitsProcessor, sample
 
 
@@ -45,6 +45,19 @@ class TypicalVerifier(Verifier):
         entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
         threshold = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
         return _accept(proposal, p, p > threshold, p, rng)
+
+
+class UnadjustedVerifier(RejectionVerifier):
+    """Rejection sampling that draws the token after a rejection from p itself, `skip_sample_adjustment` elsewhere.
+
+    LOSSY: a rejected draft may be drawn again, so tokens that the drafter likes come out too often.
+    """
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return processor.greedy
+
+    def rest(self, law: Tensor, q: Tensor) -> Tensor:
+        return law
 
 
 class AcceptAllVerifier(Verifier):

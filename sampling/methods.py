@@ -55,6 +55,12 @@ TREE = (
 HEADS = ("medusa", "hydra", "eagle", "mtp")
 HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", ("model", *HEADS))
 MODEL_STEPS = integer("num_model_steps", 2, "tokens that the model of a hybrid drafts", minimum=1)
+SUFFIX_SCORE = number(
+    "suffix_score",
+    0.0,
+    "expected accepted tokens from which the suffix draft is taken; 0 = num_model_steps",
+    minimum=0.0,
+)
 BUDGET = integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0)
 
 COPIERS = ("prompt_lookup", "ngram", "suffix")
@@ -104,7 +110,7 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
         "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
-        (HYBRID_MODEL, MODEL_STEPS, *SUFFIX),
+        (HYBRID_MODEL, MODEL_STEPS, SUFFIX_SCORE, *SUFFIX),
     ),
     Part(
         "medusa",
@@ -189,6 +195,11 @@ VERIFIERS = Registry[Part](
         (number("verify_top_p", 0.9, "mass of the set that topp accepts from", above=0.0, maximum=1.0),),
     ),
     Part(
+        "unadjusted",
+        "sampling.lossy:UnadjustedVerifier",
+        "speculative sampling that draws from p itself after a rejection; LOSSY but under greedy",
+    ),
+    Part(
         "typical",
         "sampling.lossy:TypicalVerifier",
         "a draft's p must pass a threshold that falls with the entropy; LOSSY but under greedy",
@@ -196,6 +207,22 @@ VERIFIERS = Registry[Part](
         (
             number("typical_epsilon", 0.09, "highest threshold of typical", above=0.0, maximum=1.0),
             number("typical_delta", 0.3, "threshold of typical = delta * exp(-H) below that", above=0.0),
+        ),
+    ),
+)
+
+SEARCHES = Registry[Part](
+    "search",
+    Part(
+        "beam",
+        "sampling.beam:BeamSearch",
+        "the best of a few texts that grow side by side",
+        "arXiv 1609.08144",
+        (
+            integer("num_beams", 4, "texts that grow side by side", minimum=1, maximum=1024),
+            integer("beam_top_k", 3, "candidates a beam and round", minimum=1, maximum=1024),
+            integer("beam_min_length", 5, "min_length of the length penalty; 0 = transformers'", minimum=0),
+            number("beam_alpha", 1.2, "exponent of the length penalty; 0 = none", minimum=0.0, maximum=10.0),
         ),
     ),
 )
@@ -245,9 +272,9 @@ def verifier_part(values: Values) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A name for (drafter, controller) on one of the pair's models; `on` = enabled at start.
+    """A name for (drafter, controller) on one of the pair's models, or for a search; `on` = enabled at start.
 
-    How its drafts are judged is a setting of the user's.
+    How its drafts are judged is a setting of the user's. `search`: a line of SEARCHES, which drafts nothing.
 
     `preset` fixes parameters of the parts, which are then no parameters of the method.
     """
@@ -258,18 +285,28 @@ class Method:
     drafter: str = "none"
     controller: str = "fixed"
     runs: Literal["target", "drafter"] = "target"
+    search: str = ""
     on: bool = False
     preset: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[Part, Part]:
-        """Its lines in the tables: drafter, controller."""
+    def parts(self) -> tuple[Part, ...]:
+        """Its lines in the tables: drafter and controller, or the search."""
+        if self.search:
+            return (SEARCHES[self.search],)
         return DRAFTERS[self.drafter], CONTROLLERS[self.controller]
 
     @property
     def drafts(self) -> bool:
         """Whether there is anything to judge."""
         return self.drafter != "none"
+
+    @property
+    def other(self) -> str | None:
+        """What makes its output another than the target's own; then nothing is compared with the reference."""
+        if self.search:
+            return "other output"
+        return "other model" if self.runs == "drafter" else None
 
     def needs(self, values: Values) -> str | None:
         """What a pair must have for it: `model`, a drafter model, or a kind of trained head; None = nothing."""
@@ -320,4 +357,5 @@ METHODS = Registry[Method](
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
+    Method("beam", "Beam search", "the best of a few texts that grow side by side: another output", search="beam"),
 )

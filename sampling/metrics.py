@@ -4,14 +4,15 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from sampling.events import Event, Finished, FinishReason, Prefilled, Step
+from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis, Prefilled, Step
 
 
 @dataclass(slots=True)
 class RunMetrics:
     """The running account of one generation; feed it every event, read it at any time.
 
-    Rates are None where nothing was drafted or no time has passed: unknown is not zero.
+    Rates are None where nothing was drafted or no time has passed: unknown is not zero. So is the speed of a
+    search that is not over, for how many tokens its rounds will have made is not known.
     """
 
     prompt_tokens: int = 0
@@ -32,6 +33,8 @@ class RunMetrics:
     accepted_counts: Counter[int] = field(default_factory=Counter)
     tokens_by_round: list[int] = field(default_factory=list)
     tested_counts: Counter[int] = field(default_factory=Counter)
+    searches: bool = False
+    hypotheses: tuple[Hypothesis, ...] = ()
 
     def add(self, event: Event) -> None:
         """Account for one event."""
@@ -39,8 +42,10 @@ class RunMetrics:
             self.prompt_tokens, self.prefill_s = event.prompt_tokens, event.prefill_s
         elif isinstance(event, Step):
             self._add_step(event)
+        elif isinstance(event, BeamStep):
+            self._add_beam_step(event)
         elif isinstance(event, Finished):
-            self.finish_reason = event.reason
+            self.finish_reason, self.hypotheses = event.reason, event.hypotheses
 
     def _add_step(self, step: Step) -> None:
         if not self.rounds:
@@ -62,6 +67,15 @@ class RunMetrics:
             self.entropies.append(step.entropy)
             self.normalised_entropies.append(step.entropy / math.log(step.vocab_size))
 
+    def _add_beam_step(self, step: BeamStep) -> None:
+        self.searches = True
+        if not self.output_ids:
+            self.first_round_s += step.verify_s + step.other_s
+        self.rounds += 1
+        self.output_ids.extend(step.emitted)
+        self.verify_s += step.verify_s
+        self.other_s += step.other_s
+
     @property
     def new_tokens(self) -> int:
         return len(self.output_ids)
@@ -73,7 +87,7 @@ class RunMetrics:
 
     @property
     def ttft_s(self) -> float:
-        """Prefill and first round: when the first token is there."""
+        """Prefill and first round, of a search those until a token is settled: when the first token is there."""
         return self.prefill_s + self.first_round_s
 
     @property
@@ -83,11 +97,15 @@ class RunMetrics:
 
     @property
     def tokens_per_s(self) -> float | None:
-        return _ratio(self.new_tokens, self.decode_s)
+        return None if self._searching else _ratio(self.new_tokens, self.decode_s)
 
     @property
     def e2e_tokens_per_s(self) -> float | None:
-        return _ratio(self.new_tokens, self.wall_s)
+        return None if self._searching else _ratio(self.new_tokens, self.wall_s)
+
+    @property
+    def _searching(self) -> bool:
+        return self.searches and self.finish_reason is None
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -101,8 +119,8 @@ class RunMetrics:
 
     @property
     def tokens_per_round(self) -> float | None:
-        """Emitted tokens a round, the target's own included; 1.00 for plain autoregression."""
-        return _ratio(self.new_tokens, self.rounds)
+        """Emitted tokens a round, the target's own included; 1.00 for plain autoregression, None for a search."""
+        return None if self.searches else _ratio(self.new_tokens, self.rounds)
 
     @property
     def accept_hist(self) -> list[int]:
@@ -135,7 +153,17 @@ class RunMetrics:
 
     @property
     def mean_gamma(self) -> float | None:
-        return _ratio(self.gamma_sum, self.rounds)
+        return None if self.searches else _ratio(self.gamma_sum, self.rounds)
+
+    @property
+    def score(self) -> float | None:
+        """What a search ranked its answer by; None where nothing was searched, or not to the end."""
+        return self.hypotheses[0].score if self.hypotheses else None
+
+    @property
+    def token_ms(self) -> float | None:
+        """Decoding time a token."""
+        return None if self._searching else _ratio(self.decode_s * 1e3, self.new_tokens)
 
     @property
     def mean_entropy(self) -> float | None:

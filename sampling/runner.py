@@ -153,6 +153,24 @@ class ModelRunner:
         self._cache.advance(ids.shape[0])
         return output
 
+    @torch.inference_mode()
+    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
+        """Feed n tokens side by side, each the next one of a text of its own, and count them as cached.
+
+        The texts share the first `base` rows. lines: `[n, m]` on the CPU, the m rows behind them that lead to
+        each token; all tokens have position base + m. Logits `[n, V]`. Their rows are the next n of the cache.
+        Example: 14 rows, base 10, lines ((10, 12), (10, 13)) -> rows 14 and 15, both at position 12.
+        """
+        start, count = self.length, len(tokens)
+        own = torch.arange(start, start + count)
+        seen = torch.zeros(count, start + count, dtype=torch.bool)
+        seen[:, :base] = True
+        seen.scatter_(1, torch.cat([lines, own.unsqueeze(1)], dim=1), True)
+        positions = torch.full((count,), base + lines.shape[1])
+        output = self._run(self._ids(tokens), positions, self._additive(seen), self._cache, (), None)
+        self._cache.advance(count)
+        return output
+
     def catch_up(self, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Output:
         """Feed the tokens of a sequence that the cache lacks; logits `[1, V]` after the last one.
 
@@ -185,6 +203,9 @@ class ModelRunner:
             return None
         seen = torch.ones(count, start + count, dtype=torch.bool)
         seen[:, start:] = seen[:, start:].tril() if parents is None else ancestor_mask(parents)
+        return self._additive(seen)
+
+    def _additive(self, seen: Tensor) -> Tensor:
         mask = torch.zeros(seen.shape, dtype=self.model.dtype).masked_fill_(~seen, torch.finfo(self.model.dtype).min)
         return mask.to(self.device)
 
@@ -252,6 +273,20 @@ class RecomputingRunner(ModelRunner):
         output = self._run(ids, positions, mask, scratch, hidden, count if rows is None else rows)
         self._fed = ids
         return Output(output.logits, {layer: states[start:] for layer, states in output.hidden.items()})
+
+    @torch.inference_mode()
+    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
+        """Each text from its first token on, one after the other."""
+        new = self._ids(tokens)
+        rows = torch.cat([torch.arange(base).expand(len(lines), -1), lines], dim=1).to(self.device)
+        texts = torch.cat([self._fed[rows], new.unsqueeze(1)], dim=1)
+        self._fed = torch.cat([self._fed, new])
+        return Output(torch.cat([self._alone(text) for text in texts]))
+
+    def _alone(self, ids: Tensor) -> Tensor:
+        count = ids.shape[0]
+        scratch = RollbackCache(self.model.num_layers)
+        return self._run(ids, torch.arange(count), self._mask(0, count, None), scratch, (), 1).logits
 
 
 def _offsets(count: int, parents: Sequence[int] | None) -> Tensor:

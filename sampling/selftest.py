@@ -71,7 +71,7 @@ def testable(pair: Pair) -> tuple[str, ...]:
         name
         for name, method in METHODS.items()
         if name != REFERENCE
-        and method.runs == "target"
+        and method.other is None
         and ((needed := method.needs(values)) is None or pair.has(needed))
         and engine.lossless(name, values)
     )

@@ -73,10 +73,14 @@ class RejectionVerifier(Verifier):
                     path.append(row)
                     node, law = row, p[row + 1]
                     break
-                law = residual(law, _law_of(proposal, row, p))
+                law = self.rest(law, _law_of(proposal, row, p))
             else:
                 break
         return Verdict(tuple(path), int(sample(law.unsqueeze(0), rng)), tested, drafts.p, drafts.q)
+
+    def rest(self, law: Tensor, q: Tensor) -> Tensor:
+        """What is left of a node's law `[V]` when a draft from `q` was rejected."""
+        return residual(law, q)
 
 
 class TargetMatchVerifier(Verifier):

@@ -22,7 +22,9 @@ from utils.errors import UserError  # noqa: E402
 
 if TYPE_CHECKING:
     from sampling.distill.shards import Row
+    from sampling.distill.tasks import Task
     from sampling.distill.training import History, Schedule
+    from sampling.heads.config import Kind as HeadKind
     from sampling.models import LoadOptions
     from sampling.pair import Pair
 
@@ -48,6 +50,9 @@ def main(
         int, typer.Option(min=1000, help="answer tokens that the target writes for --data self")
     ] = 400_000,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="default: models/METHOD")] = None,
+    further: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="a trained drafter of this kind that learns further")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="passes over the data")] = 4,
     steps: Annotated[int, typer.Option(min=1, max=8, help="drafts ahead that are trained")] = 4,
     layers: Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")] = 1,
@@ -67,23 +72,35 @@ def main(
     \b
     uv run scripts/train_drafter.py --method eagle
     uv run scripts/train_drafter.py --method model --layers 2 --epochs 6 --out models/drafter
+    uv run scripts/train_drafter.py --method eagle --steps 3 --tokens 800000 --further models/eagle
     """
     with exit_statuses():
         from sampling.distill.training import Schedule
         from sampling.models import LoadOptions
 
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
-        sizes = {"steps": steps, "layers": layers}
+        shape = Shape(method.value, draft_vocab, steps, layers, further)
         folder = out or ROOT / "models" / method.value
-        _train(
-            method.value,
-            LoadOptions(target, device=device, dtype=dtype),
-            Source(data, tokens),
-            draft_vocab,
-            sizes,
-            schedule,
-            folder,
-        )
+        _train(shape, LoadOptions(target, device=device, dtype=dtype), Source(data, tokens), schedule, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is trained: a new drafter of these sizes, or the one in the folder `further`."""
+
+    method: "HeadKind"
+    draft_vocab: int
+    steps: int
+    layers: int
+    further: Path | None
+
+    def task(self, pair: "Pair", rows: "list[Row]") -> "Task":
+        """The task with the weights it begins with."""
+        from sampling.distill.recipe import further_task, make_task
+
+        if self.further is not None:
+            return further_task(self.method, pair, self.further, self.steps)
+        return make_task(self.method, pair, rows, self.draft_vocab, self.steps, self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +111,9 @@ class Source:
     tokens: int
 
 
-def _train(
-    method: str,
-    options: "LoadOptions",
-    source: Source,
-    draft_vocab: int,
-    sizes: dict[str, int],
-    schedule: "Schedule",
-    folder: Path,
-) -> None:
-    from ablation.training_report import write_card, write_picture
+def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Schedule", folder: Path) -> None:
+    from ablation.training_report import card_of, write_card, write_picture
     from sampling.distill.batches import split
-    from sampling.distill.recipe import make_task
     from sampling.distill.training import CHECKPOINT, Trainer
     from sampling.heads.checkpoint import save_head
     from sampling.models import load_pair
@@ -113,20 +121,21 @@ def _train(
 
     pair = load_pair(options)
     rows, held_out = split(_rows(pair, source, schedule.seed), HELD_OUT)
-    task = make_task(method, pair, rows, draft_vocab, **sizes)
+    task = shape.task(pair, rows)
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device)
     with _bar("training") as told:
         found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
     config = replace(task.config, ranks=found.ranks)
+    before = "" if shape.further is None else card_of(shape.further)
     save_head(folder, config, task.module.state_dict(), task.trunk.ids)
-    write_picture(folder, f"{method} drafter for {config.base}", trainer.history)
+    write_picture(folder, f"{shape.method} drafter for {config.base}", trainer.history)
     facts = {
         "command": f"`uv run {shlex.join(['scripts/train_drafter.py', *sys.argv[1:]])}`",
         "data": f"{len(rows):,} pieces, {sum(len(row.tokens) for row in rows):,} tokens ({source.data})",
         "machine": ", ".join(f"{name} {value}" for name, value in machine(pair.target.device).items()),
         "versions": ", ".join(f"{name} {value}" for name, value in versions().items()),
     }
-    write_card(folder, config, trainer.history, found, facts)
+    write_card(folder, config, trainer.history, found, facts, before)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     typer.echo(f"{folder}: {found.tokens_per_round:.2f} tokens a round on held-out answers")
 

@@ -54,6 +54,7 @@ def spec_bench_table(frame: pd.DataFrame) -> pd.DataFrame:
     """A row for each processor, configuration and task: mean accepted tokens (AR: 1.00), tokens/s and speedup."""
     tasks = frame["task"].astype(str)
     rows = frame.assign(task=tasks.where(~tasks.isin(_MT_BENCH), MULTI_TURN))
+    rows = rows[rows["lossless"].notna()]  # a speedup compares the same work
     rows = pd.concat([rows, rows.assign(task=OVERALL)], ignore_index=True)
     group = ["processor", "configuration", "task"]
     sums = rows.groupby([*group, "id", *_RUN], observed=True)[["new_tokens", "wall_s", "rounds"]].sum()

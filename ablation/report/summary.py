@@ -12,9 +12,10 @@ from sampling.methods import REFERENCE
 from utils.intervals import bootstrap_median
 
 ALL = "all"
+OTHER = "other output"
 FEW_PROMPTS = 6
 _GROUP = ["processor", "configuration", "task"]
-_SUMS = ("new_tokens", "decode_s", "rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
+_SUMS = ("new_tokens", "decode_s", "own_rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
 
 
 def summarise(frame: pd.DataFrame) -> pd.DataFrame:
@@ -60,6 +61,8 @@ def _prepared(frame: pd.DataFrame) -> pd.DataFrame:
     rows["log_speedup"] = np.log(rows["speedup"].where(rows["speedup"] > 0))
     # The reference's own ratio is 1 by definition, whatever a file says.
     rows.loc[rows["configuration"] == REFERENCE, "log_speedup"] = 0.0
+    # The rounds of another output say nothing about drafts: those of a beam search emit no tokens.
+    rows["own_rounds"] = rows["rounds"].where(rows["lossless"].notna())
     rows["known_rounds"] = rows["rounds"].where(rows["mean_gamma"].notna())
     rows["gamma_rounds"] = rows["mean_gamma"] * rows["known_rounds"]
     return rows
@@ -88,7 +91,7 @@ def _rates(whole: pd.DataFrame) -> pd.DataFrame:
         {
             "acceptance_rate": sums["accepted"] / zero_is_unknown["drafted"],
             "alpha": sums["accepted"] / zero_is_unknown["tested"],
-            "tokens_per_round": sums["new_tokens"] / zero_is_unknown["rounds"],
+            "tokens_per_round": sums["new_tokens"] / zero_is_unknown["own_rounds"],
             "c": groups["c"].median(),
             "mean_gamma": sums["gamma_rounds"] / zero_is_unknown["known_rounds"],
             "mean_normalised_entropy": groups["mean_normalised_entropy"].mean(),
@@ -111,7 +114,7 @@ def _lossless(flags: pd.Series) -> str:
     words = set(flags.dropna().astype(str))
     if "false" in words:
         return "LOSSY"
-    return "lossless" if words else ""
+    return "lossless" if words else OTHER
 
 
 def _words(row: pd.Series) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.report.cells import bug, interval, number, title_of
-from ablation.report.summary import ALL
+from ablation.report.summary import ALL, OTHER
 from sampling.methods import REFERENCE
 
 WIDE = 96
@@ -61,7 +61,6 @@ def _slower(row: pd.Series) -> bool:
 
 def _cells(row: pd.Series) -> tuple[str, ...]:
     speedup = interval(row["speedup"], row["speedup_low"], row["speedup_high"])
-    compared = row["exact"] + row["tie"] + row["bug"]
     return (
         number(row["tokens_per_s_mean"], 1),
         "1.00" if row["configuration"] == REFERENCE else speedup,
@@ -69,8 +68,17 @@ def _cells(row: pd.Series) -> tuple[str, ...]:
         number(row["acceptance_rate"]),
         number(row["alpha"]),
         number(row["tokens_per_round"]),
-        "" if not compared else bug(row["bug"]) if row["bug"] else f"{row['exact']} ={_ties(row['tie'])}",
+        _ids(row),
     )
+
+
+def _ids(row: pd.Series) -> str:
+    """How many outputs equal AR's, tie with it, or differ and must not."""
+    if row["bug"]:
+        return bug(row["bug"])
+    if row["exact"] + row["tie"]:
+        return f"{row['exact']} ={_ties(row['tie'])}"
+    return OTHER if row["lossless"] == OTHER else ""
 
 
 def _ties(count: int) -> str:

@@ -11,6 +11,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sampling.distill.shards import Row
 
+_EVERY = 17
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -43,11 +45,12 @@ class Batch:
 def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
     """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside, a tenth of all at most.
 
-    Where none is greedy, as in a text that was only read, every k-th of all.
+    Where none is greedy, as in a text that was only read, every k-th of all. k is `_EVERY` where there is enough
+    data, so that more of it later changes nothing about which dialogues were never trained on.
     """
     held_out = max(1, min(held_out, len(rows) // 10))
     greedy = [place for place, row in enumerate(rows) if row.greedy] or list(range(len(rows)))
-    every = max(1, len(greedy) // held_out)
+    every = min(_EVERY, max(1, len(greedy) // held_out))
     aside = set(greedy[::every][:held_out])
     return [row for i, row in enumerate(rows) if i not in aside], [row for i, row in enumerate(rows) if i in aside]
 

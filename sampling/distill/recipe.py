@@ -1,9 +1,11 @@
 """From a loaded pair to a trained head: its data, its configuration, the weights it starts from."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig
 
 from sampling.distill.batches import frequent_tokens
@@ -11,7 +13,9 @@ from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard
 from sampling.distill.start import start
 from sampling.distill.tasks import TASKS, Task, Trunk
 from sampling.distill.writing import Dialogue, Writer, Writing
+from sampling.heads.checkpoint import load_head
 from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.published.formats import check_fit
 from sampling.lean import LeanModel
 from sampling.loading.gguf_cache import cache_folder
 from sampling.pair import Pair
@@ -118,7 +122,7 @@ def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, s
     """
     model, place = lean_target(pair), Path(pair.target_info.place)
     ids = frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device)
-    trunk = Trunk(model.embedding.float(), model.output_rows(ids).float(), ids, model.num_layers)
+    trunk = _trunk(model, ids)
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     config = HeadConfig(
         method=method,
@@ -142,3 +146,26 @@ def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, s
     task = TASKS[method](config, trunk)
     start(task, rows, place / CHECKPOINT, model.num_layers)
     return task
+
+
+def further_task(method: Kind, pair: Pair, folder: Path, steps: int) -> Task:
+    """The task of a head that learns further: its own configuration, draft vocabulary and weights.
+
+    Raises `UserError` where the folder has no such head, or one for another target or for other steps.
+    """
+    model, head, info = lean_target(pair), load_head(folder), pair.target_info
+    check_fit(head, info.name, info.place, model, pair.digest)
+    if head.config.method != method:
+        raise UserError(f"{folder} is a {head.config.method} drafter; allowed: a {method} drafter to learn further")
+    config = replace(head.config, steps=steps, ranks=())
+    task = TASKS[method](config, _trunk(model, head.draft_ids.to(model.device)))
+    task.learned = head.config.steps
+    try:
+        task.module.load_state_dict(head.weights)
+    except RuntimeError as error:
+        raise UserError(f"{folder} was trained for {task.learned} steps; allowed: --steps {task.learned}") from error
+    return task
+
+
+def _trunk(model: LeanModel, ids: Tensor) -> Trunk:
+    return Trunk(model.embedding.float(), model.output_rows(ids).float(), ids, model.num_layers)

@@ -44,9 +44,10 @@ class Pass:
 
 
 class Task(ABC):
-    """A module and what its rows mean."""
+    """A module and what its rows mean. learned: passes that its first weights were trained for already."""
 
     module: nn.Module
+    learned: int = 0
 
     def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
         self.config, self.trunk = config, trunk
@@ -97,7 +98,7 @@ class RecurrentTask(Task):
 
     def trained(self, progress: float) -> int:
         """One pass more at a time: the first is worth most, and the later ones build on what it has learned."""
-        return min(self.config.steps, 1 + int(progress * self.config.steps))
+        return min(self.config.steps, max(self.learned, 1 + int(progress * self.config.steps)))
 
     def passes(self, batch: Batch) -> Iterator[Pass]:
         state = self.head.read([batch.states[layer] for layer in self.config.features])

@@ -81,20 +81,22 @@ class ExtendedDrafter(_Pair):
 
 
 class SuffixOrModelDrafter(_Pair):
-    """The suffix trees' draft where its expected accepted tokens are at least the model's drafts, else the model's.
+    """The suffix trees' draft where enough of its tokens are expected to be accepted, else the model's.
 
-    The model would draft `num_model_steps`, or as many as there is room for. The rule is that of
-    arctic-inference's hybrid. The gamma of the draft-length rule bounds either.
+    Enough is `suffix_score`; 0 stands for as many as the model would draft, which is the rule of
+    arctic-inference's hybrid and fits a model that is mostly right. The model drafts `num_model_steps`, or as
+    many as there is room for. The gamma of the draft-length rule bounds either.
     """
 
-    def __init__(self, model: Drafter, copier: Any, num_model_steps: int = 2) -> None:
+    def __init__(self, model: Drafter, copier: Any, num_model_steps: int = 2, suffix_score: float = 0.0) -> None:
         super().__init__(model, copier)
-        self.steps = num_model_steps
+        self.steps, self.enough = num_model_steps, suffix_score
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         suffix = DRAFTERS["suffix"].build(pair, values)
-        return cls(DRAFTERS[values["hybrid_model"]].build(pair, {}), suffix, values["num_model_steps"])
+        model = DRAFTERS[values["hybrid_model"]].build(pair, {})
+        return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)
@@ -102,7 +104,7 @@ class SuffixOrModelDrafter(_Pair):
             return Proposal.empty(ctx.device)
         steps = min(self.steps, room)
         draft = self.copier.draft(ctx.text, gamma.gamma, room)
-        if draft.tokens and draft.score >= steps:
+        if draft.tokens and draft.score >= (self.enough or steps):
             tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
             return Proposal(tokens, draft.parents if self.copier.tree else None)
         return self.model.propose(ctx, FixedGamma(steps), room)

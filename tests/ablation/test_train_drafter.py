@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from sampling.engine import Engine
+from sampling.heads.checkpoint import load_head
 from sampling.loading import heads
 from sampling.loading.gguf_cache import CACHE_VARIABLE
 from sampling.models import LoadOptions, load_pair
@@ -73,6 +75,26 @@ def test_a_distilled_drafter_is_found_by_its_target_and_left_out_for_other_weigh
     assert left.drafter is None and any("was trained on the weights of target" in note for note in left.notes)
     with pytest.raises(UserError, match="allowed: a head for this target"):
         load_pair(LoadOptions(target=str(other), drafter=str(tmp_path / "models" / "model"), device="cpu"))
+
+
+def test_a_head_learns_further_and_its_card_tells_both(tmp_path: Path) -> None:
+    target, first, second = save_checkpoint(tmp_path / "target", llama()), tmp_path / "first", tmp_path / "second"
+    text = tmp_path / "text.txt"
+    text.write_text("a text that is read and not written " * 100, encoding="utf-8")
+    common = ("--method", "hydra", "--data", str(text), "--device", "cpu")
+    train(target, first, *common)
+    train(target, second, *common, "--further", str(first), "--rate", "1e-9")
+    for name, weight in load_head(first).weights.items():
+        torch.testing.assert_close(load_head(second).weights[name], weight, rtol=1e-2, atol=1e-5)
+    card = (second / "README.md").read_text(encoding="utf-8")
+    assert card.index("held-out") < card.index("## The training that it began with") < card.rindex("held-out")
+    for more, said in (
+        (("--method", "medusa", "--steps", "2"), "is a hydra drafter; allowed: a medusa drafter"),
+        (("--method", "hydra", "--steps", "3"), "was trained for 2 steps; allowed: --steps 2"),
+    ):
+        given = ["--target", str(target), "--data", str(text), "--device", "cpu", "--out", str(tmp_path / "no")]
+        done = CliRunner().invoke(app, [*given, "--further", str(first), *more])
+        assert done.exit_code == 2 and said in " ".join(done.output.split())
 
 
 def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:

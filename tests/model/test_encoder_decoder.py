@@ -23,7 +23,7 @@ from utils.errors import UserError
 
 VOCAB, LENGTH = 53, 14
 CLOSE = {"rtol": 1e-4, "atol": 2e-4}
-ON_TARGET = [n for n, m in METHODS.items() if m.runs == "target" and m.drafter not in HEADS]
+ON_TARGET = [n for n, m in METHODS.items() if m.runs == "target" and m.drafter not in HEADS and not m.search]
 
 
 def ids(count: int, seed: int = 0) -> list[int]:
@@ -159,6 +159,11 @@ def test_a_source_that_the_encoder_cannot_read() -> None:
 def test_a_decoder_without_a_source_says_so() -> None:
     with pytest.raises(ValueError, match="read a source first"):
         ModelRunner(adapted(make("t5", VOCAB))).forward([1])
+
+
+def test_beam_search_is_refused() -> None:
+    with pytest.raises(UserError, match="beam search runs on decoder-only models"):
+        output(seq2seq_pair("t5", VOCAB), "beam", ids(4))
 
 
 def test_a_checkpoint_that_does_not_say_how_answers_begin() -> None:

@@ -14,7 +14,7 @@ from tests.heads import random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
 
 PAIRS = ["llama", "qwen2", "qwen3", "gpt2"]
-ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target"]
+ON_TARGET = [name for name, method in METHODS.items() if method.other is None]
 LENGTH = 24
 DRAFT_IDS = tuple(token for token in range(VOCAB) if token % 5)
 
@@ -115,7 +115,8 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
         ("extended", "hybrid_copy", "ngram"), ("extended", "min_ngram_size", "3"),
         ("extended", "num_speculative_tokens", "3"),
         ("suffix_or_model", "hybrid_model", "medusa"), ("suffix_or_model", "num_model_steps", "1"),
-        ("suffix_or_model", "min_token_prob", "0.9"), ("suffix", "verify_strategy", "target_match"),
+        ("suffix_or_model", "min_token_prob", "0.9"), ("suffix_or_model", "suffix_score", "0.3"),
+        ("suffix", "verify_strategy", "target_match"),
         ("suffix", "verify_strategy", "typical"), ("suffix", "verify_strategy", "topp"),
         ("suffix", "accept_policy", "accept_all"), ("suffix", "accept_policy", "reject_all"),
     ],

@@ -54,7 +54,7 @@ def test_a_rate_that_is_zero_is_zero() -> None:
         (Row("SD", SD, 2.0, 0.3, lossless=False), "LOSSY"),
         (Row("SD", STOPPED, None, None), "stopped"),
         (Row("SD", STOPPED, None, None, lossless=False), "LOSSY stopped"),
-        (Row("AR drafter", SD, comparable=False), "other model"),
+        (Row("AR drafter", SD, other="other model"), "other model"),
     ],
 )
 @pytest.mark.parametrize("width", [40, 120])

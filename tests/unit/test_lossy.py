@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sampling.engine import make_verifier
-from sampling.lossy import AcceptAllVerifier, RejectAllVerifier, TopPVerifier, TypicalVerifier
+from sampling.lossy import AcceptAllVerifier, RejectAllVerifier, TopPVerifier, TypicalVerifier, UnadjustedVerifier
 from sampling.methods import METHODS
 from sampling.proposal import Proposal
 from sampling.settings import Settings
@@ -73,7 +73,16 @@ def test_the_bounds_take_all_or_nothing() -> None:
     assert drawn.count(0) / 400 == pytest.approx(0.5, abs=0.08)
 
 
-@pytest.mark.parametrize("verifier", [TopPVerifier(), TypicalVerifier()])
+def test_without_the_adjustment_a_rejected_draft_may_be_drawn_again() -> None:
+    """A sure draft of chance 1/2 comes out in 1/2 + 1/2 * 1/2 of the cases; with the adjustment in 1/2."""
+    shares = []
+    for verifier in (UnadjustedVerifier(), RejectionVerifier()):
+        verdicts = [verifier.verify(chain(0), P[:2], rng(seed)) for seed in range(800)]
+        shares.append(sum(bool(verdict.path) or verdict.token == 0 for verdict in verdicts) / 800)
+    assert shares == [pytest.approx(0.75, abs=0.05), pytest.approx(0.5, abs=0.05)]
+
+
+@pytest.mark.parametrize("verifier", [TopPVerifier(), TypicalVerifier(), UnadjustedVerifier()])
 def test_under_greedy_they_are_the_argmax(verifier: Verifier) -> None:
     one_hot = Greedy()(P.log())
     assert verifier.verify(chain(0, 3), one_hot, rng()).path == (0, 1)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from sampling.events import Finished, Prefilled, Step
+from sampling.events import BeamStep, Finished, Hypothesis, Prefilled, Step
 from sampling.metrics import RunMetrics, cost_ratio, speedup
 
 V = 100
@@ -103,3 +103,18 @@ def test_nothing_is_unknown_not_zero() -> None:
     assert plain.acceptance_rate is None and plain.alpha is None and plain.mean_entropy is None
     assert plain.conditional_acceptance == [] and plain.unconditional_acceptance == []
     assert speedup(plain, empty) is None and cost_ratio(plain, plain) is None
+
+
+def test_a_search_has_times_and_a_score_and_no_rates() -> None:
+    """Three rounds settle nothing, two tokens, one: the first token is there after the second round."""
+    best = Hypothesis((4, 5, 6), -2.0, -1.0)
+    rounds = [BeamStep(n, ids, (), (), 0.030, 0.002) for n, ids in enumerate(((), (4, 5), (6,)))]
+    running = account(Prefilled(7, 0.2), *rounds[:2])
+    assert running.output_ids == [4, 5] and running.score is None
+    assert running.tokens_per_s is None and running.e2e_tokens_per_s is None and running.token_ms is None
+    metrics = account(Prefilled(7, 0.2), *rounds, Finished("stop", 3, (best,)))
+    assert (metrics.output_ids, metrics.rounds, metrics.finish_reason) == ([4, 5, 6], 3, "stop")
+    assert metrics.ttft_s == pytest.approx(0.2 + 2 * 0.032)
+    assert metrics.token_ms == pytest.approx(32.0) and metrics.score == -1.0
+    assert metrics.tokens_per_round is None and metrics.mean_gamma is None and metrics.acceptance_rate is None
+    assert metrics.accept_hist == [] and metrics.tokens_by_round == []

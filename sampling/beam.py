@@ -1,0 +1,155 @@
+"""Beam search: the most likely text that a few candidates a round can find. Another output, not a faster one.
+
+The beams are branches of one sequence in the target's cache: a round feeds one token a beam in one forward,
+and each sees the prompt's rows, which all share, and those of its own text. So it runs on every model that a
+tree of drafts runs on, and nothing is recomputed.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sampling.branches import Branches
+from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis, Prefilled
+from sampling.loop import check_room
+from sampling.runner import ModelRunner
+from utils.errors import UserError
+from utils.timing import PhaseClock
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A beam, by its place among the live ones, with one more token; `log_prob` is that of the whole text."""
+
+    parent: int
+    token: int
+    log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSearch:
+    """Beam search with a length penalty (arXiv 1609.08144): the score is
+
+        ln p / ((min_length + len) / (min_length + 1)) ** alpha,   alpha >= 0,
+
+    where len counts the new tokens, a stop token included. min_length 0 gives ln p / len ** alpha, which is
+    transformers' `length_penalty`; alpha 0 gives ln p. Nothing is drawn and no processor is asked: p is the
+    target's own distribution.
+    """
+
+    num_beams: int = 4
+    top_k: int = 3
+    min_length: int = 5
+    alpha: float = 1.2
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        """From the settings."""
+        return cls(values["num_beams"], values["beam_top_k"], values["beam_min_length"], values["beam_alpha"])
+
+    def score(self, log_prob: float, length: int) -> float:
+        """What a text of `length` new tokens is ranked by."""
+        penalty: float = ((self.min_length + length) / (self.min_length + 1)) ** self.alpha
+        return log_prob / penalty
+
+    def choose(self, candidates: Sequence[Candidate], stop: Collection[int]) -> tuple[list[Candidate], list[Candidate]]:
+        """(those that go on, those that end) of a round, most likely first, at most `num_beams` each.
+
+        Those that end are among the `num_beams` most likely of all; others take their places.
+        """
+        ranked = sorted(candidates, key=lambda candidate: -candidate.log_prob)
+        ended = [candidate for candidate in ranked[: self.num_beams] if candidate.token in stop]
+        going = [candidate for candidate in ranked if candidate.token not in stop]
+        return going[: self.num_beams], ended
+
+    def decided(self, found: Sequence[Hypothesis], beams: Sequence[Hypothesis], limit: int) -> bool:
+        """Whether no live beam can beat the best text found; `limit` is the most new tokens that there may be.
+
+        Every further token lowers ln p, or leaves it, and for alpha >= 0 the penalty only grows with the
+        length. As ln p <= 0, a beam's score can never exceed its ln p now over the penalty at `limit`. All
+        beams have one length, so that the most likely of them has the highest bound.
+        """
+        return bool(found) and found[0].score >= self.score(beams[0].log_prob, limit)
+
+    @torch.inference_mode()
+    def decode(
+        self, target: ModelRunner, prompt: Sequence[int], *, max_new_tokens: int, stop: Collection[int] = ()
+    ) -> Iterator[Event]:
+        """Search after `prompt` (token ids): one `Prefilled`, a `BeamStep` a round, one `Finished`.
+
+        The answer is the text of the best score among those that ended and, where there is no more room, those
+        that could not; the `num_beams` best come with `Finished`. The clock stands still while the consumer
+        holds an event. Raises `UserError` as `sampling.loop.decode` does.
+        """
+        check_room(target, prompt, max_new_tokens)
+        if target.read(prompt).source:
+            raise UserError("beam search runs on decoder-only models, and the target is an encoder-decoder model")
+        limit = min(max_new_tokens, target.window - len(prompt))
+        clock = PhaseClock(target.device)
+        clock.start()
+        target.prefill(prompt[:-1])
+        clock.lap("prefill")
+        yield Prefilled(len(prompt), clock.stop()["prefill"])
+
+        branches = Branches(target)
+        going = [Candidate(0, prompt[-1], 0.0)]
+        beams: list[Hypothesis] = [Hypothesis((), 0.0, 0.0)]
+        found: list[Hypothesis] = []
+        settled = number = 0
+        while beams:
+            clock.start()
+            logits = branches.grow([c.parent for c in going], [c.token for c in going])
+            clock.lap("verify")
+
+            going, ended = self.choose(extensions(beams, logits, self.top_k), stop)
+            found = self._best([*found, *self._hypotheses(beams, ended)])
+            beams = self._hypotheses(beams, going)
+            if number + 1 == limit:
+                found, beams = self._best([*found, *beams]), []
+            elif beams and self.decided(found, beams, limit):
+                beams = []
+            common = common_start([text.tokens for text in (*found[:1], *beams)])
+            clock.lap("other")
+            seconds = clock.stop()
+            yield BeamStep(number, common[settled:], tuple(beams), tuple(found), seconds["verify"], seconds["other"])
+            settled = len(common)
+            number += 1
+        yield Finished(self._reason(found[0], stop, max_new_tokens), len(found[0].tokens), tuple(found))
+
+    def _hypotheses(self, beams: Sequence[Hypothesis], chosen: Sequence[Candidate]) -> list[Hypothesis]:
+        """The texts of candidates that continue these beams."""
+        return [
+            Hypothesis(tokens := (*beams[c.parent].tokens, c.token), c.log_prob, self.score(c.log_prob, len(tokens)))
+            for c in chosen
+        ]
+
+    def _best(self, texts: Sequence[Hypothesis]) -> list[Hypothesis]:
+        return sorted(texts, key=lambda text: -text.score)[: self.num_beams]
+
+    def _reason(self, text: Hypothesis, stop: Collection[int], max_new_tokens: int) -> FinishReason:
+        if text.tokens[-1] in stop:
+            return "stop"
+        return "length" if len(text.tokens) == max_new_tokens else "context"
+
+
+def extensions(beams: Sequence[Hypothesis], logits: Tensor, top_k: int) -> list[Candidate]:
+    """Each beam with its `top_k` most likely next tokens; logits `[len(beams), V]`."""
+    top = torch.log_softmax(logits.float(), dim=-1).topk(min(top_k, logits.shape[-1]))
+    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [
+        Candidate(parent, token, beams[parent].log_prob + log_prob)
+        for parent, row in enumerate(rows)
+        for token, log_prob in zip(*row, strict=True)
+    ]
+
+
+def common_start(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """What all texts begin with. Example: (1, 2, 3), (1, 2, 4, 5) -> (1, 2)."""
+    first, last = min(texts), max(texts)
+    for place, (a, b) in enumerate(zip(first, last, strict=False)):
+        if a != b:
+            return first[:place]
+    return first

@@ -1,0 +1,252 @@
+"""Plain functions for code that has transformers models and lists of ids. Behind each is the one loop.
+
+Names and arguments are those that repositories of speculative decoding share, so that code written for one of them
+runs on this loop. `for event in sampling.decode(...)` is the same with every round told.
+"""
+
+import math
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from transformers import PreTrainedModel
+
+from egag.controller import FixedGamma, GammaController
+from egag.egag import EntropyGamma
+from sampling.adapter import TransformersModel
+from sampling.beam import BeamSearch
+from sampling.drafter import Context, Drafter, NullDrafter
+from sampling.drafters.model import ModelDrafter
+from sampling.events import BeamStep, Step
+from sampling.loading.checks import refuse_config, refuse_no_rollback
+from sampling.loop import decode
+from sampling.lossy import UnadjustedVerifier
+from sampling.metrics import RunMetrics
+from sampling.proposal import Proposal
+from sampling.runner import CausalModel, ModelRunner, RecomputingRunner
+from sampling.verifier import RejectionVerifier, Verifier
+from utils.errors import UserError
+from utils.logits_processor import Greedy, LogitsProcessor
+
+Model: TypeAlias = PreTrainedModel | ModelRunner
+StopTokens: TypeAlias = int | Collection[int] | None
+
+
+def autoregressive_generate(
+    inputs: Sequence[int],
+    model: Model,
+    max_gen_len: int = 40,
+    logits_processor: LogitsProcessor | None = None,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    debug: bool = False,
+) -> list[int]:
+    """The new ids of plain autoregression after `inputs` (ids).
+
+    model: a transformers causal model, or a `ModelRunner`. logits_processor: default greedy. eos_tokens_id: id or
+    ids that end the text, default the model's own. use_cache: without, every forward starts at the first token.
+    debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
+
+    Raises `UserError` for an empty prompt, one that fills the context window, or fewer than one new token.
+    """
+    with runners(use_cache, model) as (target,):
+        account = run(target, NullDrafter(), FixedGamma(0), inputs, max_gen_len, logits_processor, eos_tokens_id, debug)
+    return account.output_ids
+
+
+def speculative_generate(
+    inputs: Sequence[int],
+    drafter: Model,
+    target: Model,
+    tokenizer: Any = None,
+    gamma: int = 5,
+    use_egag: bool = False,
+    gamma_min: int = 1,
+    gamma_max: int | None = None,
+    egag_ema_beta: float = 0.0,
+    logits_processor: LogitsProcessor | None = None,
+    max_gen_len: int = 40,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    skip_sample_adjustment: bool = False,
+    first_target: bool = True,
+    debug: bool = False,
+) -> tuple[list[int], float]:
+    """The new ids of speculative decoding (arXiv 2211.17192) and the acceptance rate, accepted / drafted.
+
+    The ids follow the target's own law; under greedy they are those of `autoregressive_generate`. drafter: a
+    smaller model of the same vocabulary. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
+    between `gamma_min` and `gamma_max` (default gamma), smoothed by `egag_ema_beta`. first_target: the first
+    token comes from the target alone. tokenizer: for `debug`, to show text. Other arguments: see
+    `autoregressive_generate`. The rate is NaN where nothing was drafted.
+
+    LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from what drafts
+    left of it; the output's law then leans towards the drafter (under greedy it stays exact).
+    """
+    rule = EntropyGamma(gamma_min, gamma_max or gamma, egag_ema_beta) if use_egag else FixedGamma(gamma)
+    with runners(use_cache, target, drafter) as (big, small):
+        drafts: Drafter = ModelDrafter(small)
+        account = run(
+            big,
+            TargetFirst(drafts) if first_target else drafts,
+            rule,
+            inputs,
+            max_gen_len,
+            logits_processor,
+            eos_tokens_id,
+            debug,
+            UnadjustedVerifier() if skip_sample_adjustment else RejectionVerifier(),
+            tokenizer,
+        )
+    return account.output_ids, rate(account)
+
+
+def beam_search_generate(
+    inputs: Sequence[int],
+    model: Model,
+    max_gen_len: int = 40,
+    num_beams: int = 4,
+    top_k: int = 3,
+    min_length: int = 5,
+    alpha: float = 1.2,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    tokenizer: Any = None,
+    debug: bool = False,
+) -> list[int]:
+    """The new ids of the best text that beam search finds (`sampling.beam.BeamSearch` tells score and rule).
+
+    num_beams: texts that are kept; top_k: continuations of each that are tried. The score of a text of `len` new
+    ids is ln p / ((min_length + len) / (min_length + 1)) ** alpha. Other arguments: see
+    `autoregressive_generate`. Nothing is drawn: no processor plays a part.
+    """
+    search = BeamSearch(num_beams, top_k, min_length, alpha)
+    account = RunMetrics()
+    with runners(use_cache, model) as (target,):
+        stop = _stop(target, eos_tokens_id)
+        for event in search.decode(target, [int(token) for token in inputs], max_new_tokens=max_gen_len, stop=stop):
+            account.add(event)
+            if debug and isinstance(event, BeamStep):
+                beams = ", ".join(f"{beam.score:.2f} {_shown(beam.tokens, tokenizer)}" for beam in event.beams)
+                sys.stderr.write(f"round {event.round}: {beams}\n")
+    return account.output_ids
+
+
+class TargetFirst(Drafter):
+    """Another drafter that drafts nothing in the first round: the first token comes from the target alone."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter, self.needs_hidden = drafter, drafter.needs_hidden
+        self._first = True
+
+    @classmethod
+    def build(cls, pair: Any, values: Any) -> "TargetFirst":
+        raise NotImplementedError("it wraps a drafter that was built")
+
+    def begin(self, ctx: Context) -> None:
+        self._first = True
+        self.drafter.begin(ctx)
+
+    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+        if self._first:
+            self._first = False
+            return Proposal.empty(ctx.device)
+        return self.drafter.propose(ctx, gamma, limit)
+
+    def observe(self, ctx: Context, step: Step) -> None:
+        self.drafter.observe(ctx, step)
+
+    def finish(self, ctx: Context) -> None:
+        self.drafter.finish(ctx)
+
+
+@contextmanager
+def runners(use_cache: bool, *models: Model) -> Iterator[list[ModelRunner]]:
+    """A runner for each model, over their common vocabulary; transformers models are given back as they were."""
+    kind = ModelRunner if use_cache else RecomputingRunner
+    before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
+    sizes = [m.config.vocab_size if isinstance(m, PreTrainedModel) else m.vocab_size for m in models]
+    try:
+        yield [kind(_within(m), min(sizes)) for m in models]
+    finally:
+        for model, training, attention in before:
+            model.train(training)
+            if model.config._attn_implementation != attention:
+                model.set_attn_implementation(attention)
+
+
+def _within(model: Model) -> CausalModel:
+    """What a runner runs. Raises `UserError` for a transformers model whose cache cannot be rolled back."""
+    if not isinstance(model, PreTrainedModel):
+        return model.model
+    name = type(model).__name__
+    refuse_config(name, model.config, getattr(model, "_is_stateful", False))
+    adapted = TransformersModel(model)
+    refuse_no_rollback(name, adapted)
+    return adapted
+
+
+def run(
+    target: ModelRunner,
+    drafter: Drafter,
+    gamma: GammaController,
+    inputs: Sequence[int],
+    max_gen_len: int,
+    processor: LogitsProcessor | None,
+    stop: StopTokens,
+    debug: bool,
+    verifier: Verifier | None = None,
+    tokenizer: Any = None,
+) -> RunMetrics:
+    """The account of one generation, every argument as the public functions take it."""
+    account = RunMetrics()
+    events = decode(
+        target,
+        drafter,
+        gamma,
+        verifier or RejectionVerifier(),
+        processor or Greedy(),
+        [int(token) for token in inputs],
+        max_new_tokens=max_gen_len,
+        stop=_stop(target, stop),
+        rng=torch.Generator(target.device).manual_seed(int(torch.randint(2**62, ()))),
+    )
+    for event in events:
+        account.add(event)
+        if debug and isinstance(event, Step):
+            sys.stderr.write(_told(event, tokenizer) + "\n")
+    return account
+
+
+def rate(account: RunMetrics) -> float:
+    """Accepted / drafted, NaN where nothing was drafted."""
+    return account.accepted / account.drafted if account.drafted else math.nan
+
+
+def _stop(target: ModelRunner, given: StopTokens) -> frozenset[int]:
+    """Ids that end a text: the given ones, else the model's own, as its generation config names them."""
+    if given is None:
+        config = getattr(getattr(target.model, "hf", None), "generation_config", None)
+        given = getattr(config, "eos_token_id", None)
+    ids = frozenset({given} if isinstance(given, int) else given or ())
+    wrong = sorted(id for id in ids if not 0 <= id < target.vocab_size)
+    if wrong:
+        raise UserError(f"eos_tokens_id {wrong[0]} given; allowed: 0 to {target.vocab_size - 1}")
+    return ids
+
+
+def _told(step: Step, tokenizer: Any) -> str:
+    """One round as a line: what was drafted, how much of it was accepted, what followed."""
+    drafted = f"drafted {_shown(step.drafts, tokenizer)}, accepted {step.accepted} of {len(step.drafts)}"
+    own = "" if step.next_token is None else f", then {_shown([step.next_token], tokenizer)}"
+    return f"round {step.round}: {drafted}{own}"
+
+
+def _shown(ids: Sequence[int], tokenizer: Any) -> str:
+    """Ids as text where a tokenizer is at hand."""
+    return repr(tokenizer.decode(list(ids))) if tokenizer is not None and ids else str(list(ids))

@@ -1,0 +1,338 @@
+"""Draws the figures of the book: theory from the formulas, practice from the recorded runs in docs/results.
+
+uv run scripts/draw_book.py
+"""
+
+import csv
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ablation.report.figure import COLOURS, GREY, MARKERS, summed  # noqa: E402
+from egag.egag import EntropyGamma  # noqa: E402
+from sampling.proposal import ancestor_mask  # noqa: E402
+
+OUT = ROOT / "docs" / "book" / "figures"
+RESULTS = ROOT / "docs" / "results"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+LEAST_ROUNDS = 10
+
+Row = dict[str, str]
+
+
+def expected_tokens(alpha: float, gamma: int) -> float:
+    """Tokens a round where each draft passes with probability alpha."""
+    return sum(alpha**i for i in range(gamma + 1))
+
+
+def forward_ms() -> dict[int, float]:
+    """Milliseconds of one target forward by its number of tokens, as docs/benchmarks.md records them."""
+    line = re.search(r"One target forward over n tokens, ms: (.+?);", BENCHMARKS.read_text(encoding="utf-8"))
+    assert line, "docs/benchmarks.md tells what a forward over n tokens costs"
+    return {int(n): float(ms) for n, ms in re.findall(r"(\d+): ([\d.]+)", line[1])}
+
+
+def growth(points: dict[int, float], tokens: int) -> float:
+    """v(n): a forward over n tokens in forwards over one, on straight lines between measured points."""
+    known = sorted(points)
+    after = next(n for n in known if n >= tokens)
+    before = max((n for n in known if n <= tokens), default=after)
+    share = 0.0 if after == before else (tokens - before) / (after - before)
+    return (points[before] + share * (points[after] - points[before])) / points[1]
+
+
+def by_configuration(plan: str) -> dict[str, list[Row]]:
+    """The recorded rows of a run that ended well."""
+    rows: dict[str, list[Row]] = defaultdict(list)
+    with (RESULTS / plan / "results.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if not row["error"]:
+                rows[row["configuration"]].append(row)
+    return rows
+
+
+def axes(width: float, height: float, columns: int = 1, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure of `columns` plain axes in a row."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    row = list(figure.subplots(1, columns, squeeze=False, sharey=sharey)[0])
+    for axis in row:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.3, linewidth=0.6)
+        axis.set_axisbelow(True)
+    return figure, row
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and marker of the n-th curve."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4.5}
+
+
+def draw_forward_cost() -> Figure:
+    """What a forward over n tokens costs, recorded, beside n forwards over one."""
+    points = forward_ms()
+    figure, (axis,) = axes(6.0, 3.6)
+    known = sorted(points)
+    axis.plot(known, [points[n] for n in known], label="one forward over n tokens", **look(0))
+    axis.plot([1, 5], [points[1], 5 * points[1]], "--", color=GREY, label="n forwards over one token")
+    for n in known:
+        shift, side = ((0, 7), "center") if n == 2 else ((2, -13), "left" if n > 1 else "center")
+        ratio = f"v({n}) = {points[n] / points[1]:.2f}" if n > 3 else f"{points[n] / points[1]:.2f}"
+        axis.annotate(ratio, (n, points[n]), xytext=shift, textcoords="offset points", fontsize=8, ha=side)
+    axis.set_xlim(0, 19)
+    axis.set_xlabel("n, tokens in the forward")
+    axis.set_ylabel("milliseconds")
+    axis.set_ylim(0, 1.6 * max(points.values()))
+    axis.legend(frameon=False)
+    return figure
+
+
+def draw_overlap() -> Figure:
+    """Two laws, what they share, and what a rejection makes up for."""
+    p = [0.42, 0.08, 0.23, 0.16, 0.11]
+    q = [0.20, 0.34, 0.25, 0.04, 0.17]
+    tokens = list("abcde")
+    place = range(len(p))
+    figure, (left, right) = axes(8.6, 3.4, 2)
+    shared = [min(pair) for pair in zip(p, q, strict=True)]
+    left.bar([i - 0.2 for i in place], p, 0.38, color=COLOURS[0], label="p, the target")
+    left.bar([i + 0.2 for i in place], q, 0.38, color=COLOURS[1], label="q, the drafter")
+    left.set_title("two laws of the next token", fontsize=10)
+    lack = [a - b for a, b in zip(p, shared, strict=True)]
+    right.bar(place, shared, 0.6, color=COLOURS[2], label=f"accepted: min(p, q), in all {sum(shared):.2f}")
+    label = f"recovered: max(0, p - q), in all {sum(lack):.2f}"
+    right.bar(place, lack, 0.6, bottom=shared, color=COLOURS[4], label=label)
+    right.set_title("what comes out is p", fontsize=10)
+    for axis in (left, right):
+        axis.set_xticks(list(place), tokens)
+        axis.set_ylim(0, 0.55)
+        axis.set_ylabel("probability")
+        axis.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def draw_expected_tokens() -> Figure:
+    """Tokens a round against gamma, and against alpha."""
+    figure, (left, right) = axes(8.6, 3.7, 2)
+    gammas = range(13)
+    for place, alpha in enumerate((0.95, 0.9, 0.8, 0.7, 0.5)):
+        left.plot(gammas, [expected_tokens(alpha, g) for g in gammas], label=f"α = {alpha:g}", **look(place))
+        left.axhline(1 / (1 - alpha), color=COLOURS[place], linestyle=":", linewidth=0.8)
+    left.set_ylim(0.8, 11.0)
+    left.set_xlabel("γ, drafts a round")
+    left.set_ylabel("expected tokens a round")
+    left.legend(frameon=False, fontsize=8.5)
+    left.set_title("dotted: the limit 1 / (1 - α)", fontsize=9)
+    alphas = [i / 100 for i in range(101)]
+    for place, gamma in enumerate((12, 8, 4, 2, 1)):
+        right.plot(alphas, [expected_tokens(a, gamma) for a in alphas], color=COLOURS[place], label=f"γ = {gamma}")
+    right.set_ylim(0.8, 11.0)
+    right.set_xlabel("α, chance that a draft is accepted")
+    right.legend(frameon=False, fontsize=8.5)
+    right.set_title("a long draft pays where α is near 1", fontsize=9)
+    return figure
+
+
+def draw_speedup() -> Figure:
+    """Speedup against gamma for some c, verification free on the left, as recorded on the right."""
+    points = forward_ms()
+    figure, (left, right) = axes(9.0, 3.8, 2, sharey=True)
+    alpha, gammas = 0.8, range(13)
+    costs: list[Callable[[int], float]] = [lambda n: 1.0, lambda n: growth(points, n)]
+    for axis, cost in zip((left, right), costs, strict=True):
+        for place, c in enumerate((0.0, 0.05, 0.1, 0.3, 0.9)):
+            gains = [expected_tokens(alpha, g) / (cost(g + 1) + g * c) for g in gammas]
+            axis.plot(gammas, gains, color=COLOURS[place], linewidth=1.2, label=f"c = {c:g}")
+            best = max(gammas, key=gains.__getitem__)
+            axis.plot([best], [gains[best]], "o", color=COLOURS[place], markersize=7)
+            shift = (-20, 6) if best == 12 else (-2, 7) if c == 0.05 else (5, -13) if c == 0.1 else (4, 6)
+            axis.annotate(f"γ = {best}", (best, gains[best]), xytext=shift, textcoords="offset points", fontsize=8)
+        axis.axhline(1.0, color=GREY, linewidth=1.0)
+        axis.set_xlabel("γ, drafts a round")
+        axis.set_xlim(-0.3, 13.2)
+    left.set_ylim(0, 5.2)
+    left.set_ylabel(f"speedup at α = {alpha}")
+    left.set_title("v(n) = 1: verifying is free", fontsize=9.5)
+    right.set_title("v(n) as recorded in docs/benchmarks.md", fontsize=9.5)
+    right.legend(frameon=False, fontsize=8.5, title="dot: the best γ", title_fontsize=8.5)
+    return figure
+
+
+def draw_best_gamma() -> Figure:
+    """The best gamma over alpha and c, with v as recorded; 0 where speculation does not pay."""
+    points = forward_ms()
+    alphas = [0.3 + 0.65 * i / 65 for i in range(66)]
+    costs = [i / 60 for i in range(61)]
+    best = [
+        [max(range(13), key=lambda g: expected_tokens(a, g) / (growth(points, g + 1) + g * c)) for a in alphas]
+        for c in costs
+    ]
+    figure, (axis,) = axes(6.4, 4.2)
+    axis.grid(visible=False)
+    shown = axis.pcolormesh(alphas, costs, best, cmap="viridis", vmin=0, vmax=12, rasterized=True)
+    figure.colorbar(shown, ax=axis, label="best γ, at most 12; 0 = do not speculate", ticks=range(0, 13, 2))
+    axis.plot([0.3, 1.0], [0.3, 1.0], "--", color="white", linewidth=1.2)
+    axis.text(0.4, 0.62, "c = α: the limit\nwhere verifying is free", color="white", fontsize=8.5)
+    axis.set_xlim(alphas[0], alphas[-1])
+    axis.set_ylim(0, 1)
+    axis.set_xlabel("α, chance that a draft is accepted")
+    axis.set_ylabel("c, cost of a draft in target forwards")
+    return figure
+
+
+def draw_tree() -> Figure:
+    """A tree of five drafts and the mask that the target's forward gets for it."""
+    parents = (-1, -1, 0, 0, 2)
+    names = ["last", "a", "b", "c", "d", "e"]
+    spots = [(0.0, 0.0), (1.0, 0.6), (1.0, -0.6), (2.0, 1.0), (2.0, 0.2), (3.0, 1.0)]
+    figure, (left, right) = axes(8.4, 3.3, 2)
+    left.axis("off")
+    for row, parent in enumerate(parents, start=1):
+        left.plot(*zip(spots[parent + 1], spots[row], strict=True), color=GREY, zorder=1)
+    for name, (x, y) in zip(names, spots, strict=True):
+        colour = COLOURS[0] if name == "last" else COLOURS[2]
+        left.text(x, y, name, ha="center", va="center", color="white", bbox={"boxstyle": "round", "facecolor": colour})
+    left.set_xlim(-0.4, 3.4)
+    left.set_ylim(-1.1, 1.5)
+    left.set_title("drafts a to e, parents (-1, -1, 0, 0, 2)", fontsize=9.5)
+    right.imshow(ancestor_mask(parents).int().tolist(), cmap="Blues", vmin=-0.2, vmax=1.4)
+    right.set_xticks(range(6), names)
+    right.set_yticks(
+        range(6), [f"{name}, place +{depth}" for name, depth in zip(names, (0, 1, 1, 2, 2, 3), strict=True)]
+    )
+    right.grid(visible=False)
+    right.set_title("row sees column: itself and its ancestors", fontsize=9.5)
+    return figure
+
+
+def draw_positions() -> Figure:
+    """Share of drafts accepted by position, of all rounds and of those that judged one there; recorded."""
+    rows = by_configuration("egag") | {"NASD": by_configuration("copies")["ngram gamma=10"]}
+    chosen = {
+        "speculative gamma=6": "SD, γ = 6 (run egag)",
+        "egag egag_gamma_max=8, egag_ema=0": "EGAG, γ_max = 8 (run egag)",
+        "NASD": "NASD, γ = 10 (run copies)",
+    }
+    figure, (left, right) = axes(8.8, 3.6, 2, sharey=True)
+    for place, (name, label) in enumerate(chosen.items()):
+        hist, tested = (summed(row[key] for row in rows[name]) for key in ("accept_hist", "tested_at"))
+        accepted = [sum(hist[i:]) for i in range(1, len(tested) + 1)]
+        rounds = sum(hist)
+        left.plot(range(1, len(tested) + 1), [count / rounds for count in accepted], **look(place))
+        judged = [(i, a / t) for i, (a, t) in enumerate(zip(accepted, tested, strict=True), 1) if t >= LEAST_ROUNDS]
+        right.plot(*zip(*judged, strict=True), label=label, **look(place))
+    left.set_ylim(0, 1.02)
+    left.set_title("accepted / all rounds", fontsize=9.5)
+    right.set_title("accepted / judged there", fontsize=9.5)
+    for axis in (left, right):
+        axis.set_xlabel("position in the draft")
+    right.legend(frameon=False, fontsize=8.5, loc="lower left")
+    return figure
+
+
+def draw_egag() -> Figure:
+    """EGAG's gamma against the normalised entropy: the rule, and recorded means of answers."""
+    rows = by_configuration("egag")
+    figure, (axis,) = axes(7.2, 4.0)
+    entropies = [i / 1000 for i in range(1001)]
+    for place, most in enumerate((8, 6, 4)):
+        rule = EntropyGamma(1, most, 0.0)
+        axis.plot(entropies, [rule._choose(h) for h in entropies], color=COLOURS[place], linewidth=1.3)
+        runs = rows[f"egag egag_gamma_max={most}, egag_ema=0"]
+        x = [float(row["mean_normalised_entropy"]) for row in runs]
+        y = [float(row["mean_gamma"]) for row in runs]
+        axis.plot(x, y, MARKERS[place], color=COLOURS[place], markersize=4, label=f"γ_max = {most}")
+    axis.set_xlabel("H / ln V, normalised entropy of the first draft's law")
+    axis.set_ylabel("γ")
+    axis.set_ylim(0, 8.6)
+    axis.legend(frameon=False, fontsize=8.5)
+    axis.set_title("lines: the rule for one round; marks: means of recorded answers (run egag)", fontsize=9)
+    return figure
+
+
+def draw_predicted() -> Figure:
+    """Speedup predicted from alpha, c and v of each recorded answer, against the one that was measured."""
+    rows = by_configuration("egag")
+    reference = {row["id"]: float(row["verify_ms"]) for row in rows["target"]}
+    figure, (axis,) = axes(5.2, 4.6)
+    for place, gamma in enumerate((2, 4, 6)):
+        runs = rows[f"speculative gamma={gamma}"]
+        v = [float(row["verify_ms"]) / reference[row["id"]] for row in runs]
+        cost = [one + gamma * float(row["c"]) for one, row in zip(v, runs, strict=True)]
+        x = [expected_tokens(float(row["alpha"]), gamma) / one for row, one in zip(runs, cost, strict=True)]
+        marks = {**look(place), "linestyle": ""}
+        axis.plot(x, [float(row["speedup"]) for row in runs], label=f"γ = {gamma}", **marks)
+    axis.plot([0.2, 1.2], [0.2, 1.2], "--", color=GREY, linewidth=1.0)
+    axis.set_xlim(0.3, 1.15)
+    axis.set_ylim(0.3, 1.15)
+    axis.set_xlabel("predicted speedup, from α, c and v of the answer")
+    axis.set_ylabel("measured speedup")
+    axis.legend(frameon=False, fontsize=8.5)
+    axis.set_title("SD, 20 prompts a γ (run egag)", fontsize=9.5)
+    return figure
+
+
+def draw_tokens_and_speed() -> Figure:
+    """Tokens a round against speedup, a mark for each recorded configuration: they are not the same."""
+    names = {
+        "prompt_lookup max_ngram_size=3, num_speculative_tokens=10": ("prompt lookup", (6, 4)),
+        "suffix max_cached_requests=0, use_tree_spec=on": ("suffix, trees", (-28, 9)),
+        "ngram gamma=10": ("NASD", (6, -11)),
+        "extended": ("drafter model + copies", (-108, 8)),
+        "suffix_or_model": ("suffix or drafter model", (6, -11)),
+        "prompt_lookup accept_policy=reject_all": ("lookup, all rejected", (8, -4)),
+    }
+    figure, (axis,) = axes(6.6, 4.0)
+    for plan, chosen in (("copies", names), ("egag", {"speculative gamma=6": ("SD, γ = 6", (6, -4))})):
+        rows = by_configuration(plan)
+        for name, (label, shift) in chosen.items():
+            x = median(float(row["tokens_per_round"]) for row in rows[name])
+            y = median(float(row["speedup"]) for row in rows[name])
+            axis.plot([x], [y], "o" if plan == "copies" else "s", color=COLOURS[0 if plan == "copies" else 1])
+            axis.annotate(label, (x, y), xytext=shift, textcoords="offset points", fontsize=8.5)
+    axis.axhline(1.0, color=GREY, linewidth=1.0)
+    axis.plot([1, 3.0], [1, 3.0], "--", color=GREY, linewidth=1.0)
+    axis.annotate("drafts and\nverifying free", (2.6, 2.6), xytext=(-64, 2), textcoords="offset points", fontsize=8)
+    axis.set_xlim(0.8, 5.8)
+    axis.set_ylim(0.4, 3.0)
+    axis.set_xlabel("tokens a round (median over prompts)")
+    axis.set_ylabel("speedup over AR (median over prompts)")
+    axis.set_title("circles: run copies; square: run egag", fontsize=9.5)
+    return figure
+
+
+FIGURES = {
+    "forward_cost": draw_forward_cost,
+    "overlap": draw_overlap,
+    "expected_tokens": draw_expected_tokens,
+    "speedup": draw_speedup,
+    "best_gamma": draw_best_gamma,
+    "tree": draw_tree,
+    "positions": draw_positions,
+    "egag": draw_egag,
+    "predicted": draw_predicted,
+    "tokens_and_speed": draw_tokens_and_speed,
+}
+
+
+def main() -> None:
+    """Write every figure as SVG; the same inputs give the same files."""
+    matplotlib.rcParams.update({"svg.hashsalt": "book", "font.size": 9.5, "savefig.facecolor": "white"})
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, draw in FIGURES.items():
+        draw().savefig(OUT / f"{name}.svg", metadata={"Date": None})
+        print(f"figures/{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Write docs/api-reference.md from the docstrings of the public functions and classes."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+PAGE = ROOT / "docs/api-reference.md"
+HEAD = """# API reference
+
+Import from the project's folder. Models are transformers models as they are (`AutoModelForCausalLM.from_pretrained`)
+or the runners of a loaded pair (`sampling.models.load_pair`), which are faster; prompts and answers are lists of ids.
+
+```python
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sampling import autoregressive_generate, speculative_generate
+
+shape = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+torch.manual_seed(0)
+target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=3, **shape))
+drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **shape))
+
+plain = autoregressive_generate([1, 5, 9], target, max_gen_len=16)
+ids, acceptance = speculative_generate([1, 5, 9], drafter, target, gamma=4, max_gen_len=16)
+assert ids == plain
+```
+
+Round by round, with any drafter, rule and verifier:
+
+```python
+import torch
+
+from egag.controller import FixedGamma
+from ngram_assisted.prompt_lookup import PromptLookupDrafter
+from sampling import decode
+from sampling.models import LoadOptions, load_pair
+from sampling.verifier import RejectionVerifier
+from utils.logits_processor import Greedy
+
+pair = load_pair(LoadOptions())
+prompt = pair.encode(["Say twice: the cat sat on the mat."], chat=True)
+for event in decode(
+    pair.target,
+    PromptLookupDrafter(),
+    FixedGamma(4),
+    RejectionVerifier(),
+    Greedy(),
+    prompt,
+    max_new_tokens=12,
+    stop=pair.stop,
+    rng=torch.Generator(),
+):
+    print(event)
+```
+
+From transformers' own `generate`:
+
+```python
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sampling.custom_generate import speculative
+
+shape = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=3, **shape)).eval()
+drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **shape)).eval()
+output = target.generate(
+    torch.tensor([[1, 5, 9]]),
+    max_new_tokens=16,
+    do_sample=False,
+    pad_token_id=0,
+    custom_generate=speculative(drafter, gamma=4),
+    return_dict_in_generate=True,
+)
+print(output.sequences, output.metrics.acceptance_rate)
+```
+"""
+
+
+def sections() -> list[tuple[str, list[Any]]]:
+    """What is public, in the order of the page."""
+    import ngram_assisted
+    import sampling
+    from sampling.custom_generate import SpeculativeOutput, speculative
+    from sampling.events import Finished, Prefilled, Step
+    from sampling.metrics import RunMetrics
+    from utils import logits_processor as processors
+
+    return [
+        ("Functions", [*(getattr(sampling, name) for name in sampling.__all__ if name != "decode"), speculative]),
+        ("N-grams", [getattr(ngram_assisted, name) for name in ngram_assisted.__all__]),
+        (
+            "Processors",
+            [
+                processors.Greedy,
+                processors.Multinomial,
+                processors.TopK,
+                processors.Nucleus,
+                processors.TopKNucleus,
+            ],
+        ),
+        ("The loop and its events", [sampling.decode, Prefilled, Step, Finished, RunMetrics, SpeculativeOutput]),
+    ]
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for title, things in sections():
+        parts += [f"## {title}\n", *(entry(thing) for thing in things)]
+    return "\n".join(parts)
+
+
+def entry(thing: Any) -> str:
+    """Name, signature, text, and for a class its public methods."""
+    lines = [f"### `{thing.__module__}.{thing.__name__}`\n", f"```text\n{_signature(thing)}\n```\n", _text(thing)]
+    if inspect.isclass(thing):
+        for name, member in vars(thing).items():
+            shown = member.fget if isinstance(member, property) else member
+            if not name.startswith("_") and inspect.isfunction(shown) and shown.__doc__:
+                call = "" if isinstance(member, property) else _one_line(shown)
+                lines.append(f"- `{name}{call}`: {' '.join(_text(shown).split())}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _signature(thing: Any) -> str:
+    lines, keywords = [], False
+    for parameter in inspect.signature(thing).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
+            lines.append("*")
+            keywords = True
+        lines.append(str(parameter))
+    result = inspect.signature(thing).return_annotation
+    returns = "" if inspect.isclass(thing) or result is inspect.Signature.empty else f" -> {_name(result)}"
+    return _short(f"{thing.__name__}(\n" + "".join(f"    {line},\n" for line in lines) + f"){returns}")
+
+
+def _one_line(member: Any) -> str:
+    return _short(str(inspect.signature(member)).replace("self, ", "").replace("(self)", "()"))
+
+
+def _name(annotation: Any) -> str:
+    plain = inspect.isclass(annotation) and not hasattr(annotation, "__args__")
+    return annotation.__name__ if plain else str(annotation)
+
+
+def _short(text: str) -> str:
+    """Types without the modules they come from."""
+    return re.sub(r"\b(?:[a-z_]+\.|_C\.)+(?=[A-Z])", "", text).replace("<factory>", "...")
+
+
+def _text(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "") + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,58 @@
+"""transformers' own generate over our loop."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from sampling.custom_generate import SpeculativeOutput, speculative
+from tests.model.test_generate import PROMPT, made, theirs
+from utils.errors import UserError
+
+IDS = torch.tensor([PROMPT])
+
+
+def ours(model: PreTrainedModel, drafter: PreTrainedModel | None, **options: Any) -> Any:
+    common = {"attention_mask": torch.ones_like(IDS), "pad_token_id": 0, "custom_generate": speculative(drafter, 3)}
+    return model.eval().generate(IDS, **{**common, "max_new_tokens": 20, "do_sample": False, **options})
+
+
+def test_it_returns_what_generate_returns() -> None:
+    target, drafter = made(), made(seed=1)
+    expected = [*PROMPT, *theirs(target, 20)]
+    for small in (None, drafter):
+        assert ours(target, small)[0].tolist() == expected
+        told = ours(target, small, return_dict_in_generate=True)
+        assert isinstance(told, SpeculativeOutput) and told.metrics is not None
+        assert told.sequences[0].tolist() == expected and told.metrics.output_ids == expected[len(PROMPT) :]
+    end = expected[len(PROMPT) + 5]
+    first = expected.index(end, len(PROMPT)) + 1
+    assert ours(target, drafter, eos_token_id=end)[0].tolist() == expected[:first]
+
+
+def test_it_draws_under_the_usual_names() -> None:
+    target, drafter = made(), made(seed=1)
+    drawn = [ours(target, drafter, do_sample=True, temperature=0.8, top_k=1, max_new_tokens=12) for _ in range(2)]
+    assert drawn[0].tolist() == drawn[1].tolist() == [[*PROMPT, *theirs(target, 12)]], "top_k 1 is greedy"
+    free = {tuple(ours(target, drafter, do_sample=True, max_new_tokens=8)[0].tolist()) for _ in range(4)}
+    assert len(free) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"repetition_penalty": 1.3}, "RepetitionPenaltyLogitsProcessor is not part of this loop"),
+        ({"num_beams": 3}, "num_beams 3 given; allowed: 1"),
+        ({"max_time": 3.0}, "MaxTimeCriteria is not part of this loop"),
+        ({"attention_mask": torch.tensor([[0, *[1] * (len(PROMPT) - 1)]])}, "the attention mask hides tokens"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        ours(made(), made(seed=1), **options)
+
+
+def test_several_prompts_are_refused() -> None:
+    with pytest.raises(UserError, match="2 prompts given; allowed: one at a time"):
+        made().eval().generate(IDS.repeat(2, 1), max_new_tokens=3, pad_token_id=0, custom_generate=speculative())

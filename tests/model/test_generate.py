@@ -1,0 +1,148 @@
+"""The plain functions: what goes in, what comes out, and that a user's models stay as they were."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
+
+import sampling
+from ngram_assisted import NGramStorage, OneLevelNGramStorage, ngram_assisted_speculative_generate
+from sampling import autoregressive_generate, speculative_generate
+from sampling.runner import ModelRunner
+from tests.tiny import TOKENS, gpt2, llama
+from tests.tiny_pair import tiny_llama
+from utils.errors import UserError
+from utils.logits_processor import Multinomial
+
+PROMPT = [5, 9, 17, 9, 5, 40, 9, 5]
+
+
+def made(kind: type[PreTrainedModel] = LlamaForCausalLM, seed: int = 0, **changes: Any) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    config = (gpt2 if kind is GPT2LMHeadModel else llama)(**changes)
+    config.eos_token_id = config.bos_token_id = config.pad_token_id = None
+    model = kind(config)
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.2 if "embed" in name or "wte" in name else 0.15)
+    return model
+
+
+def theirs(model: PreTrainedModel, count: int, **options: Any) -> list[int]:
+    ids = torch.tensor([PROMPT])
+    made = model.eval().generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False, pad_token_id=0, **options
+    )
+    return list(made[0, len(PROMPT) :].tolist())
+
+
+@pytest.mark.parametrize("kind", [LlamaForCausalLM, GPT2LMHeadModel])
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_every_function_says_what_generate_says(kind: type[PreTrainedModel], use_cache: bool) -> None:
+    target, drafter = made(kind), made(kind, seed=1)
+    expected = theirs(target, 24)
+    common: dict[str, Any] = {"max_gen_len": 24, "use_cache": use_cache}
+    assert autoregressive_generate(PROMPT, target, **common) == expected
+    for more in ({}, {"use_egag": True, "egag_ema_beta": 0.5}, {"first_target": False}):
+        ids, rate = speculative_generate(PROMPT, drafter, target, gamma=3, **common, **more)
+        assert ids == expected and 0.0 <= rate < 1.0
+    for storage in (NGramStorage(3), OneLevelNGramStorage(2)):
+        for stop in (True, False):
+            ids, _ = ngram_assisted_speculative_generate(PROMPT, storage, target, stop_if_unknown=stop, **common)
+            assert ids == expected
+
+
+@pytest.mark.parametrize("kind", [LlamaForCausalLM, GPT2LMHeadModel])
+def test_beam_search_finds_what_generate_finds(kind: type[PreTrainedModel]) -> None:
+    target = made(kind)
+    expected = theirs(target, 10, num_beams=3, length_penalty=1.2, early_stopping="never")
+    wide = {"num_beams": 3, "top_k": TOKENS, "min_length": 0, "alpha": 1.2, "max_gen_len": 10}
+    assert sampling.beam_search_generate(PROMPT, target, **wide) == expected
+
+
+def test_a_model_that_drafts_for_itself_is_always_right() -> None:
+    target = made()
+    ids, rate = speculative_generate(PROMPT, target, target, gamma=3, max_gen_len=17)
+    assert rate == 1.0 and ids == theirs(target, 17)
+    assert math.isnan(speculative_generate(PROMPT, target, target, max_gen_len=1)[1]), "nothing was drafted"
+
+
+def test_the_models_are_given_back_as_they_were() -> None:
+    target, drafter = made().train(), made(seed=1)
+    target.set_attn_implementation("eager")
+    speculative_generate(PROMPT, drafter, target, max_gen_len=4)
+    assert target.training and target.config._attn_implementation == "eager"
+    with pytest.raises(UserError):
+        autoregressive_generate([], target)
+    assert target.training and target.config._attn_implementation == "eager"
+
+
+def test_stop_tokens_one_or_many_or_the_models_own() -> None:
+    target = made()
+    free = theirs(target, 24)
+    first, second = free[7], free[12]
+    end = free.index(first) + 1
+    assert autoregressive_generate(PROMPT, target, max_gen_len=24, eos_tokens_id=first) == free[:end]
+    both = min(free.index(first), free.index(second)) + 1
+    assert autoregressive_generate(PROMPT, target, max_gen_len=24, eos_tokens_id=[first, second]) == free[:both]
+    target.generation_config.eos_token_id = first
+    assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end]
+    with pytest.raises(UserError, match=f"eos_tokens_id {TOKENS} given; allowed: 0 to {TOKENS - 1}"):
+        autoregressive_generate(PROMPT, target, eos_tokens_id=TOKENS)
+
+
+def test_draws_follow_torchs_own_seed() -> None:
+    target, drafter = made(), made(seed=1)
+
+    def drawn(seed: int) -> list[int]:
+        torch.manual_seed(seed)
+        return speculative_generate(PROMPT, drafter, target, logits_processor=Multinomial(1.0))[0]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_without_the_adjustment_greedy_stays_exact() -> None:
+    target, drafter = made(), made(seed=1)
+    assert speculative_generate(PROMPT, drafter, target, skip_sample_adjustment=True, max_gen_len=20)[0] == theirs(
+        target, 20
+    )
+
+
+def test_each_round_is_told_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    target = made()
+    speculative_generate(PROMPT, target, target, gamma=2, max_gen_len=5, debug=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("round 0: drafted [], accepted 0 of 0, then [")
+    assert "accepted 2 of 2" in lines[1]
+
+
+def test_the_storage_of_a_user_keeps_what_it_learns() -> None:
+    target, storage = made(), NGramStorage(3)
+    ids, cold = ngram_assisted_speculative_generate(PROMPT, storage, target, max_gen_len=40, stop_if_unknown=True)
+    assert len(storage) > 0
+    again, warm = ngram_assisted_speculative_generate(PROMPT, storage, target, max_gen_len=40, stop_if_unknown=True)
+    assert again == ids and warm > cold
+
+
+def test_a_runner_of_the_workbench_goes_in_too_and_keeps_its_sequence() -> None:
+    runner = ModelRunner(tiny_llama())
+    runner.forward([3, 4, 5])
+    assert len(autoregressive_generate(PROMPT, runner, max_gen_len=6)) == 6
+    assert runner.length == 3
+
+
+def test_models_of_other_kinds_are_refused_with_their_name() -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sliding = MistralForCausalLM(MistralConfig(vocab_size=50, num_key_value_heads=2, sliding_window=8, **shape))
+    with pytest.raises(UserError, match="MistralForCausalLM"):
+        autoregressive_generate([1, 2], sliding)
+
+
+def test_the_package_names_what_it_has() -> None:
+    assert {"autoregressive_generate", "speculative_generate", "decode"} <= set(sampling.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sampling.nothing  # noqa: B018
