@@ -27,7 +27,10 @@ class Record:
         "", "the output has the target's own law; null for another output: the drafter model alone, beam search"
     )
     settings: dict[str, Any] = column("", "general settings and the method's own parameters")
-    prompt_tokens: int | None = metric("tokens", "length of the prompt, with the chat template and earlier turns")
+    prompt_tokens: int | None = metric(
+        "tokens",
+        "length of the prompt, with the chat template and earlier turns; what an encoder reads, where there is one",
+    )
     new_tokens: int | None = metric("tokens", "generated ids, a stop token included", "len(output_ids)")
     output_ids: list[int] | None = metric("", "the generated ids")
     text: str | None = column("", "the generated text, without special tokens")
