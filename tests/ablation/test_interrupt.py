@@ -16,6 +16,11 @@ app()
 """
 
 
+def _listening() -> None:
+    """Hear Ctrl-C even where the tests run in the background of a shell, which shuts the ears of what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_whole_lines_and_130() -> None:
     arguments = ["--prompt", "Hello", "--length", "20", "--repeat", "100000", "--json"]
     process = subprocess.Popen(
@@ -24,6 +29,7 @@ def test_ctrl_c_leaves_whole_lines_and_130() -> None:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=_listening,
     )
     assert process.stdout is not None
     first = [process.stdout.readline() for _ in range(3)]
