@@ -1,7 +1,7 @@
 """N-gram assisted decoding as a plain function."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from egag.controller import FixedGamma
@@ -55,12 +55,5 @@ def ngram_assisted_speculative_generate(
 class _NeverAtALoss(NgramDrafter):
     """Behind an unknown context it drafts the most frequent token of what it was asked to continue."""
 
-    def _following(self, tokens: Sequence[int]) -> Iterator[int]:
-        order = self.storage.n - 1
-        common = Counter(tokens).most_common(1)[0][0]
-        window = list(tokens[-order:])
-        while True:
-            token = self.storage.next_token(window)
-            token = common if token is None else token
-            yield token
-            window = [*window, token][-order:]
+    def fallback(self, tokens: Sequence[int]) -> int | None:
+        return Counter(tokens).most_common(1)[0][0]

@@ -53,11 +53,19 @@ class NgramDrafter(Drafter):
         order = self.storage.n - 1
         return list(islice(self._following([*ctx.tokens[-order:], *pending]), max(0, limit)))
 
+    def fallback(self, tokens: Sequence[int]) -> int | None:
+        """What is drafted behind an unknown context of this text; None ends the draft."""
+        return None
+
     def _following(self, tokens: Sequence[int]) -> Iterator[int]:
         """The most frequent token, then the one after it, and so on, until a context is unknown."""
-        order = self.storage.n - 1
+        order, fallback = self.storage.n - 1, self.fallback(tokens)
         window = list(tokens[-order:])
-        while (token := self.storage.next_token(window)) is not None:
+        while True:
+            known = self.storage.next_token(window)
+            token = fallback if known is None else known
+            if token is None:
+                return
             yield token
             window = [*window, token][-order:]
 

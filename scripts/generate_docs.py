@@ -1,16 +1,22 @@
 """Write the reference pages that are generated from the code: `uv run python -m scripts.generate_docs`."""
 
+import sys
 from pathlib import Path
 
-from ablation.document import metrics_page
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from ablation.document import metrics_page  # noqa: E402
+from scripts.api_reference import api_page  # noqa: E402
+
+DOCS = ROOT / "docs"
 
 
 def main() -> None:
     """Write each page."""
     DOCS.mkdir(exist_ok=True)
     (DOCS / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (DOCS / "api-reference.md").write_text(api_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

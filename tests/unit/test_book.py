@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from scripts import write_api_reference
+from scripts.api_reference import api_page
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "docs" / "book"
@@ -120,5 +120,5 @@ def test_figures_are_shown_and_there() -> None:
 
 
 def test_the_api_reference_is_what_the_docstrings_say() -> None:
-    """After a change: uv run scripts/write_api_reference.py"""
-    assert write_api_reference.page() == write_api_reference.PAGE.read_text(encoding="utf-8")
+    """After a change: uv run scripts/generate_docs.py"""
+    assert api_page() == (ROOT / "docs" / "api-reference.md").read_text(encoding="utf-8")

@@ -1,15 +1,9 @@
-"""Write docs/api-reference.md from the docstrings of the public functions and classes."""
+"""docs/api-reference.md from the docstrings of what is public; `scripts/generate_docs.py` writes it."""
 
 import inspect
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-PAGE = ROOT / "docs/api-reference.md"
 HEAD = """# API reference
 
 Import from the project's folder. Models are transformers models as they are (`AutoModelForCausalLM.from_pretrained`)
@@ -109,7 +103,7 @@ def sections() -> list[tuple[str, list[Any]]]:
     ]
 
 
-def page() -> str:
+def api_page() -> str:
     """The whole page."""
     parts = [HEAD]
     for title, things in sections():
@@ -158,7 +152,3 @@ def _short(text: str) -> str:
 
 def _text(thing: Any) -> str:
     return (inspect.getdoc(thing) or "") + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
