@@ -6,14 +6,14 @@ and values are written straight into the rollback cache.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.linear import Linear, make_linear
+from sampling.linear import Kernel, Linear, make_linear
 from sampling.runner import Reading
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
@@ -73,6 +73,16 @@ class Layer:
             if norm is not None:
                 yield name, norm
 
+    def with_kernel(self, kernel: Kernel) -> "Layer":
+        """The same layer, its products computed by another kernel."""
+        return replace(
+            self,
+            qkv=self.qkv.with_kernel(kernel),
+            out=self.out.with_kernel(kernel),
+            gate_up=self.gate_up.with_kernel(kernel),
+            down=self.down.with_kernel(kernel),
+        )
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -101,6 +111,10 @@ class Blocks:
             x = x + self._mlp(layer, x)
             read = None
             yield x
+
+    def with_kernel(self, kernel: Kernel) -> "Blocks":
+        """The same blocks, their products computed by another kernel."""
+        return replace(self, layers=tuple(layer.with_kernel(kernel) for layer in self.layers))
 
     def _attention(
         self, layer: Layer, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, rows: "AttendingLayer"
@@ -176,6 +190,10 @@ class LeanModel:
         """Weights that tell this model from others: the embedding and every norm."""
         norms = {f"{place}.{name}": norm for place, layer in enumerate(self.layers) for name, norm in layer.norms()}
         return {"embedding": self.embedding, **{name: norm.weight for name, norm in norms.items()}}
+
+    def with_kernel(self, kernel: Kernel) -> "LeanModel":
+        """The same model, its products computed by another kernel."""
+        return replace(self, blocks=self.blocks.with_kernel(kernel), head=self.head.with_kernel(kernel))
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""

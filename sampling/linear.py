@@ -22,6 +22,10 @@ class Linear(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
+    def with_kernel(self, kernel: "Kernel") -> "Linear":
+        """The same layer, computed by another kernel."""
+        ...
+
 
 Kernel = Callable[..., Linear]
 
@@ -34,6 +38,9 @@ class DenseLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
+
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        return kernel(self.weight, self.bias)
 
 
 class WideningLinear:
@@ -52,6 +59,9 @@ class WideningLinear:
         bias = None if self._bias is None else self._bias.float()
         return F.linear(x.float(), self._weight.float(), bias).to(x.dtype)
 
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        return kernel(self._weight, self._bias)
+
 
 class PackedLinear:
     """oneDNN with the weight reordered once into its blocked layout, as torch's own compiler does it.
@@ -68,22 +78,28 @@ class PackedLinear:
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
         return y
 
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        return kernel(self._packed.to_dense(), self._bias)
+
 
 class ReducedOutput:
     """An output matrix of a draft vocabulary (FR-Spec, arXiv 2502.14856): every other token is never drafted.
 
-    weight: `[D, H]`, the rows of the token ids `[D]`. Gives logits of the whole vocabulary, so that nothing
-    behind it has to know; the tokens that are missing have the lowest finite one.
+    linear: gives logits of the token ids `[D]`. Gives those of the whole vocabulary, so that nothing behind it
+    has to know; the tokens that are missing have the lowest finite one.
     """
 
-    def __init__(self, weight: Tensor, ids: Tensor, vocab_size: int) -> None:
-        self._linear, self._ids, self._vocab_size = make_linear(weight), ids, vocab_size
+    def __init__(self, linear: Linear, ids: Tensor, vocab_size: int) -> None:
+        self._linear, self._ids, self._vocab_size = linear, ids, vocab_size
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._linear(x)
         if len(self._ids) == self._vocab_size:
             return y
         return y.new_full((x.shape[0], self._vocab_size), torch.finfo(y.dtype).min).index_copy_(1, self._ids, y)
+
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        return ReducedOutput(self._linear.with_kernel(kernel), self._ids, self._vocab_size)
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:

@@ -47,7 +47,14 @@ SUFFIX = (
     number("min_token_prob", 0.1, "stop at a draft rarer than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "draft alternatives as well, as a tree"),
 )
+WEIGHTS = choice(
+    "draft_weights",
+    "auto",
+    "int8: rounded weights to draft with; auto: where they were trained to draft and int8 is faster",
+    ("auto", "int8", "full"),
+)
 TREE = (
+    WEIGHTS,
     choice("draft_tree", "chain", "what a head drafts; a static tree has one shape", ("chain", "static", "dynamic")),
     integer("tree_width", 4, "alternatives behind each draft of a tree", minimum=1, maximum=64),
     integer("tree_tokens", 12, "most drafts of a tree", minimum=1, maximum=1024),
@@ -69,7 +76,13 @@ COPIER = choice("hybrid_copy", "prompt_lookup", "what extends the draft", COPIER
 DRAFTERS = Registry[Part](
     "drafter",
     Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression"),
-    Part("model", "sampling.drafters.model:ModelDrafter", "a smaller causal model drafts", "arXiv 2211.17192"),
+    Part(
+        "model",
+        "sampling.drafters.model:ModelDrafter",
+        "a smaller causal model drafts",
+        "arXiv 2211.17192",
+        (WEIGHTS,),
+    ),
     Part(
         "ngram",
         "ngram_assisted.nasd:NgramDrafter",
@@ -98,6 +111,7 @@ DRAFTERS = Registry[Part](
         "FastDeploy mtp_strategy with_ngram",
         (
             HYBRID_MODEL,
+            WEIGHTS,
             MODEL_STEPS,
             COPIER,
             *LOOKUP,
@@ -110,7 +124,7 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
         "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
-        (HYBRID_MODEL, MODEL_STEPS, SUFFIX_SCORE, *SUFFIX),
+        (HYBRID_MODEL, WEIGHTS, MODEL_STEPS, SUFFIX_SCORE, *SUFFIX),
     ),
     Part(
         "medusa",

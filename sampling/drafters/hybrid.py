@@ -49,6 +49,11 @@ class _Pair(Drafter):
         self.copier.finish(ctx)
 
 
+def _chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a hybrid's model, which drafts a chain."""
+    return {**values, "draft_tree": "chain"}
+
+
 class ExtendedDrafter(_Pair):
     """The model drafts `num_model_steps` tokens, a copy extends them (FastDeploy's `with_ngram`).
 
@@ -62,7 +67,7 @@ class ExtendedDrafter(_Pair):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         copier = DRAFTERS[values["hybrid_copy"]].build(pair, values)
-        return cls(DRAFTERS[values["hybrid_model"]].build(pair, {}), copier, values["num_model_steps"])
+        return cls(DRAFTERS[values["hybrid_model"]].build(pair, _chain(values)), copier, values["num_model_steps"])
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)
@@ -95,7 +100,7 @@ class SuffixOrModelDrafter(_Pair):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         suffix = DRAFTERS["suffix"].build(pair, values)
-        model = DRAFTERS[values["hybrid_model"]].build(pair, {})
+        model = DRAFTERS[values["hybrid_model"]].build(pair, _chain(values))
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
     def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from sampling.drafter import Context
 from sampling.drafters.steps import StepDrafter
+from sampling.int8 import draft_kernel
+from sampling.lean import LeanModel
 from sampling.runner import ModelRunner
 from utils.errors import UserError
 
@@ -25,7 +27,7 @@ class ModelDrafter(StepDrafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         if pair.drafter is None:
             raise UserError(pair.lack("model"))
-        return cls(pair.drafter)
+        return cls(_runner(pair, values["draft_weights"]))
 
     def begin(self, ctx: Context) -> None:
         self.runner.read(ctx.source)
@@ -40,3 +42,14 @@ class ModelDrafter(StepDrafter):
 
     def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         return self.runner.forward(tokens).logits
+
+
+def _runner(pair: Any, wanted: str) -> ModelRunner:
+    """The drafter with the weights that `draft_weights` asks for. Raises `UserError` where it cannot have them."""
+    model = pair.drafter.model
+    lean, info = isinstance(model, LeanModel), pair.drafter_info
+    if wanted == "int8" and not lean:
+        raise UserError("draft_weights int8: the drafter does not run on the lean forward; allowed: auto, full")
+    kernel = draft_kernel(wanted, model.embedding, info is not None and info.trained) if lean else None
+    runner: ModelRunner = pair.drafter if kernel is None else pair.drafter_with(kernel)
+    return runner

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -14,21 +15,34 @@ from sampling.drafters.tree import TreeShape
 from sampling.events import Step
 from sampling.heads.checkpoint import Head
 from sampling.heads.inference import output_matrix
-from sampling.linear import Linear, make_linear
+from sampling.int8 import draft_kernel
+from sampling.linear import Kernel, Linear, make_linear
 from sampling.runner import CausalModel
 
 
-def _linear(head: Head, name: str, like: Tensor) -> Linear:
-    """A layer of the head, with its bias where it has one."""
-    bias = head.weights.get(f"{name}.bias")
-    return make_linear(head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a drafter's layers come from: the head's weights, the target that it drafts for, a kernel."""
+
+    head: Head
+    target: CausalModel
+    kernel: Kernel = make_linear
+
+    def linear(self, name: str) -> Linear:
+        """A layer of the head, with its bias where it has one."""
+        bias, like = self.head.weights.get(f"{name}.bias"), self.target.embedding
+        return self.kernel(self.head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
+
+    def linears(self, name: str) -> list[Linear]:
+        """One layer of this name for each step."""
+        return [self.linear(f"{name}.{step}") for step in range(self.head.config.steps)]
 
 
 class _Residual:
     """x + SiLU(W x + b), block after block."""
 
-    def __init__(self, head: Head, prefix: str, like: Tensor) -> None:
-        self._layers = [_linear(head, f"{prefix}.{place}.linear", like) for place in range(head.config.layers)]
+    def __init__(self, source: _Source, prefix: str) -> None:
+        self._layers = [source.linear(f"{prefix}.{place}.linear") for place in range(source.head.config.layers)]
 
     def __call__(self, x: Tensor) -> Tensor:
         for layer in self._layers:
@@ -39,11 +53,10 @@ class _Residual:
 class _Outputs:
     """The output matrix of each step: the target's rows, or one that each head brings."""
 
-    def __init__(self, head: Head, target: CausalModel) -> None:
-        self._shared = output_matrix(head, target) if not head.config.own_output else None
-        self._own: list[Linear] = []
-        if head.config.own_output:
-            self._own = [_linear(head, f"outputs.{step}", target.embedding) for step in range(head.config.steps)]
+    def __init__(self, source: _Source) -> None:
+        own = source.head.config.own_output
+        self._own = source.linears("outputs") if own else []
+        self._shared = None if own else output_matrix(source.head, source.target).with_kernel(source.kernel)
 
     def __call__(self, step: int, x: Tensor) -> Tensor:
         return self._own[step](x) if self._shared is None else self._shared(x)
@@ -54,18 +67,19 @@ class _ParallelDrafter(StepDrafter):
 
     method: str
 
-    def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
-        self.config, self.shape = head.config, shape
-        self.needs_hidden = (target.num_layers,)
-        self._residual = [_Residual(head, f"heads.{step}", target.embedding) for step in range(head.config.steps)]
-        self._outputs = _Outputs(head, target)
+    def __init__(self, source: _Source, shape: TreeShape | None = None) -> None:
+        self.config, self.shape = source.head.config, shape
+        self.needs_hidden = (source.target.num_layers,)
+        self._residual = [_Residual(source, f"heads.{step}") for step in range(self.config.steps)]
+        self._outputs = _Outputs(source)
         self._state: Tensor | None = None
         self._paths: list[list[int]] = []
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        head = pair.head(cls.method)
-        return cls(head, pair.target.model, TreeShape.of(head.config, values))
+        head, target = pair.head(cls.method), pair.target.model
+        kernel = draft_kernel(values["draft_weights"], target.embedding, trained=True)
+        return cls(_Source(head, target, kernel or make_linear), TreeShape.of(head.config, values))
 
     def begin(self, ctx: Context) -> None:
         self._state = None
@@ -112,13 +126,10 @@ class HydraDrafter(_ParallelDrafter):
 
     method = "hydra"
 
-    def __init__(self, head: Head, target: CausalModel, shape: TreeShape | None = None) -> None:
-        super().__init__(head, target, shape)
-        self._embedding = target.embedding
-        self._joins, self._residuals = (
-            [_linear(head, f"{name}.{step}", target.embedding) for step in range(head.config.steps)]
-            for name in ("joins", "residuals")
-        )
+    def __init__(self, source: _Source, shape: TreeShape | None = None) -> None:
+        super().__init__(source, shape)
+        self._embedding = source.target.embedding
+        self._joins, self._residuals = source.linears("joins"), source.linears("residuals")
 
     def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
         step = len(paths[0])

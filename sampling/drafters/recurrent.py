@@ -11,6 +11,7 @@ from sampling.drafters.steps import StepDrafter
 from sampling.drafters.tree import TreeShape
 from sampling.events import Step
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
+from sampling.int8 import draft_kernel
 
 
 class RecurrentDrafter(StepDrafter):
@@ -32,8 +33,10 @@ class RecurrentDrafter(StepDrafter):
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        head = pair.head(cls.method)
-        forward = RecurrentForward.of(head, pair.target.model)
+        head, target = pair.head(cls.method), pair.target.model
+        forward = RecurrentForward.of(head, target)
+        if kernel := draft_kernel(values["draft_weights"], target.embedding, trained=True):
+            forward = forward.with_kernel(kernel)
         return cls(forward, head.config.features, TreeShape.of(head.config, values), pair.cached)
 
     def begin(self, ctx: Context) -> None:

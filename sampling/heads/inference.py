@@ -1,7 +1,7 @@
 """A recurrent head as it drafts: one lean block with a cache of its own that rolls back like the target's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from sampling.heads.block import frequencies
 from sampling.heads.checkpoint import Head
 from sampling.heads.config import HeadConfig
 from sampling.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
-from sampling.linear import Linear, ReducedOutput, make_linear
+from sampling.linear import Kernel, Linear, ReducedOutput, make_linear
 from sampling.proposal import ancestor_mask, depths
 from sampling.runner import CausalModel
 
@@ -57,6 +57,16 @@ class RecurrentForward:
             norm("norm"),
             output_matrix(head, target),
             min(config.window, target.window),
+        )
+
+    def with_kernel(self, kernel: Kernel) -> "RecurrentForward":
+        """The same head, its products computed by another kernel."""
+        return replace(
+            self,
+            feature=self.feature and self.feature.with_kernel(kernel),
+            fc=self.fc and self.fc.with_kernel(kernel),
+            blocks=self.blocks.with_kernel(kernel),
+            output=self.output.with_kernel(kernel),
         )
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
@@ -116,7 +126,7 @@ def output_matrix(head: Head, target: CausalModel) -> Linear:
     ids = head.draft_ids.to(target.device)
     own = head.weights.get("output.weight")
     weight = target.output_rows(ids) if own is None else own.to(target.device, target.dtype)
-    return ReducedOutput(weight, ids, target.vocab_size)
+    return ReducedOutput(make_linear(weight), ids, target.vocab_size)
 
 
 class RecurrentRunner:

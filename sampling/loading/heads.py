@@ -51,7 +51,7 @@ def load_trained_model(folder: Path, target: Loaded) -> Loaded:
         else (f"the {head.config.draft_vocab:,} most frequent tokens")
     )
     detail = f"distilled from {head.config.base}; {head.config.layers} layers on the target's embedding, {words}"
-    info = ModelInfo(f"{target.info.name}, distilled", target.info.device, target.info.dtype, detail, str(folder))
+    info = ModelInfo(f"{target.info.name}, distilled", target.info.device, target.info.dtype, detail, str(folder), True)
     return replace(target, model=model, info=info, notes=())
 
 

@@ -98,7 +98,7 @@ def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp
         pair = Pair(
             pair.target, ModelRunner(small_model(load_head(folder), target)), None, frozenset(), pair.target_info
         )  # type: ignore[arg-type]
-    drafter = DRAFTERS[kind].build(pair, {})
+    drafter = DRAFTERS[kind].build(pair, {**Settings(), "draft_weights": "full"})
     ctx = Context(tokens[: known + 1], known + 1, pair.target, Greedy(), torch.Generator())
     ctx.hidden = pair.target.prefill(ctx.tokens[:-1], drafter.needs_hidden)
     drafter.begin(ctx)
