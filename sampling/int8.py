@@ -49,21 +49,19 @@ class Int8Linear:
         return kernel(weight.dequantize(), self._bias)
 
 
-def draft_kernel(wanted: str, like: Tensor, trained: bool) -> Kernel | None:
-    """The kernel that a drafter's layers change to, None = they stay as they are.
+def in_int8(wanted: str, like: Tensor, trained: bool) -> bool:
+    """Whether a drafter's products are computed in int8.
 
     wanted: `int8`; `full`; or `auto`, which is int8 for what was trained to draft for its target, where int8 is
     faster. like: a weight on the drafter's device. Raises `UserError` where int8 is asked for and cannot be had.
     """
-    if wanted == "full":
-        return None
     can = like.device.type == "cpu" and runs()
     if wanted == "int8" and not can:
         raise UserError(
             f"draft_weights int8: products in int8 run on x86 CPUs, and the drafter is on {like.device}; "
             "allowed: auto, full"
         )
-    return Int8Linear if can and (wanted == "int8" or (trained and pays(like.dtype))) else None
+    return wanted == "int8" or (wanted == "auto" and trained and can and pays(like.dtype))
 
 
 @cache

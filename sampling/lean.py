@@ -7,12 +7,14 @@ and values are written straight into the rollback cache.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.int8 import Int8Linear
 from sampling.linear import Kernel, Linear, make_linear
 from sampling.runner import Reading
 
@@ -194,6 +196,11 @@ class LeanModel:
     def with_kernel(self, kernel: Kernel) -> "LeanModel":
         """The same model, its products computed by another kernel."""
         return replace(self, blocks=self.blocks.with_kernel(kernel), head=self.head.with_kernel(kernel))
+
+    @cached_property
+    def int8(self) -> "LeanModel":
+        """The same model with its products in int8; made once, because many layers take seconds."""
+        return self.with_kernel(Int8Linear)
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.runner import ModelRunner, Output, Reading
+from sampling.runner import CausalModel, ModelRunner, Output, Reading
 from utils.logits_processor import LogitsProcessor
 
 _Path = tuple[int, ...]
@@ -27,6 +27,9 @@ class MemoRunner(ModelRunner):
         self._held: _Path = ()
         self._fed: _Path = ()
         self._rows: dict[tuple[_Path, _Path, tuple[int, ...]], Output] = {}
+
+    def on(self, model: CausalModel) -> ModelRunner:
+        return MemoRunner(self._source.on(model))
 
     @property
     def length(self) -> int:

@@ -9,8 +9,6 @@ from transformers import PreTrainedTokenizerBase
 
 from sampling.heads.checkpoint import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
-from sampling.lean import LeanModel
-from sampling.linear import Kernel
 from sampling.runner import ModelRunner, RecomputingRunner
 from utils.errors import UserError
 
@@ -48,7 +46,6 @@ class Pair:
     heads: Mapping[str, Path] = field(default_factory=dict)
     cached: bool = True
     encoder: bool = False
-    _kernels: dict[Kernel, LeanModel] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -81,17 +78,6 @@ class Pair:
         info = self.target_info
         check_fit(head, info.name, info.place, self.target.model, self.digest)
         return head
-
-    def drafter_with(self, kernel: Kernel) -> ModelRunner:
-        """The drafter model, which is a `LeanModel`, with its products computed by another kernel.
-
-        Kept, because the layers of a large one take seconds to change.
-        """
-        drafter = self.drafter
-        assert drafter is not None and isinstance(drafter.model, LeanModel)
-        if kernel not in self._kernels:
-            self._kernels[kernel] = drafter.model.with_kernel(kernel)
-        return type(drafter)(self._kernels[kernel], drafter.vocab_size)
 
     def encode(self, turns: Sequence[str], chat: bool) -> list[int]:
         """Ids of a prompt: user turns and answers alternate, the last turn is the user's.

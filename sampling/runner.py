@@ -106,6 +106,10 @@ class ModelRunner:
         self.forwards = 0
         self._cache = RollbackCache(model.num_layers)
 
+    def on(self, model: CausalModel) -> "ModelRunner":
+        """A runner of this kind for another model of the same vocabulary."""
+        return type(self)(model, self.vocab_size)
+
     @property
     def length(self) -> int:
         """Tokens whose keys and values are in the cache."""

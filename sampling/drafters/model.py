@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sampling.drafter import Context
 from sampling.drafters.steps import StepDrafter
-from sampling.int8 import draft_kernel
+from sampling.int8 import in_int8
 from sampling.lean import LeanModel
 from sampling.runner import ModelRunner
 from utils.errors import UserError
@@ -50,6 +50,6 @@ def _runner(pair: Any, wanted: str) -> ModelRunner:
     lean, info = isinstance(model, LeanModel), pair.drafter_info
     if wanted == "int8" and not lean:
         raise UserError("draft_weights int8: the drafter does not run on the lean forward; allowed: auto, full")
-    kernel = draft_kernel(wanted, model.embedding, info is not None and info.trained) if lean else None
-    runner: ModelRunner = pair.drafter if kernel is None else pair.drafter_with(kernel)
+    rough = lean and in_int8(wanted, model.embedding, info is not None and info.trained)
+    runner: ModelRunner = pair.drafter.on(model.int8) if rough else pair.drafter
     return runner

@@ -15,7 +15,7 @@ from sampling.drafters.tree import TreeShape
 from sampling.events import Step
 from sampling.heads.checkpoint import Head
 from sampling.heads.inference import output_matrix
-from sampling.int8 import draft_kernel
+from sampling.int8 import Int8Linear, in_int8
 from sampling.linear import Kernel, Linear, make_linear
 from sampling.runner import CausalModel
 
@@ -78,8 +78,8 @@ class _ParallelDrafter(StepDrafter):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
-        kernel = draft_kernel(values["draft_weights"], target.embedding, trained=True)
-        return cls(_Source(head, target, kernel or make_linear), TreeShape.of(head.config, values))
+        rough = in_int8(values["draft_weights"], target.embedding, trained=True)
+        return cls(_Source(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
 
     def begin(self, ctx: Context) -> None:
         self._state = None

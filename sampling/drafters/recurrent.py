@@ -11,7 +11,7 @@ from sampling.drafters.steps import StepDrafter
 from sampling.drafters.tree import TreeShape
 from sampling.events import Step
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
-from sampling.int8 import draft_kernel
+from sampling.int8 import Int8Linear, in_int8
 
 
 class RecurrentDrafter(StepDrafter):
@@ -35,8 +35,8 @@ class RecurrentDrafter(StepDrafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         forward = RecurrentForward.of(head, target)
-        if kernel := draft_kernel(values["draft_weights"], target.embedding, trained=True):
-            forward = forward.with_kernel(kernel)
+        if in_int8(values["draft_weights"], target.embedding, trained=True):
+            forward = forward.with_kernel(Int8Linear)
         return cls(forward, head.config.features, TreeShape.of(head.config, values), pair.cached)
 
     def begin(self, ctx: Context) -> None:

@@ -6,7 +6,7 @@ import torch
 from sampling import int8, lean
 from sampling.engine import Engine
 from sampling.events import Step
-from sampling.int8 import Int8Linear, draft_kernel
+from sampling.int8 import Int8Linear, in_int8
 from sampling.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear, make_linear
 from sampling.pair import ModelInfo, Pair
 from sampling.runner import ModelRunner
@@ -74,9 +74,9 @@ def output(pair: Pair, weights: str) -> tuple[list[int], int]:
 
 def test_the_targets_own_weights_in_int8_draft_for_it_without_a_trace_in_the_output() -> None:
     pair = pair_of(None)
-    drafter = pair.drafter_with(Int8Linear)
     tokens = ids(9)
     assert pair.drafter is not None
+    drafter = pair.drafter.on(pair.drafter.model.int8)  # type: ignore[attr-defined]
     difference = drafter.forward(tokens).logits - pair.drafter.forward(tokens).logits
     assert 0 < difference.abs().max() < 1
     rough, full = output(pair_of(None), "int8"), output(pair_of(None), "full")
@@ -88,18 +88,18 @@ def test_the_targets_own_weights_in_int8_draft_for_it_without_a_trace_in_the_out
 def test_auto_rounds_what_was_trained_to_draft_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     like = torch.zeros(1)
     monkeypatch.setattr(int8, "pays", lambda dtype: True)
-    assert draft_kernel("auto", like, trained=True) is Int8Linear
-    assert draft_kernel("auto", like, trained=False) is None
-    assert draft_kernel("full", like, trained=True) is None
-    assert draft_kernel("int8", like, trained=False) is Int8Linear
+    assert in_int8("auto", like, trained=True)
+    assert not in_int8("auto", like, trained=False)
+    assert not in_int8("full", like, trained=True)
+    assert in_int8("int8", like, trained=False)
     monkeypatch.setattr(int8, "pays", lambda dtype: False)
-    assert draft_kernel("auto", like, trained=True) is None
+    assert not in_int8("auto", like, trained=True)
 
 
 def test_int8_is_refused_where_it_cannot_be_had() -> None:
     with pytest.raises(UserError, match="the drafter is on meta; allowed: auto, full"):
-        draft_kernel("int8", torch.zeros(1, device="meta"), trained=True)
-    assert draft_kernel("auto", torch.zeros(1, device="meta"), trained=True) is None
+        in_int8("int8", torch.zeros(1, device="meta"), trained=True)
+    assert not in_int8("auto", torch.zeros(1, device="meta"), trained=True)
     from sampling.adapter import TransformersModel
 
     other = TransformersModel(make("gpt2"))
