@@ -27,6 +27,8 @@ PROMPTS = (
     "I like tea. You like milk. I like tea. You like",
     "The cat sat on the mat. The dog sat on the rug. The cat sat on the",
 )
+_TEMPERATURES = (1.0, 2.0, 4.0, 8.0)
+_CERTAIN = 0.9
 _LEAST_SAMPLES = 100
 _LOOKS = 4
 
@@ -56,13 +58,20 @@ class LawTest:
     the first token is tested against the target's law after the prompt, the second against the law given
     the likely first, and so on: with two drafts a round these places hold accepted, recovered and bonus
     tokens. Rounding plays no part (see `MemoRunner`).
+
+    temperature: the lowest of `_TEMPERATURES` at which no first token is nearly certain. A model that knows what
+    comes next would leave nothing to draw, and a wrong verifier nothing to be caught by.
     """
 
     def __init__(self, pair: Pair, values: Mapping[str, Any], draws: int) -> None:
         self.pair = replace(pair, target=MemoRunner(pair.target), drafter=pair.drafter and MemoRunner(pair.drafter))
         self.values, self.draws = dict(values), draws
-        self._processor = MemoProcessor(make_processor(PROCESSOR))
-        self._cases = [self._case(pair.encode([text], chat=False)) for text in PROMPTS]
+        prompts = [pair.encode([text], chat=False) for text in PROMPTS]
+        for self.temperature in _TEMPERATURES:
+            self._processor = MemoProcessor(make_processor(replace(PROCESSOR, arguments=(self.temperature, 8))))
+            self._cases = [self._case(prompt) for prompt in prompts]
+            if all(case.laws[0].max() < _CERTAIN for case in self._cases):
+                break
 
     def p_values(self, method: Method, verifier: Verifier, seed: int, until: float = 0.0) -> list[float]:
         """One p-value for each prompt and depth that enough runs reached: `len(PROMPTS) * DEPTHS` at most.

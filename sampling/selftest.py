@@ -143,7 +143,8 @@ class Selftest:
         p_value = smallest(self._law_test.p_values(method, honest, seed=0))
         control = smallest(self._law_test.p_values(method, Unlawful(), seed=1, until=self.level * _MARGIN))
         verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"
-        return Check("law", verdict, {"p_value": p_value, "control_p_value": control, "level": self.level})
+        numbers = {"p_value": p_value, "control_p_value": control, "level": self.level}
+        return Check("law", verdict, {**numbers, "temperature": self._law_test.temperature})
 
 
 def _judged(name: str, verdicts: Counter[str], seen: int) -> Check:
