@@ -195,6 +195,7 @@ def main(
         values.assign("max_ngram_size", str(NGRAM_ORDER))
         values.assign("num_speculative_tokens", str(drafts))
         values.assign("max_cached_requests", "0")
+        values.assign("draft_weights", "full")
     number = pair.target.model.dtype
     plain, searching = (Transformers(number, length, drafts, sorted(pair.stop)) for drafts in (gamma, lookup_gamma))
     duels = [
