@@ -5,13 +5,15 @@ uv run scripts/lookup_cost.py [--context 32000] [--responses 1000]
 Three made-up texts: words of natural frequencies, a text that quotes its own passages, and one token only.
 """
 
-import argparse
 import random
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import thread_time
+from typing import Annotated
+
+import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -86,23 +88,23 @@ def measure(name: str, text: list[int], context: int, responses: list[list[int]]
     print(f"{name}: prompt lookup: a round {summary(costs)}; the prompt {prefill:.0f} ms")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--context", type=int, default=32_000)
-    parser.add_argument("--responses", type=int, default=1000)
-    arguments = parser.parse_args()
+def main(
+    context: Annotated[int, typer.Option(help="tokens of the text before the first round")] = 32_000,
+    responses: Annotated[int, typer.Option(help="earlier responses that are remembered")] = 1000,
+) -> None:
+    """What prompt lookup and suffix decoding cost a round: processor time, no model."""
     for make in (words, quotes, one_token):
         rng = random.Random(0)
-        text = make(rng, arguments.context + ROUNDS * NEW)
-        starts = [rng.randrange(len(text) - RESPONSE) for _ in range(arguments.responses)]
+        text = make(rng, context + ROUNDS * NEW)
+        starts = [rng.randrange(len(text) - RESPONSE) for _ in range(responses)]
         said = (
             words(rng, RESPONSE * len(starts))
             if make is words
             else [t for at in starts for t in text[at : at + RESPONSE]]
         )
-        responses = [said[at : at + RESPONSE] for at in range(0, len(said), RESPONSE)]
-        measure(make.__name__, text, arguments.context, responses)
+        earlier = [said[at : at + RESPONSE] for at in range(0, len(said), RESPONSE)]
+        measure(make.__name__, text, context, earlier)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

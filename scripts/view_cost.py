@@ -2,17 +2,18 @@
 wall times with and without it, interleaved.
 
 The share is steady on a busy machine; the ratio is not. Run it in a terminal, whose drawing then counts too:
-    python scripts/view_cost.py --method speculative --length 128 --repeat 5
+    uv run scripts/view_cost.py --method speculative --length 128 --repeat 5
 """
 
-import argparse
 import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import typer
 from rich.console import Console
 
 from repl.answer import Answer
@@ -25,17 +26,24 @@ from sampling.settings import Settings
 PROMPT = "Explain how a river shapes the land it flows through."
 
 
-def main() -> None:
-    arguments = _arguments()
-    pair = load_pair(LoadOptions(arguments.target, arguments.drafter, dtype=arguments.dtype))
+def main(
+    target: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
+    drafter: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")] = "auto",
+    method: Annotated[str, typer.Option(help="whose generation is watched")] = "target",
+    length: Annotated[int, typer.Option(help="new tokens a run")] = 128,
+    repeat: Annotated[int, typer.Option(min=1, help="pairs of runs, with and without the view")] = 5,
+) -> None:
+    """The share of a generation's wall time that the live view holds, and the ratio with and without it."""
+    pair = load_pair(LoadOptions(target, drafter, dtype=dtype))
     settings = Settings()
-    settings.assign("length", str(arguments.length))
+    settings.assign("length", str(length))
     comparison = Comparison(Engine(pair), settings, pair.encode([PROMPT], chat=True))
     view = LiveView(Console(force_terminal=True))
 
     def bare() -> float:
         start = time.perf_counter()
-        for _ in comparison.run(arguments.method):
+        for _ in comparison.run(method):
             pass
         return time.perf_counter() - start
 
@@ -43,32 +51,21 @@ def main() -> None:
 
     def shown() -> float:
         start = time.perf_counter()
-        view.watch(arguments.method, comparison.run(arguments.method), Answer(pair.decode), None)
-        engine_s.append(comparison.metrics[arguments.method].wall_s)
+        view.watch(method, comparison.run(method), Answer(pair.decode), None)
+        engine_s.append(comparison.metrics[method].wall_s)
         return time.perf_counter() - start
 
     bare(), shown()  # warm
     engine_s.clear()
-    pairs = [(bare(), shown()) if i % 2 else (shown(), bare())[::-1] for i in range(arguments.repeat)]
+    pairs = [(bare(), shown()) if i % 2 else (shown(), bare())[::-1] for i in range(repeat)]
     shares = [1 - inside / with_view for inside, (_, with_view) in zip(engine_s, pairs, strict=True)]
     ratios = [with_view / without for without, with_view in pairs]
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     seconds = statistics.median(without for without, _ in pairs)
-    result = f"with / without view: median {statistics.median(ratios):.3f} ({spread}), {arguments.repeat} pairs"
-    print(f"{arguments.method}: {result} of {seconds:.2f} s", file=sys.stderr)
+    result = f"with / without view: median {statistics.median(ratios):.3f} ({spread}), {repeat} pairs"
+    print(f"{method}: {result} of {seconds:.2f} s", file=sys.stderr)
     print(f"outside the engine's clock: median {statistics.median(shares):.2%} of the wall time", file=sys.stderr)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target")
-    parser.add_argument("--drafter")
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--method", default="target")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--repeat", type=int, default=5)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    main()
+    typer.run(main)
