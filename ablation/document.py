@@ -23,7 +23,7 @@ def metrics_page() -> str:
     """docs/metrics.md: every key of a record and of a trace line."""
     return f"""# What is measured
 
-Generated from the dataclasses that write these keys; do not edit (`uv run python -m scripts.generate_docs`).
+Generated from the dataclasses that write these keys; do not edit (`uv run scripts/generate_docs.py`).
 
 p is the target's distribution, q the drafter's, both after the processor. A round is one target forward: it
 judges the drafts before it in order, up to and including the first rejection, and emits the accepted ones and

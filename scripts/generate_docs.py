@@ -1,4 +1,4 @@
-"""Write the reference pages that are generated from the code: `uv run python -m scripts.generate_docs`."""
+"""Write the reference pages that are generated from the code: `uv run scripts/generate_docs.py`."""
 
 import sys
 from pathlib import Path

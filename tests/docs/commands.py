@@ -1,0 +1,119 @@
+"""The commands on the pages: what they are, and how each is tested."""
+
+import shlex
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import product
+from typing import NamedTuple
+
+from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, blocks_of, inline_code
+
+
+class Kind(StrEnum):
+    """How a command is tested."""
+
+    RUN = "runs to its end"
+    CHECKED = "runs until it would load its models"
+    PARSED = "its options and values are parsed"
+    PYTEST = "pytest parses it, and its paths exist"
+    LEFT_OUT = "not tested"
+
+
+class Rule(NamedTuple):
+    """How the commands that begin so are tested, and why not more."""
+
+    kind: Kind
+    reason: str = ""
+
+
+# A command takes the longest beginning that fits; one that fits none fails the test.
+RULES = {
+    "infer.py": Rule(Kind.RUN),
+    "infer.py run": Rule(Kind.RUN),
+    "infer.py methods": Rule(Kind.RUN),
+    "infer.py selftest": Rule(Kind.CHECKED, "a minute and a half"),
+    "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
+    "scripts/report_ablation.py": Rule(Kind.RUN),
+    "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
+    "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
+    "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
+    "scripts/train_drafter.py": Rule(Kind.CHECKED, "an hour"),
+    "scripts/train_seq2seq.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
+    "scripts/draw_book.py": Rule(Kind.RUN),
+    "scripts/generate_docs.py": Rule(Kind.RUN),
+    "pytest": Rule(Kind.PYTEST, "tests do not run tests"),
+    "ruff": Rule(Kind.LEFT_OUT, "checks every change"),
+    "mypy": Rule(Kind.LEFT_OUT, "checks every change"),
+    "lint-imports": Rule(Kind.LEFT_OUT, "checks every change"),
+    "bash .ci/run": Rule(Kind.LEFT_OUT, "runs these tests"),
+    "pip install uv": Rule(Kind.LEFT_OUT, "installs"),
+}
+LOOK = Rule(Kind.RUN, "--dry-run writes nothing")
+FAR = Rule(Kind.CHECKED, "its models come from the hub")
+MENTION = Rule(Kind.PARSED, "a part of a command")
+HUB = ("Qwen/", "google/")
+# What a page writes for any plan.
+PLACEHOLDERS = {"PLAN": "quick"}
+
+
+class Command(NamedTuple):
+    """A command as its words, without `uv run`. mention: prose names it without `uv run`, and maybe in part."""
+
+    words: tuple[str, ...]
+    mention: bool = False
+
+    def __str__(self) -> str:
+        return shlex.join(self.words)
+
+    @property
+    def rule(self) -> Rule | None:
+        """How it is tested; None = nobody has said."""
+        if self.mention:
+            return MENTION
+        if any(word.startswith(HUB) for word in self.words):
+            return FAR
+        if self.words[0] == "scripts/run_ablation.py" and "--dry-run" in self.words:
+            return LOOK
+        beginnings = (" ".join(self.words[:count]) for count in range(len(self.words), 0, -1))
+        return next((RULES[beginning] for beginning in beginnings if beginning in RULES), None)
+
+
+def commands() -> list[Command]:
+    """Every command of the pages, once."""
+    return list(dict.fromkeys(found for found in _found() if found.words))
+
+
+def _found() -> Iterator[Command]:
+    for block in blocks_of("sh", "bash"):
+        if block.page != WALK_THROUGH:
+            for line in block.text.replace("\\\n", " ").splitlines():
+                yield from _commands(line)
+    for page in PAGES:
+        if page != WALK_THROUGH:
+            for code in inline_code(page):
+                yield from _inline(code)
+
+
+def _inline(code: str) -> Iterator[Command]:
+    """Commands that prose names: whole ones, and mentions of a program of ours with arguments."""
+    if code.startswith(("uv run ", "pip ", "bash ", "git ")):
+        yield from _commands(code)
+    elif code.startswith(("infer.py ", "scripts/")) and " " in code:
+        yield from (Command(words, mention=True) for words in _meant(code))
+
+
+def _commands(line: str) -> Iterator[Command]:
+    for part in line.split(" && "):
+        for words in _meant(part):
+            yield Command(words[2:] if words[:2] == ("uv", "run") else words)
+
+
+def _meant(line: str) -> Iterator[tuple[str, ...]]:
+    """The words of a line; `a|b` stands for a line with each."""
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(line, comments=True)]
+    yield from product(*(word.split("|") for word in words))
+
+
+def exists(path: str) -> bool:
+    """Whether a path of a command is in the project."""
+    return (ROOT / path).exists()

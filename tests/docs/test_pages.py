@@ -1,0 +1,57 @@
+"""Links lead somewhere, formulas survive, figures and numbers are those of the records, on every page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.api_reference import api_page
+from tests.docs.pages import BOOK, PAGES, ROOT, anchors, page_name, prose
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_INTERVAL = re.compile(r"\d+\.\d+ to \d+\.\d+(?=[);])")
+# How a report writes an interval.
+_REPORTED = re.compile(r"\\\[(\d+\.\d+), (\d+\.\d+)\]")
+# Markdown takes the backslash from these before mathematics is set.
+_ESCAPED = re.compile(r"\\[^A-Za-z\s]")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        assert place.exists(), f"{link}: no such file"
+        assert not anchor or anchor in anchors(place), f"{link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_formulas_survive_markdown(page: Path) -> None:
+    text = prose(page)
+    assert text.count("$$") % 2 == 0
+    displayed = re.findall(r"\$\$(.+?)\$\$", text, flags=re.DOTALL)
+    inline = re.findall(r"\$([^$\n]+)\$", re.sub(r"\$\$.+?\$\$", "", text, flags=re.DOTALL))
+    for formula in (*displayed, *inline):
+        assert not _ESCAPED.search(formula), formula
+        assert formula.count("{") == formula.count("}"), formula
+
+
+def test_quoted_intervals_are_those_of_the_records() -> None:
+    """New runs change the pages that record them; the other pages must follow."""
+    records = [ROOT / "docs" / "benchmarks.md", *(ROOT / "docs" / "results").rglob("*.md")]
+    recorded = _REPORTED.sub(r"\1 to \2", "".join(page.read_text(encoding="utf-8") for page in records))
+    pages = [page for page in PAGES if page not in records]
+    quoted = {found for page in pages for found in _INTERVAL.findall(page.read_text(encoding="utf-8"))}
+    assert quoted and not {interval for interval in quoted if interval not in recorded}
+
+
+def test_figures_of_the_book_are_shown_and_there() -> None:
+    shown = {link for page in BOOK.glob("*.md") for link in _LINK.findall(prose(page)) if link.startswith("figures/")}
+    assert shown == {f"figures/{figure.name}" for figure in (BOOK / "figures").iterdir()}
+
+
+def test_the_api_reference_is_what_the_docstrings_say() -> None:
+    """After a change: uv run scripts/generate_docs.py"""
+    assert api_page() == (ROOT / "docs" / "api-reference.md").read_text(encoding="utf-8")
