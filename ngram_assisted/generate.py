@@ -30,7 +30,8 @@ def ngram_assisted_speculative_generate(
 ) -> tuple[list[int], float]:
     """The new ids of n-gram assisted decoding and the acceptance rate, accepted / drafted.
 
-    ngramstorage: counts that draft. The prompt is added to what it holds; `reset()` it for a fresh start.
+    ngramstorage: counts that draft. The prompt is added to what it holds; `reset()` it for a fresh start. Where the
+    target is an encoder-decoder model, the prompt is what its encoder reads, and drafts are copied from there too.
     filler_top_k: the target's candidates a position that are counted; 1 = only the emitted token.
     stop_if_unknown: draft nothing behind a context that was never seen; otherwise the text's most frequent token.
     Other arguments: see `sampling.speculative_generate`.

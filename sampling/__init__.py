@@ -1,7 +1,7 @@
 """The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back.
 
-For code that calls it: `autoregressive_generate`, `speculative_generate`, `beam_search_generate`, and `decode` for
-every round's event.
+For code that calls it: `autoregressive_generate` and `speculative_generate`, each with `_encoder_decoder` behind its
+name too, `beam_search_generate`, and `decode` for every round's event.
 """
 
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 _PUBLIC = {
     "autoregressive_generate": "sampling.generate",
     "speculative_generate": "sampling.generate",
+    "autoregressive_generate_encoder_decoder": "sampling.generate_encoder_decoder",
+    "speculative_generate_encoder_decoder": "sampling.generate_encoder_decoder",
     "beam_search_generate": "sampling.generate",
     "decode": "sampling.loop",
 }

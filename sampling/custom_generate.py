@@ -14,7 +14,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from egag.controller import FixedGamma
 from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.generate import Model, run, runners
+from sampling.generate import Model, encodes, name_of, run, runners
 from sampling.metrics import RunMetrics
 from utils.errors import UserError
 from utils.logits_processor import Greedy, LogitsProcessor, TopKNucleus
@@ -35,7 +35,7 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
 
     Of the generation config it takes lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p`. With
     `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several
-    prompts, for padding, beams, other processors and other stopping criteria.
+    prompts, for padding, beams, other processors, other stopping criteria and an encoder-decoder model.
     """
 
     def decoding_method(
@@ -46,6 +46,7 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
         generation_config: GenerationConfig,
         **inputs: Any,
     ) -> Tensor | SpeculativeOutput:
+        _refuse_encoder(model)
         _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
         with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
             account = run(
@@ -73,6 +74,15 @@ def _processor(config: GenerationConfig) -> LogitsProcessor:
     return TopKNucleus(
         1.0 if config.temperature is None else config.temperature, most, 1.0 if config.top_p is None else config.top_p
     )
+
+
+def _refuse_encoder(model: PreTrainedModel) -> None:
+    """`generate` has run the encoder by itself, and what it read is not handed on."""
+    if encodes(model):
+        raise UserError(
+            f"{name_of(model)} is an encoder-decoder model; allowed: a decoder-only model, or "
+            "sampling.speculative_generate_encoder_decoder"
+        )
 
 
 def _check(

@@ -15,17 +15,18 @@ from transformers import PreTrainedModel
 
 from egag.controller import FixedGamma, GammaController
 from egag.egag import EntropyGamma
-from sampling.adapter import TransformersModel
 from sampling.beam import BeamSearch
 from sampling.drafter import Context, Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
+from sampling.encoder_decoder import EncoderDecoderModel
 from sampling.events import BeamStep, Step
-from sampling.loading.checks import refuse_config, refuse_no_rollback
+from sampling.loading.adapt import adapted
+from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loop import decode
 from sampling.lossy import UnadjustedVerifier
 from sampling.metrics import RunMetrics
 from sampling.proposal import Proposal
-from sampling.runner import CausalModel, ModelRunner, RecomputingRunner
+from sampling.runner import ModelRunner, RecomputingRunner
 from sampling.verifier import RejectionVerifier, Verifier
 from utils.errors import UserError
 from utils.logits_processor import Greedy, LogitsProcessor
@@ -44,11 +45,11 @@ def autoregressive_generate(
     use_cache: bool = True,
     debug: bool = False,
 ) -> list[int]:
-    """The new ids of plain autoregression after `inputs` (ids).
+    """The new ids of plain autoregression: after `inputs` (ids), or of the decoder, where an encoder reads `inputs`.
 
-    model: a transformers causal model, or a `ModelRunner`. logits_processor: default greedy. eos_tokens_id: id or
-    ids that end the text, default the model's own. use_cache: without, every forward starts at the first token.
-    debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
+    model: a transformers causal or encoder-decoder model, or a `ModelRunner`. logits_processor: default greedy.
+    eos_tokens_id: id or ids that end the text, default the model's own. use_cache: without, every forward starts at
+    the first token. debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
 
     Raises `UserError` for an empty prompt, one that fills the context window, or fewer than one new token.
     """
@@ -79,7 +80,7 @@ def speculative_generate(
     """The new ids of speculative decoding (arXiv 2211.17192) and the acceptance rate, accepted / drafted.
 
     The ids follow the target's own law; under greedy they are those of `autoregressive_generate`. drafter: a
-    smaller model of the same vocabulary. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
+    smaller model of the same vocabulary and kind. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
     between `gamma_min` and `gamma_max` (default gamma), smoothed by `egag_ema_beta`. first_target: the first
     token comes from the target alone. tokenizer: for `debug`, to show text. Other arguments: see
     `autoregressive_generate`. The rate is NaN where nothing was drafted.
@@ -167,12 +168,17 @@ class TargetFirst(Drafter):
 
 @contextmanager
 def runners(use_cache: bool, *models: Model) -> Iterator[list[ModelRunner]]:
-    """A runner for each model, over their common vocabulary; transformers models are given back as they were."""
+    """A runner for each model, over their common vocabulary; transformers models are given back as they were.
+
+    Raises `UserError` for models with an encoder beside models without, and for those that no runner can run.
+    """
     kind = ModelRunner if use_cache else RecomputingRunner
     before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
-    sizes = [m.config.vocab_size if isinstance(m, PreTrainedModel) else m.vocab_size for m in models]
     try:
-        yield [kind(_within(m), min(sizes)) for m in models]
+        _refuse_two_kinds(models)
+        given = [_runner(model) for model in models]
+        rows = min(one.vocab_size for one in given)
+        yield [kind(one.model, rows) for one in given]
     finally:
         for model, training, attention in before:
             model.train(training)
@@ -180,15 +186,31 @@ def runners(use_cache: bool, *models: Model) -> Iterator[list[ModelRunner]]:
                 model.set_attn_implementation(attention)
 
 
-def _within(model: Model) -> CausalModel:
-    """What a runner runs. Raises `UserError` for a transformers model whose cache cannot be rolled back."""
-    if not isinstance(model, PreTrainedModel):
-        return model.model
-    name = type(model).__name__
-    refuse_config(name, model.config, getattr(model, "_is_stateful", False))
-    adapted = TransformersModel(model)
-    refuse_no_rollback(name, adapted)
-    return adapted
+def _runner(model: Model) -> ModelRunner:
+    """Raises `UserError` for a transformers model whose cache cannot be rolled back."""
+    if isinstance(model, ModelRunner):
+        return model
+    refuse_config(name_of(model), model.config, getattr(model, "_is_stateful", False))
+    return ModelRunner(adapted(name_of(model), model))
+
+
+def encodes(model: Model) -> bool:
+    """Whether it is an encoder-decoder model."""
+    if isinstance(model, ModelRunner):
+        return isinstance(model.model, EncoderDecoderModel)
+    return has_encoder(model.config)
+
+
+def name_of(model: Model) -> str:
+    """What errors call it: its class."""
+    return type(model.model if isinstance(model, ModelRunner) else model).__name__
+
+
+def _refuse_two_kinds(models: Sequence[Model]) -> None:
+    if len({encodes(model) for model in models}) > 1:
+        kinds = ("a decoder-only model", "an encoder-decoder model")
+        told = " and ".join(f"{name_of(model)} is {kinds[encodes(model)]}" for model in models)
+        raise UserError(f"{told}; allowed: target and drafter of one kind")
 
 
 def run(

@@ -6,8 +6,9 @@ from typing import Any
 
 HEAD = """# API reference
 
-Import from the project's folder. Models are transformers models as they are (`AutoModelForCausalLM.from_pretrained`)
-or the runners of a loaded pair (`sampling.models.load_pair`), which are faster; prompts and answers are lists of ids.
+Import from the project's folder. Models are transformers models as they are (from `AutoModelForCausalLM` or
+`AutoModelForSeq2SeqLM`) or the runners of a loaded pair (`sampling.models.load_pair`), which are faster; prompts and
+answers are lists of ids.
 
 ```python
 import torch

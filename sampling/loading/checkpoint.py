@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sampling import lean
-from sampling.loading.checks import has_encoder, refuse_config, refuse_no_rollback
+from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf_cache import META
 from sampling.loading.gguf_convert import quiet
@@ -111,21 +111,10 @@ def _runnable(source: Source, hf: Any) -> tuple[CausalModel, str]:
     """The model behind the engine's forward, and what that forward is called."""
     if lean.fits(hf):
         return lean.from_transformers(hf, release=True), "lean forward"
-    if has_encoder(hf.config):
-        return _encoder_decoder(source, hf), "encoder-decoder, transformers' layers"
-    from sampling.adapter import TransformersModel
+    from sampling.loading.adapt import adapted
 
-    model = TransformersModel(hf)
-    refuse_no_rollback(source.name, model)
-    return model, "transformers' forward"
-
-
-def _encoder_decoder(source: Source, hf: Any) -> CausalModel:
-    from sampling.encoder_decoder import EncoderDecoderModel, Opening
-
-    model = EncoderDecoderModel(hf, Opening.of(source.name, hf))
-    refuse_no_rollback(source.name, model)
-    return model
+    forward = "encoder-decoder, transformers' layers" if has_encoder(hf.config) else "transformers' forward"
+    return adapted(source.name, hf), forward
 
 
 def _stateful(config: Any) -> bool:

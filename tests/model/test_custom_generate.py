@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from sampling.custom_generate import SpeculativeOutput, speculative
 from tests.model.test_generate import PROMPT, made, theirs
+from tests.tiny_seq2seq import make
 from utils.errors import UserError
 
 IDS = torch.tensor([PROMPT])
@@ -56,3 +57,10 @@ def test_what_it_cannot_do_is_refused(options: dict[str, Any], said: str) -> Non
 def test_several_prompts_are_refused() -> None:
     with pytest.raises(UserError, match="2 prompts given; allowed: one at a time"):
         made().eval().generate(IDS.repeat(2, 1), max_new_tokens=3, pad_token_id=0, custom_generate=speculative())
+
+
+def test_an_encoder_decoder_model_is_refused() -> None:
+    with pytest.raises(
+        UserError, match="T5ForConditionalGeneration is an encoder-decoder model; allowed: a decoder-on"
+    ):
+        make("t5", 53).generate(IDS, max_new_tokens=3, custom_generate=speculative())
