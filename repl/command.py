@@ -45,7 +45,7 @@ _DETAILS = {
     "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter, another draft length.",
     "beam": "Nothing is drawn: the processor and the seed play no part. No speedup is claimed: the output is another.",
     "chat": "A model without a chat template gets the prompt as it is.",
-    "processor": "Arguments go by position or by name: topk 0.8 k=20.",
+    "processor": "Arguments go by position or by name: topk 0.8 top_k=20.",
 }
 _TOGGLE = "Without an argument it flips; with on or off it says what you get."
 _METHOD = "Methods are independent toggles: each one that is on answers every prompt and is a row of the table."

@@ -17,7 +17,7 @@ from sampling.drafters.model import ModelDrafter
 from sampling.generate import Model, encodes, name_of, run, runners
 from sampling.metrics import RunMetrics
 from utils.errors import UserError
-from utils.logits_processor import Greedy, LogitsProcessor, TopKNucleus
+from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKNucleusProcessor
 
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 _CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
@@ -69,9 +69,9 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
 
 def _processor(config: GenerationConfig) -> LogitsProcessor:
     if not config.do_sample:
-        return Greedy()
+        return GreedyProcessor()
     most = config.top_k or 2**31 - 1
-    return TopKNucleus(
+    return TopKNucleusProcessor(
         1.0 if config.temperature is None else config.temperature, most, 1.0 if config.top_p is None else config.top_p
     )
 

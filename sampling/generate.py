@@ -29,7 +29,7 @@ from sampling.proposal import Proposal
 from sampling.runner import ModelRunner, RecomputingRunner
 from sampling.verifier import RejectionVerifier, Verifier
 from utils.errors import UserError
-from utils.logits_processor import Greedy, LogitsProcessor
+from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 Model: TypeAlias = PreTrainedModel | ModelRunner
 StopTokens: TypeAlias = int | Collection[int] | None
@@ -232,7 +232,7 @@ def run(
         drafter,
         gamma,
         verifier or RejectionVerifier(),
-        processor or Greedy(),
+        processor or GreedyProcessor(),
         [int(token) for token in inputs],
         max_new_tokens=max_gen_len,
         stop=_stop(target, stop),

@@ -9,8 +9,8 @@ from utils.registry import Registry
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
 TEMPERATURE = number("temperature", None, "softmax temperature", above=0.0)
-TOP_K = integer("k", None, "how many tokens stay in", minimum=1)
-TOP_P = number("p", None, "mass of the tokens that stay in", above=0.0, maximum=1.0)
+TOP_K = integer("top_k", None, "how many tokens stay in", minimum=1)
+TOP_P = number("top_p", None, "mass of the tokens that stay in", above=0.0, maximum=1.0)
 
 STORAGES = Registry[Part](
     "n-gram storage",
@@ -257,21 +257,28 @@ PROCESSORS = Registry[Part](
     "processor",
     Part(
         "greedy",
-        "utils.logits_processor:Greedy",
+        "utils.logits_processor:GreedyProcessor",
         "always the most likely token",
         parameters=(number("temperature", 1.0, "accepted, has no effect", above=0.0),),
     ),
-    Part("multinomial", "utils.logits_processor:Multinomial", "the whole distribution", parameters=(TEMPERATURE,)),
-    Part("topk", "utils.logits_processor:TopK", "the k most likely tokens", parameters=(TEMPERATURE, TOP_K)),
+    Part(
+        "multinomial",
+        "utils.logits_processor:MultinomialProcessor",
+        "the whole distribution",
+        parameters=(TEMPERATURE,),
+    ),
+    Part(
+        "topk", "utils.logits_processor:TopKProcessor", "the top_k most likely tokens", parameters=(TEMPERATURE, TOP_K)
+    ),
     Part(
         "nucleus",
-        "utils.logits_processor:Nucleus",
-        "the most likely tokens up to mass p",
+        "utils.logits_processor:NucleusProcessor",
+        "the most likely tokens up to mass top_p",
         parameters=(TEMPERATURE, TOP_P),
     ),
     Part(
         "topknucleus",
-        "utils.logits_processor:TopKNucleus",
+        "utils.logits_processor:TopKNucleusProcessor",
         "top-k, then nucleus",
         parameters=(TEMPERATURE, TOP_K, TOP_P),
     ),

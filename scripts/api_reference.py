@@ -36,7 +36,7 @@ from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling import decode
 from sampling.models import LoadOptions, load_pair
 from sampling.verifier import RejectionVerifier
-from utils.logits_processor import Greedy
+from utils.logits_processor import GreedyProcessor
 
 pair = load_pair(LoadOptions())
 prompt = pair.encode(["Say twice: the cat sat on the mat."], chat=True)
@@ -45,7 +45,7 @@ for event in decode(
     PromptLookupDrafter(),
     FixedGamma(4),
     RejectionVerifier(),
-    Greedy(),
+    GreedyProcessor(),
     prompt,
     max_new_tokens=12,
     stop=pair.stop,
@@ -93,11 +93,11 @@ def sections() -> list[tuple[str, list[Any]]]:
         (
             "Processors",
             [
-                processors.Greedy,
-                processors.Multinomial,
-                processors.TopK,
-                processors.Nucleus,
-                processors.TopKNucleus,
+                processors.GreedyProcessor,
+                processors.MultinomialProcessor,
+                processors.TopKProcessor,
+                processors.NucleusProcessor,
+                processors.TopKNucleusProcessor,
             ],
         ),
         ("The loop and its events", [sampling.decode, Prefilled, Step, Finished, RunMetrics, SpeculativeOutput]),

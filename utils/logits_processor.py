@@ -46,7 +46,7 @@ def sample(probs: Tensor, rng: torch.Generator) -> Tensor:
     return drawn.clamp(max=probs.shape[-1] - 1).squeeze(-1)
 
 
-class Greedy(LogitsProcessor):
+class GreedyProcessor(LogitsProcessor):
     """One-hot at the argmax, the lowest id on a tie; a temperature is accepted and has no effect."""
 
     greedy = True
@@ -59,7 +59,7 @@ class Greedy(LogitsProcessor):
         return torch.zeros(logits.shape, device=logits.device).scatter_(-1, best, 1.0)
 
 
-class Multinomial(LogitsProcessor):
+class MultinomialProcessor(LogitsProcessor):
     """Softmax at a temperature."""
 
     def __init__(self, temperature: float) -> None:
@@ -69,35 +69,35 @@ class Multinomial(LogitsProcessor):
         return _softmax(logits, self.temperature)
 
 
-class TopK(LogitsProcessor):
-    """The k most likely tokens; ties with the k-th stay in, so a row's set depends on that row alone."""
+class TopKProcessor(LogitsProcessor):
+    """The `top_k` most likely tokens; ties with the last stay in, so a row's set depends on that row alone."""
 
-    def __init__(self, temperature: float, k: int) -> None:
-        self.temperature, self.k = temperature, k
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        return _renormalise(_top_k(_softmax(logits, self.temperature), self.k))
-
-
-class Nucleus(LogitsProcessor):
-    """The smallest set of most likely tokens whose mass reaches p (top-p; ties at its edge stay in)."""
-
-    def __init__(self, temperature: float, p: float) -> None:
-        self.temperature, self.p = temperature, p
+    def __init__(self, temperature: float, top_k: int) -> None:
+        self.temperature, self.top_k = temperature, top_k
 
     def __call__(self, logits: Tensor) -> Tensor:
-        return _renormalise(_top_p(_softmax(logits, self.temperature), self.p))
+        return _renormalise(_top_k(_softmax(logits, self.temperature), self.top_k))
 
 
-class TopKNucleus(LogitsProcessor):
+class NucleusProcessor(LogitsProcessor):
+    """The smallest set of most likely tokens whose mass reaches `top_p` (ties at its edge stay in)."""
+
+    def __init__(self, temperature: float, top_p: float) -> None:
+        self.temperature, self.top_p = temperature, top_p
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return _renormalise(_top_p(_softmax(logits, self.temperature), self.top_p))
+
+
+class TopKNucleusProcessor(LogitsProcessor):
     """Top-k, renormalised, then top-p."""
 
-    def __init__(self, temperature: float, k: int, p: float) -> None:
-        self.temperature, self.k, self.p = temperature, k, p
+    def __init__(self, temperature: float, top_k: int, top_p: float) -> None:
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
 
     def __call__(self, logits: Tensor) -> Tensor:
-        kept = _renormalise(_top_k(_softmax(logits, self.temperature), self.k))
-        return _renormalise(_top_p(kept, self.p))
+        kept = _renormalise(_top_k(_softmax(logits, self.temperature), self.top_k))
+        return _renormalise(_top_p(kept, self.top_p))
 
 
 def _softmax(logits: Tensor, temperature: float) -> Tensor:

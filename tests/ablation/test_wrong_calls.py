@@ -19,7 +19,7 @@ from utils.errors import UserError
         (("--prompt", "a", "--set", "gamma"), "gamma=VALUE"),
         (("--prompt", "a", "--set", "gamma=-1"), "an integer of 0 or more"),
         (("--prompt", "a", "--set", "egag_gamma_min=9"), "egag_gamma_min 9 is above egag_gamma_max 6"),
-        (("--prompt", "a", "--processor", "nucleus 0.8"), "nucleus needs p"),
+        (("--prompt", "a", "--processor", "nucleus 0.8"), "nucleus needs top_p"),
         (("--prompt", "a", "--length", "0"), "length: '0' given"),
         (("--prompt", "a", "--methods", "target,specultive"), "Did you mean 'speculative'?"),
         (("--prompt", "a", "--methods", ","), "no method to run"),

@@ -20,7 +20,7 @@ from sampling.pair import Pair
 from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from tests.conformance.toy import PROMPT
-from utils.logits_processor import Greedy, LogitsProcessor
+from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 FALSE_ALARM = 1e-6
 RUNS = 1000
@@ -85,7 +85,7 @@ def check_greedy(case: Case, pair: Pair, length: int = 30) -> None:
 
 
 def _check_greedy_on(prompt: tuple[int, ...], case: Case, pair: Pair, length: int) -> None:
-    events = run(case, pair, Greedy(), length, prompt=prompt)
+    events = run(case, pair, GreedyProcessor(), length, prompt=prompt)
     expected = greedy_reference(pair, length, prompt)
     assert output(events) == expected, f"{output(events)} is not AR's {expected}"
     assert isinstance(events[-1], Finished)
@@ -166,12 +166,12 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
     `honest` builds that drafter where the case under test is broken on purpose.
     """
     fresh = (honest or case).drafter(pair.recomputing())
-    steps = [event for event in run(case, pair, Greedy(), length) if isinstance(event, Step)]
+    steps = [event for event in run(case, pair, GreedyProcessor(), length) if isinstance(event, Step)]
     target = pair.recomputing().target
     reading = target.read(PROMPT)
     start, tokens = len(reading.tokens), list(reading.tokens)
     for step in steps:
-        ctx = Context(list(tokens), start, target, Greedy(), torch.Generator(), source=reading.source)
+        ctx = Context(list(tokens), start, target, GreedyProcessor(), torch.Generator(), source=reading.source)
         ctx.hidden = target.prefill(tokens[:-1], fresh.needs_hidden)
         fresh.begin(ctx)
         again = fresh.propose(ctx, FixedGamma(step.gamma), length - (len(tokens) - start) - 1)

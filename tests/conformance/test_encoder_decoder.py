@@ -18,7 +18,7 @@ from tests.conformance import suite
 from tests.conformance.test_tables import LEARN_FROM_VERDICTS, case
 from tests.conformance.toy import PROMPT, VOCAB
 from tests.tiny_seq2seq import seq2seq_pair
-from utils.logits_processor import Greedy, Multinomial
+from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 EVERY = (*(name for name in DRAFTERS if name not in HEADS), "point tree", "suffix tree")
 KINDS = ("model", "point tree")
@@ -55,12 +55,12 @@ def test_egag_is_greedy_too() -> None:
     ("family", "drafter"), [("t5", "model"), ("t5", "ngram"), ("bart", "model"), ("marian", "suffix tree")]
 )
 def test_sampled_output_has_the_targets_law(family: str, drafter: str) -> None:
-    suite.check_law(case(drafter), memorised(pair(family)), Multinomial(1.0))
+    suite.check_law(case(drafter), memorised(pair(family)), MultinomialProcessor(1.0))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_drafter_that_is_the_target_is_accepted_whole(family: str) -> None:
-    for processor in (Greedy(), Multinomial(1.0)):
+    for processor in (GreedyProcessor(), MultinomialProcessor(1.0)):
         suite.check_self_draft(case("model"), pair(family, noise=0.0), processor)
 
 
@@ -77,7 +77,7 @@ def test_a_stop_token_ends_the_text_wherever_it_falls(family: str, stop: set[int
     made = pair(family, stop=frozenset(stop))
     suite.check_greedy(case("model"), made, length=8)
     for number in range(5):
-        events = suite.run(case("model"), made, Multinomial(1.0), 8, number)
+        events = suite.run(case("model"), made, MultinomialProcessor(1.0), 8, number)
         ids = suite.output(events)
         assert isinstance(events[-1], Finished)
         assert not stop & set(ids[:-1])
@@ -88,7 +88,7 @@ def test_a_stop_token_ends_the_text_wherever_it_falls(family: str, stop: set[int
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_no_more_tokens_than_asked(family: str, length: int) -> None:
     for noise in (0.1, 0.0):
-        events = suite.run(case("model"), pair(family, noise), Greedy(), length)
+        events = suite.run(case("model"), pair(family, noise), GreedyProcessor(), length)
         assert events[-1] == Finished("length", length)
         assert len(suite.output(events)) == length
 
@@ -97,7 +97,7 @@ def test_no_more_tokens_than_asked(family: str, length: int) -> None:
 def test_a_full_window_of_the_decoder_ends_the_text(family: str) -> None:
     made = pair(family)
     made.target.window = 10
-    events = suite.run(case("model"), made, Greedy(), 100)
+    events = suite.run(case("model"), made, GreedyProcessor(), 100)
     assert events[-1] == Finished("context", 9)
 
 
@@ -107,9 +107,9 @@ def test_what_an_earlier_source_left_is_gone(drafter: str) -> None:
     made, combination = pair("t5"), case(drafter)
     used: Drafter = combination.drafter(made)
     for prompt in ((3, 3, 1, 5), (2, 4)):
-        suite.run(combination, made, Greedy(), 6, prompt=prompt, drafter=used)
-    after = suite.run(combination, made, Greedy(), 12, drafter=used)
-    fresh = suite.run(combination, pair("t5"), Greedy(), 12)
+        suite.run(combination, made, GreedyProcessor(), 6, prompt=prompt, drafter=used)
+    after = suite.run(combination, made, GreedyProcessor(), 12, drafter=used)
+    fresh = suite.run(combination, pair("t5"), GreedyProcessor(), 12)
     assert suite.output(after) == suite.output(fresh)
     if drafter != "suffix tree":  # which remembers earlier responses on purpose
         assert drafts(after) == drafts(fresh)
@@ -118,14 +118,16 @@ def test_what_an_earlier_source_left_is_gone(drafter: str) -> None:
 def test_the_output_depends_on_the_source() -> None:
     """Negative control: without this, an encoder that is never asked would pass."""
     for family in FAMILIES:
-        runs = (suite.run(case("none"), pair(family), Greedy(), 12, prompt=source) for source in (PROMPT, (5, 3)))
+        runs = (
+            suite.run(case("none"), pair(family), GreedyProcessor(), 12, prompt=source) for source in (PROMPT, (5, 3))
+        )
         assert len({tuple(suite.output(run)) for run in runs}) == 2
 
 
 def test_copies_come_from_the_source() -> None:
     """The text 4 2 behind the decoder's start, and the source 1 4 2 5 3: what follows there is drafted."""
     made = pair("t5")
-    ctx = Context([0, 4, 2], 1, made.target, Greedy(), torch.Generator(), source=(1, 4, 2, 5, 3))
+    ctx = Context([0, 4, 2], 1, made.target, GreedyProcessor(), torch.Generator(), source=(1, 4, 2, 5, 3))
     for name in ("prompt_lookup", "ngram", "suffix"):
         drafter = case(name).drafter(made)
         drafter.begin(ctx)

@@ -24,7 +24,7 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
 from tests.conformance.trees import PointTreeDrafter, TreeDrafter
-from utils.logits_processor import Greedy, Multinomial
+from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 CHAIN = Case(lambda pair: ModelDrafter.build(pair, {}), lambda: FixedGamma(4), RejectionVerifier)
 TREE = Case(lambda pair: TreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
@@ -38,10 +38,10 @@ def test_the_unbroken_engine_passes() -> None:
     """Without a planted bug the same calls pass: the alarms below come from the bugs."""
     for case in (CHAIN, TREE, POINT_TREE, LOOKUP, SUFFIX, SUFFIX_TREE):
         suite.check_greedy(case, toy_pair())
-        suite.check_law(case, toy_pair(), Multinomial(1.0))
+        suite.check_law(case, toy_pair(), MultinomialProcessor(1.0))
     for case in (CHAIN, LOOKUP, SUFFIX, SUFFIX_TREE):
         suite.check_redraft(case, toy_pair())
-    suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), Greedy())
+    suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
 
 
 def test_a_target_cache_that_is_not_cropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_tree_whose_branches_see_each_other(monkeypatch: pytest.MonkeyPatch) -
 def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     monkeypatch.setattr(verifier, "residual", lambda p, q: p)
     with pytest.raises(AssertionError):
-        suite.check_law(case, toy_pair(), Multinomial(1.0))
+        suite.check_law(case, toy_pair(), MultinomialProcessor(1.0))
 
 
 def test_a_residual_that_forgets_the_siblings_law(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ModelDrafter, "propose", raw)
     with pytest.raises(AssertionError):
-        suite.check_law(CHAIN, toy_pair(), Multinomial(1.0))
+        suite.check_law(CHAIN, toy_pair(), MultinomialProcessor(1.0))
 
 
 def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,9 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(ModelDrafter, "propose", dropping)
     with pytest.raises(AssertionError):
-        suite.check_law(Case(CHAIN.drafter, lambda: FixedGamma(1), RejectionVerifier), toy_pair(), Multinomial(1.0))
+        suite.check_law(
+            Case(CHAIN.drafter, lambda: FixedGamma(1), RejectionVerifier), toy_pair(), MultinomialProcessor(1.0)
+        )
 
 
 def test_a_stop_token_overlooked_inside_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,11 +176,11 @@ def test_counts_that_leak_into_the_next_prompt() -> None:
 
     def drafted(drafter: NgramDrafter) -> list[tuple[int, ...]]:
         case = Case(lambda pair: drafter, lambda: FixedGamma(4), RejectionVerifier)
-        suite.run(case, toy_pair(), Greedy(), 20, prompt=(5, 5, 3, 1))
-        return [step.drafts for step in suite.run(case, toy_pair(), Greedy(), 20) if isinstance(step, Step)]
+        suite.run(case, toy_pair(), GreedyProcessor(), 20, prompt=(5, 5, 3, 1))
+        return [step.drafts for step in suite.run(case, toy_pair(), GreedyProcessor(), 20) if isinstance(step, Step)]
 
     fresh = Case(lambda pair: NgramDrafter(NGramStorage(3), 1), lambda: FixedGamma(4), RejectionVerifier)
-    alone = [step.drafts for step in suite.run(fresh, toy_pair(), Greedy(), 20) if isinstance(step, Step)]
+    alone = [step.drafts for step in suite.run(fresh, toy_pair(), GreedyProcessor(), 20) if isinstance(step, Step)]
     assert drafted(NgramDrafter(NGramStorage(3), top_k_filler=1)) == alone
     assert drafted(Leaking()) != alone
 
@@ -194,14 +196,14 @@ def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(model.ModelRunner, "catch_up", late)
     suite.check_greedy(CHAIN, toy_pair(drafter_seed=None))
     with pytest.raises(AssertionError):
-        suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), Greedy())
+        suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
 
 
 def test_siblings_that_stay_in_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Alternatives of a suffix tree, each a point mass: a rejected one must leave the law before the next is judged."""
     monkeypatch.setattr(verifier, "_law_of", lambda proposal, row, p: torch.zeros_like(p[0]))
     with pytest.raises(AssertionError):
-        suite.check_law(SUFFIX_TREE, toy_pair(), Multinomial(1.0))
+        suite.check_law(SUFFIX_TREE, toy_pair(), MultinomialProcessor(1.0))
 
 
 def test_the_first_occurrence_in_place_of_the_latest() -> None:
@@ -245,10 +247,14 @@ def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
 
 def _stream(case: Case, drafter: Drafter, prompt: tuple[int, ...]) -> Iterator[Event]:
     pair, rng = toy_pair(), torch.Generator().manual_seed(0)
-    return decode(pair.target, drafter, case.gamma(), case.verifier(), Greedy(), prompt, max_new_tokens=20, rng=rng)
+    return decode(
+        pair.target, drafter, case.gamma(), case.verifier(), GreedyProcessor(), prompt, max_new_tokens=20, rng=rng
+    )
 
 
 def _drafts(case: Case, drafter: Drafter | None = None) -> list[tuple[int, ...]]:
     return [
-        event.drafts for event in suite.run(case, toy_pair(), Greedy(), 20, drafter=drafter) if isinstance(event, Step)
+        event.drafts
+        for event in suite.run(case, toy_pair(), GreedyProcessor(), 20, drafter=drafter)
+        if isinstance(event, Step)
     ]

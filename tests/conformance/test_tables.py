@@ -14,7 +14,13 @@ from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair
 from tests.conformance.trees import PointTreeDrafter, TreeDrafter
 from utils.errors import UserError
-from utils.logits_processor import Greedy, LogitsProcessor, Multinomial, Nucleus, TopKNucleus
+from utils.logits_processor import (
+    GreedyProcessor,
+    LogitsProcessor,
+    MultinomialProcessor,
+    NucleusProcessor,
+    TopKNucleusProcessor,
+)
 
 TREES: dict[str, type[Drafter]] = {"sampled tree": TreeDrafter, "point tree": PointTreeDrafter}
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
@@ -66,30 +72,32 @@ def lossless_cases(processor: LogitsProcessor) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("combination", lossless_cases(Greedy()))
+@pytest.mark.parametrize("combination", lossless_cases(GreedyProcessor()))
 def test_greedy_output_is_that_of_autoregression(combination: Case) -> None:
     suite.check_greedy(combination, toy_pair())
 
 
-@pytest.mark.parametrize("combination", lossless_cases(Multinomial(1.0)))
+@pytest.mark.parametrize("combination", lossless_cases(MultinomialProcessor(1.0)))
 def test_sampled_output_has_the_targets_law(combination: Case) -> None:
-    suite.check_law(combination, toy_pair(), Multinomial(1.0))
+    suite.check_law(combination, toy_pair(), MultinomialProcessor(1.0))
 
 
 @pytest.mark.parametrize("drafter", NAMES)
-@pytest.mark.parametrize("processor", [Nucleus(0.8, 0.9), TopKNucleus(1.3, 4, 0.95)], ids=["nucleus", "topknucleus"])
+@pytest.mark.parametrize(
+    "processor", [NucleusProcessor(0.8, 0.9), TopKNucleusProcessor(1.3, 4, 0.95)], ids=["nucleus", "topknucleus"]
+)
 def test_the_law_holds_under_a_cut_distribution(drafter: str, processor: LogitsProcessor) -> None:
     suite.check_law(case(drafter), toy_pair(), processor)
 
 
 @pytest.mark.parametrize("drafter", ["model", "sampled tree", "suffix tree"])
 def test_three_tokens_through_several_rounds_keep_the_law(drafter: str) -> None:
-    suite.check_law(case(drafter), toy_pair(), TopKNucleus(1.0, 3, 1.0), length=3)
+    suite.check_law(case(drafter), toy_pair(), TopKNucleusProcessor(1.0, 3, 1.0), length=3)
 
 
 @pytest.mark.parametrize("drafter", ["none", "model"])
 def test_a_drafter_that_is_the_target_is_accepted_whole(drafter: str) -> None:
-    for processor in (Greedy(), Multinomial(1.0)):
+    for processor in (GreedyProcessor(), MultinomialProcessor(1.0)):
         suite.check_self_draft(case(drafter), toy_pair(drafter_seed=None), processor)
 
 
@@ -105,7 +113,7 @@ def test_a_stop_token_ends_the_text_wherever_it_falls(drafter: str, stop: frozen
     pair = toy_pair(drafter_seed=seed, stop=stop)
     suite.check_greedy(case(drafter), pair)
     for number in range(20):
-        events = suite.run(case(drafter), pair, Multinomial(1.0), 12, number)
+        events = suite.run(case(drafter), pair, MultinomialProcessor(1.0), 12, number)
         ids = suite.output(events)
         assert isinstance(events[-1], Finished)
         assert not stop & set(ids[:-1])
@@ -116,7 +124,7 @@ def test_a_stop_token_ends_the_text_wherever_it_falls(drafter: str, stop: frozen
 @pytest.mark.parametrize("length", [1, 2, 3, 7])
 def test_no_more_tokens_than_asked(drafter: str, length: int) -> None:
     for pair in (toy_pair(), toy_pair(drafter_seed=None)):
-        events = suite.run(case(drafter), pair, Greedy(), length)
+        events = suite.run(case(drafter), pair, GreedyProcessor(), length)
         assert len(suite.output(events)) == length
         assert events[-1] == Finished("length", length)
 
@@ -125,21 +133,21 @@ def test_no_more_tokens_than_asked(drafter: str, length: int) -> None:
 def test_a_full_context_window_ends_the_text(drafter: str) -> None:
     pair = toy_pair(window=len(PROMPT) + 9)
     suite.check_greedy(case(drafter), pair)
-    events = suite.run(case(drafter), pair, Greedy(), 100)
+    events = suite.run(case(drafter), pair, GreedyProcessor(), 100)
     assert events[-1] == Finished("context", 9)
 
 
 def test_a_prompt_that_fills_the_window_is_refused() -> None:
     pair = toy_pair(window=len(PROMPT))
     with pytest.raises(UserError, match="context window"):
-        suite.run(case("none"), pair, Greedy(), 1)
+        suite.run(case("none"), pair, GreedyProcessor(), 1)
 
 
 def test_a_drafter_with_a_smaller_window_stops_drafting() -> None:
     pair = toy_pair()
     pair.drafter.window = len(PROMPT) + 5  # type: ignore[union-attr]
     suite.check_greedy(case("model"), pair, length=20)
-    steps = [event for event in suite.run(case("model"), pair, Greedy(), 20) if isinstance(event, Step)]
+    steps = [event for event in suite.run(case("model"), pair, GreedyProcessor(), 20) if isinstance(event, Step)]
     assert any(step.drafts for step in steps)
     assert not steps[-2].drafts
 
@@ -147,9 +155,9 @@ def test_a_drafter_with_a_smaller_window_stops_drafting() -> None:
 @pytest.mark.parametrize("drafter", NAMES)
 def test_the_same_seed_gives_the_same_run(drafter: str) -> None:
     pair = toy_pair()
-    runs = [suite.output(suite.run(case(drafter), pair, Multinomial(1.0), 20, seed=7)) for _ in range(2)]
+    runs = [suite.output(suite.run(case(drafter), pair, MultinomialProcessor(1.0), 20, seed=7)) for _ in range(2)]
     assert runs[0] == runs[1]
-    assert runs[0] != suite.output(suite.run(case(drafter), pair, Multinomial(1.0), 20, seed=8))
+    assert runs[0] != suite.output(suite.run(case(drafter), pair, MultinomialProcessor(1.0), 20, seed=8))
 
 
 @pytest.mark.parametrize("drafter", NAMES)
@@ -158,14 +166,14 @@ def test_a_run_that_is_closed_early_leaves_nothing_behind(drafter: str) -> None:
     combination = case(drafter)
     used = combination.drafter(pair)
     stream = decode(
-        pair.target, used, combination.gamma(), combination.verifier(), Greedy(), (3, 3, 1, 5),
+        pair.target, used, combination.gamma(), combination.verifier(), GreedyProcessor(), (3, 3, 1, 5),
         max_new_tokens=20, rng=torch.Generator().manual_seed(0),
     )  # fmt: skip
     taken = [next(stream) for _ in range(4)]
     assert pair.target.length == 4 + len(suite.output(taken)) - 1
     stream.close()
-    after = suite.run(combination, pair, Greedy(), 20, drafter=used)
-    fresh = suite.run(combination, toy_pair(), Greedy(), 20)
+    after = suite.run(combination, pair, GreedyProcessor(), 20, drafter=used)
+    fresh = suite.run(combination, toy_pair(), GreedyProcessor(), 20)
     assert [e.drafts for e in after if isinstance(e, Step)] == [e.drafts for e in fresh if isinstance(e, Step)]
     assert suite.output(after) == suite.output(fresh)
 
@@ -176,14 +184,18 @@ def test_a_drafter_never_exceeds_gamma_or_the_limit(drafter: str) -> None:
     built = build_drafter(drafter, pair)
     for gamma in (0, 1, 3):
         for limit in (0, 1, 5):
-            ctx = Context([*PROMPT, 1, 4, 2], len(PROMPT), pair.target, Greedy(), torch.Generator().manual_seed(0))
+            ctx = Context(
+                [*PROMPT, 1, 4, 2], len(PROMPT), pair.target, GreedyProcessor(), torch.Generator().manual_seed(0)
+            )
             built.begin(ctx)
             proposal = built.propose(ctx, CONTROLLERS["fixed"].build(None, {"gamma": gamma}), limit)
             deepest = max(depths(proposal.parent_rows), default=0)
             assert deepest <= min(gamma, limit)
 
 
-@pytest.mark.parametrize("verifier", [n for n in VERIFIERS if VERIFIERS[n].build(None, {}).lossless(Multinomial(1.0))])
+@pytest.mark.parametrize(
+    "verifier", [n for n in VERIFIERS if VERIFIERS[n].build(None, {}).lossless(MultinomialProcessor(1.0))]
+)
 def test_siblings_keep_the_law_through_a_second_rejection(verifier: str) -> None:
     suite.check_sibling_law(VERIFIERS[verifier].build(None, {}))
 
@@ -191,8 +203,8 @@ def test_siblings_keep_the_law_through_a_second_rejection(verifier: str) -> None
 def test_the_law_test_alarms_on_a_wrong_law() -> None:
     """Negative control: runs at another temperature do not pass for the target's."""
     pair = toy_pair()
-    law = suite.exact_law(pair, Multinomial(1.0), 2)
-    wrong = suite.exact_law(pair, Multinomial(1.3), 2)
+    law = suite.exact_law(pair, MultinomialProcessor(1.0), 2)
+    wrong = suite.exact_law(pair, MultinomialProcessor(1.3), 2)
     counts = suite.Counter({path: round(mass * suite.RUNS) for path, mass in wrong.items()})
     statistic, freedom = suite._chi_square(counts, law, suite.RUNS)
     assert statistic > suite.chi2.isf(suite.FALSE_ALARM, freedom)

@@ -14,7 +14,7 @@ from sampling.runner import ModelRunner
 from tests.tiny import TOKENS, gpt2, llama
 from tests.tiny_pair import tiny_llama
 from utils.errors import UserError
-from utils.logits_processor import Multinomial
+from utils.logits_processor import MultinomialProcessor
 
 PROMPT = [5, 9, 17, 9, 5, 40, 9, 5]
 
@@ -98,7 +98,7 @@ def test_draws_follow_torchs_own_seed() -> None:
 
     def drawn(seed: int) -> list[int]:
         torch.manual_seed(seed)
-        return speculative_generate(PROMPT, drafter, target, logits_processor=Multinomial(1.0))[0]
+        return speculative_generate(PROMPT, drafter, target, logits_processor=MultinomialProcessor(1.0))[0]
 
     assert drawn(1) == drawn(1) != drawn(2)
 

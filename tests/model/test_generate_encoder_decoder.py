@@ -20,7 +20,7 @@ from sampling.runner import ModelRunner
 from tests.model.test_generate import made
 from tests.tiny_seq2seq import CONFIGS, adapted, make, t5
 from utils.errors import UserError
-from utils.logits_processor import Multinomial
+from utils.logits_processor import MultinomialProcessor
 
 VOCAB, LENGTH = 53, 20
 # No model answers this one with the same few tokens over and over.
@@ -53,7 +53,7 @@ def test_the_plain_functions_are_the_same_entry() -> None:
     target, drafter = make("t5", VOCAB), make("t5", VOCAB, noise=0.1)
     assert autoregressive_generate(SOURCE, target) == autoregressive_generate_encoder_decoder(SOURCE, target)
     torch.manual_seed(0)
-    options = (None, 3, True, 1, 7, 0.5, Multinomial(1.1), 30, [2, 4], 0, True, True, False, False)
+    options = (None, 3, True, 1, 7, 0.5, MultinomialProcessor(1.1), 30, [2, 4], 0, True, True, False, False)
     drawn = speculative_generate(SOURCE, drafter, target, *options)
     torch.manual_seed(0)
     assert speculative_generate_encoder_decoder(SOURCE, drafter, target, *options) == drawn
@@ -85,7 +85,7 @@ def test_draws_are_the_same_without_a_cache(name: str) -> None:
     def drawn(seed: int, use_cache: bool) -> list[int]:
         torch.manual_seed(seed)
         return speculative_generate_encoder_decoder(
-            SOURCE, drafter, target, logits_processor=Multinomial(1.0), eos_tokens_id=(), use_cache=use_cache
+            SOURCE, drafter, target, logits_processor=MultinomialProcessor(1.0), eos_tokens_id=(), use_cache=use_cache
         )[0]
 
     assert drawn(1, True) == drawn(1, False) != drawn(2, True)

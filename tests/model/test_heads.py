@@ -23,7 +23,7 @@ from sampling.runner import ModelRunner
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
 from utils.errors import UserError
-from utils.logits_processor import Greedy
+from utils.logits_processor import GreedyProcessor
 
 KINDS: tuple[Kind, ...] = ("model", "medusa", "hydra", "eagle", "mtp")
 DRAFT_IDS = torch.tensor([token for token in range(VOCAB) if token % 3])
@@ -99,7 +99,7 @@ def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp
             pair.target, ModelRunner(small_model(load_head(folder), target)), None, frozenset(), pair.target_info
         )  # type: ignore[arg-type]
     drafter = DRAFTERS[kind].build(pair, {**Settings(), "draft_weights": "full"})
-    ctx = Context(tokens[: known + 1], known + 1, pair.target, Greedy(), torch.Generator())
+    ctx = Context(tokens[: known + 1], known + 1, pair.target, GreedyProcessor(), torch.Generator())
     ctx.hidden = pair.target.prefill(ctx.tokens[:-1], drafter.needs_hidden)
     drafter.begin(ctx)
     with torch.inference_mode():

@@ -28,7 +28,7 @@ from tests.model.tiny_models import ids, make
 from tests.published import SIZE, Made, linear, random, write
 from tests.published_reference import Text
 from utils.errors import UserError
-from utils.logits_processor import Greedy
+from utils.logits_processor import GreedyProcessor
 
 DRAFTS = (17, 65)
 
@@ -110,7 +110,7 @@ def assert_drafted(model: PreTrainedModel, folder: Path, kind: str, tokens: list
     """The drafter's logits `[n, V]` for a chain of n drafts are these; where they are -inf it never drafts."""
     pair = pair_of(model, {kind: folder})
     drafter = DRAFTERS[kind].build(pair, {})
-    ctx = Context(tokens, len(tokens), pair.target, Greedy(), torch.Generator())
+    ctx = Context(tokens, len(tokens), pair.target, GreedyProcessor(), torch.Generator())
     ctx.hidden = pair.target.prefill(tokens[:-1], drafter.needs_hidden)
     drafter.begin(ctx)
     with torch.inference_mode():

@@ -52,7 +52,7 @@ def test_a_toggle_flips_alone_and_is_idempotent_with_a_word(name: str, idle_sess
         ("/egag_ema 1", ["'1'", "< 1"]),
         ("/egag_gamma_min 7", ["7", "6"]),
         ("/processor nuclues 0.8 0.9", ["nuclues", "Did you mean 'nucleus'"]),
-        ("/processor topk 1", ["needs k"]),
+        ("/processor topk 1", ["needs top_k"]),
         ("/set_ngramstorage basic 1", ["'1'", "2 or more"]),
         ("/gama 4", ["/gama", "/gamma"]),
         ("/exti", ["/exit"]),

@@ -18,7 +18,7 @@ from sampling.methods import DRAFTERS, METHODS
 from sampling.proposal import Proposal
 from sampling.settings import Settings
 from tests.conformance.toy import VOCAB, toy_pair, toy_runner
-from utils.logits_processor import Greedy
+from utils.logits_processor import GreedyProcessor
 
 # 1 2 3 4 5 1 2: after 1 2 came 3 4 5.
 TEXT = [1, 2, 3, 4, 5, 1, 2]
@@ -42,7 +42,7 @@ class Scripted(Drafter):
 
 
 def context(tokens: Sequence[int] = TEXT) -> Context:
-    return Context([*tokens], len(tokens), toy_runner(0), Greedy(), torch.Generator())
+    return Context([*tokens], len(tokens), toy_runner(0), GreedyProcessor(), torch.Generator())
 
 
 def extended(copier: Drafter, drawn: Sequence[int], steps: int = 2) -> tuple[ExtendedDrafter, Context]:

@@ -6,9 +6,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from utils.logits_processor import Greedy, LogitsProcessor, Multinomial, Nucleus, TopK, TopKNucleus
+from utils.logits_processor import (
+    GreedyProcessor,
+    LogitsProcessor,
+    MultinomialProcessor,
+    NucleusProcessor,
+    TopKNucleusProcessor,
+    TopKProcessor,
+)
 
-EVERY = [Greedy(), Multinomial(0.7), TopK(0.7, 5), Nucleus(0.8, 0.9), TopKNucleus(1.2, 20, 0.8)]
+EVERY = [
+    GreedyProcessor(),
+    MultinomialProcessor(0.7),
+    TopKProcessor(0.7, 5),
+    NucleusProcessor(0.8, 0.9),
+    TopKNucleusProcessor(1.2, 20, 0.8),
+]
 
 
 @pytest.mark.parametrize("processor", EVERY, ids=lambda p: type(p).__name__)
@@ -42,7 +55,7 @@ def test_a_row_depends_on_that_row_alone(processor: LogitsProcessor) -> None:
 def test_temperature_top_k_top_p_as_in_transformers(seed: int, t: float, k: int, p: float, spread: float) -> None:
     logits = spread * torch.randn(2, 700, generator=torch.Generator().manual_seed(seed))
     warped = TopPLogitsWarper(p)(None, TopKLogitsWarper(k)(None, TemperatureLogitsWarper(t)(None, logits)))
-    ours = TopKNucleus(t, k, p)(logits)
+    ours = TopKNucleusProcessor(t, k, p)(logits)
     theirs = torch.softmax(warped, -1)
     differing = ((ours > 0) != (theirs > 0)).sum(-1)
     assert (differing <= 1).all(), "at most the token at the edge of the mass, to rounding"
@@ -51,25 +64,25 @@ def test_temperature_top_k_top_p_as_in_transformers(seed: int, t: float, k: int,
 
 
 def test_greedy_takes_the_lowest_id_on_a_tie() -> None:
-    assert Greedy(0.3)(torch.tensor([[1.0, 5.0, 5.0, 2.0]])).tolist() == [[0.0, 1.0, 0.0, 0.0]]
+    assert GreedyProcessor(0.3)(torch.tensor([[1.0, 5.0, 5.0, 2.0]])).tolist() == [[0.0, 1.0, 0.0, 0.0]]
 
 
 def test_a_nucleus_wider_than_the_first_look_is_found_by_sorting() -> None:
     logits = torch.zeros(1, 1000)
     logits[0, :10] = 1.0
-    probs = Nucleus(1.0, 0.99)(logits)
+    probs = NucleusProcessor(1.0, 0.99)(logits)
     assert (probs > 0).sum() == 1000, "all the rest ties at the edge and stays in"
-    assert (Nucleus(1.0, 0.02)(logits) > 0).sum() == 10
+    assert (NucleusProcessor(1.0, 0.02)(logits) > 0).sum() == 10
 
 
 def test_top_k_larger_than_the_vocabulary_is_the_whole_law() -> None:
     logits = torch.randn(1, 8)
-    assert torch.allclose(TopK(1.0, 100)(logits), logits.softmax(-1))
+    assert torch.allclose(TopKProcessor(1.0, 100)(logits), logits.softmax(-1))
 
 
 def test_samples_follow_the_law_and_the_generator() -> None:
     probs = torch.tensor([[0.2, 0.8], [1.0, 0.0]]).repeat(2000, 1)
-    draws = Multinomial(1.0).sample(probs, torch.Generator().manual_seed(3))
-    assert torch.equal(draws, Multinomial(1.0).sample(probs, torch.Generator().manual_seed(3)))
+    draws = MultinomialProcessor(1.0).sample(probs, torch.Generator().manual_seed(3))
+    assert torch.equal(draws, MultinomialProcessor(1.0).sample(probs, torch.Generator().manual_seed(3)))
     assert draws[1::2].sum() == 0
     assert abs(draws[::2].float().mean().item() - 0.8) < 0.04

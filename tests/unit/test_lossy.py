@@ -12,7 +12,7 @@ from sampling.proposal import Proposal
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier, Verifier
 from utils.errors import UserError
-from utils.logits_processor import Greedy, Multinomial
+from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 P = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
 
@@ -84,11 +84,11 @@ def test_without_the_adjustment_a_rejected_draft_may_be_drawn_again() -> None:
 
 @pytest.mark.parametrize("verifier", [TopPVerifier(), TypicalVerifier(), UnadjustedVerifier()])
 def test_under_greedy_they_are_the_argmax(verifier: Verifier) -> None:
-    one_hot = Greedy()(P.log())
+    one_hot = GreedyProcessor()(P.log())
     assert verifier.verify(chain(0, 3), one_hot, rng()).path == (0, 1)
     rejected = verifier.verify(chain(1), one_hot[:2], rng())
     assert (rejected.path, rejected.token) == ((), 0)
-    assert verifier.lossless(Greedy()) and not verifier.lossless(Multinomial(1.0))
+    assert verifier.lossless(GreedyProcessor()) and not verifier.lossless(MultinomialProcessor(1.0))
 
 
 def test_settings_choose_who_judges() -> None:

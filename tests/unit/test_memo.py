@@ -4,7 +4,7 @@ import torch
 from sampling.memo import MemoProcessor, MemoRunner
 from sampling.runner import ModelRunner
 from tests.tiny_pair import tiny_llama
-from utils.logits_processor import Multinomial
+from utils.logits_processor import MultinomialProcessor
 
 PROMPT, ROOT, TREE, PARENTS = [5, 6, 7, 8], 9, [10, 11, 12, 13], (-1, -1, 0, 2)
 
@@ -47,7 +47,7 @@ def test_a_law_is_computed_once_and_never_taken_from_a_row_that_begins_alike() -
     """Rows that agree in their first 16 logits and differ behind them."""
     computed: list[torch.Tensor] = []
 
-    class Counting(Multinomial):
+    class Counting(MultinomialProcessor):
         def __call__(self, logits: torch.Tensor) -> torch.Tensor:
             computed.append(logits)
             return super().__call__(logits)
@@ -56,5 +56,5 @@ def test_a_law_is_computed_once_and_never_taken_from_a_row_that_begins_alike() -
     logits[1, 19] = 2.0
     memo = MemoProcessor(Counting(1.0))
     for _ in range(2):
-        torch.testing.assert_close(memo(logits), Multinomial(1.0)(logits))
+        torch.testing.assert_close(memo(logits), MultinomialProcessor(1.0)(logits))
     assert len(computed) == 2

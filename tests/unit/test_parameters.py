@@ -22,7 +22,8 @@ def test_the_default_survives_a_round_trip_through_text(name: str) -> None:
     [
         ("gamma", "-1"), ("gamma", "two"), ("gamma", "2.5"), ("length", "0"), ("egag_ema", "1"), ("egag_ema", "nan"),
         ("egag_gamma_max", "0"), ("cache", "maybe"), ("processor", "nucleus 0.8"), ("processor", "nucleus 0 0.5"),
-        ("processor", "topk 1 0"), ("processor", "greedy 1 2"), ("processor", ""), ("processor", "topk 1 k=3 k=4"),
+        ("processor", "topk 1 0"), ("processor", "greedy 1 2"), ("processor", ""), ("processor", "topk 1 k=3"),
+        ("processor", "topk 1 top_k=3 top_k=4"),
         ("set_ngramstorage", "basic 1"), ("set_ngramstorage", "basik 3"), ("top_k_filler", "0"), ("seed", "-1"),
         ("seed", "9223372036854775808"),
         ("egag_gamma_min", "7"),
@@ -43,7 +44,7 @@ def test_a_bad_value_changes_nothing_and_names_what_is_allowed(name: str, text: 
         ("greedy", Chosen("greedy", (1.0,))),
         ("GREEDY 0.5", Chosen("greedy", (0.5,))),
         ("nucleus 0.8 0.9", Chosen("nucleus", (0.8, 0.9))),
-        ("nucleus p=0.9 temperature=0.8", Chosen("nucleus", (0.8, 0.9))),
+        ("nucleus top_p=0.9 temperature=0.8", Chosen("nucleus", (0.8, 0.9))),
         ("topknucleus 0.8 50 0.9", Chosen("topknucleus", (0.8, 50, 0.9))),
     ],
 )

@@ -11,11 +11,11 @@ from sampling.drafter import Context
 from sampling.settings import Settings
 from tests.conformance.toy import toy_runner
 from utils.errors import UserError
-from utils.logits_processor import Greedy
+from utils.logits_processor import GreedyProcessor
 
 
 def context(tokens: list[int]) -> Context:
-    return Context(tokens, len(tokens), toy_runner(0), Greedy(), torch.Generator())
+    return Context(tokens, len(tokens), toy_runner(0), GreedyProcessor(), torch.Generator())
 
 
 def drafts(drafter: PromptLookupDrafter, tokens: list[int], budget: int = 10, limit: int = 99) -> list[int]:

@@ -15,7 +15,7 @@ from ngram_assisted.suffix_tree import Draft, Limits, best_draft
 from sampling.drafter import Context
 from sampling.proposal import depths
 from tests.conformance.toy import toy_runner
-from utils.logits_processor import Greedy
+from utils.logits_processor import GreedyProcessor
 
 TEXTS = st.lists(st.integers(0, 3), max_size=30)
 RESPONSES = st.lists(st.lists(st.integers(0, 3), max_size=20), max_size=7)
@@ -208,7 +208,7 @@ def test_a_memory_of_none_stays_empty() -> None:
 
 def run(drafter: SuffixDrafter, prompt: list[int], response: list[int], whole: bool = True) -> None:
     """What the loop tells a drafter during a run."""
-    ctx = Context([*prompt], len(prompt), toy_runner(0), Greedy(), torch.Generator())
+    ctx = Context([*prompt], len(prompt), toy_runner(0), GreedyProcessor(), torch.Generator())
     drafter.begin(ctx)
     for token in response:
         drafter.propose(ctx, DraftBudget(10), 5)
@@ -218,7 +218,7 @@ def run(drafter: SuffixDrafter, prompt: list[int], response: list[int], whole: b
 
 
 def drafted(drafter: SuffixDrafter, tokens: list[int], limit: int = 9) -> list[int]:
-    ctx = Context(tokens, len(tokens), toy_runner(0), Greedy(), torch.Generator())
+    ctx = Context(tokens, len(tokens), toy_runner(0), GreedyProcessor(), torch.Generator())
     drafter.begin(ctx)
     return drafter.propose(ctx, DraftBudget(10), limit).tokens.tolist()
 

@@ -5,7 +5,7 @@ import torch
 
 from sampling.proposal import Proposal
 from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, residual
-from utils.logits_processor import Greedy, Multinomial
+from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 
 def one_hot(*tokens: int, size: int = 10) -> torch.Tensor:
@@ -102,5 +102,5 @@ def test_arguments_are_left_as_they_were() -> None:
 
 
 def test_greedy_is_lossless_under_greedy_only() -> None:
-    assert GreedyVerifier().lossless(Greedy())
-    assert not GreedyVerifier().lossless(Multinomial(1.0))
+    assert GreedyVerifier().lossless(GreedyProcessor())
+    assert not GreedyVerifier().lossless(MultinomialProcessor(1.0))
