@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablation.grid import Plan
-from ablation.record import relevant_settings
+from ablation.record import resolved_settings
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
@@ -32,7 +32,7 @@ def describe(plan: Plan, pair: "Pair", name: str) -> dict[str, Any]:
         "commit": head,
         "uncommitted_changes": dirty,
         "fixed": {
-            "grid": _grid(plan),
+            "grid": _grid(plan, pair),
             "target": _model(pair.target_info),
             "drafter": _model(pair.drafter_info) if pair.drafter_info else None,
             "heads": {kind: weights_digest(str(pair.heads[kind])) for kind in _heads(plan, pair)},
@@ -83,12 +83,13 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _grid(plan: Plan) -> dict[str, Any]:
+def _grid(plan: Plan, pair: "Pair") -> dict[str, Any]:
     """The plan as plain values, each configuration with all it depends on."""
     show = PARAMETERS["processor"].show
     return {
         "configurations": {
-            c.name: relevant_settings(c.method, {**plan.values, **dict(c.parameters)}) for c in plan.configurations
+            c.name: resolved_settings(c.method, {**plan.values, **dict(c.parameters)}, pair)
+            for c in plan.configurations
         },
         "processors": [show(processor) for processor in plan.processors],
         "seeds": list(plan.seeds),

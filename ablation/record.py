@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablation.column import column, measured, metric
-from sampling.methods import METHODS
+from sampling.methods import METHODS, WEIGHTS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Chosen, Values
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ablation.grid import Place
     from ablation.machine import Machine
     from sampling.comparison import Comparison
+    from sampling.pair import Pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,15 @@ def relevant_settings(method: str, values: Values) -> dict[str, Any]:
     return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen) else value for name, value in shown}
 
 
+def resolved_settings(method: str, values: Values, pair: "Pair") -> dict[str, Any]:
+    """The same with what `auto` came to on this pair and machine, where the pair can run the method."""
+    settings, drafter = relevant_settings(method, values), METHODS[method].needs(values)
+    if WEIGHTS.name in settings and drafter is not None and pair.has(drafter):
+        rough = pair.drafts_in_int8(drafter, settings[WEIGHTS.name])
+        settings[WEIGHTS.name] = "int8" if rough else "full"
+    return settings
+
+
 def make_record(comparison: "Comparison", place: "Place", machine: "Machine", error: str | None) -> Record:
     """The record of a generation that has run, or has failed with `error`, in this comparison."""
     configuration, engine = place.configuration, comparison.engine
@@ -133,6 +143,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
 
     name = configuration.name
     metrics, divergence = comparison.metrics[name], comparison.divergence(name)
+    about["settings"] = resolved_settings(place.method, values, engine.pair)
     return Record(
         **about,
         **{name: getattr(metrics, name) for name in measured(Record)},

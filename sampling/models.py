@@ -8,10 +8,10 @@ import torch
 from sampling.loading.checkpoint import Loaded, load
 from sampling.loading.checks import common_vocabulary, compare_tokenizers
 from sampling.loading.devices import choose_device, choose_dtype
-from sampling.loading.heads import MODEL, heads_for, is_trained_model, load_trained_model
+from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.progress import Progress, silent
 from sampling.loading.sources import resolve
-from sampling.pair import Pair
+from sampling.pair import MODEL, Pair
 from sampling.runner import ModelRunner
 from utils.errors import UserError
 

@@ -9,8 +9,12 @@ from transformers import PreTrainedTokenizerBase
 
 from sampling.heads.checkpoint import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
+from sampling.int8 import in_int8
+from sampling.lean import LeanModel
 from sampling.runner import ModelRunner, RecomputingRunner
 from utils.errors import UserError
+
+MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,11 @@ class Pair:
 
     def has(self, drafter: str) -> bool:
         """Whether it has the drafter model (`model`) or the trained head of this kind."""
-        return self.drafter is not None if drafter == "model" else drafter in self.heads
+        return self.drafter is not None if drafter == MODEL else drafter in self.heads
 
     def lack(self, drafter: str) -> str:
         """What to say where it has not."""
-        if drafter == "model":
+        if drafter == MODEL:
             return "no drafter model is loaded; allowed: start with --drafter ID, DIR or FILE.gguf"
         if self.encoder:
             return (
@@ -78,6 +82,20 @@ class Pair:
         info = self.target_info
         check_fit(head, info.name, info.place, self.target.model, self.digest)
         return head
+
+    def drafts_in_int8(self, drafter: str, wanted: str) -> bool:
+        """What `draft_weights` comes to for the drafter model (`model`) or a kind of head, which this pair has.
+
+        Raises `UserError` where int8 is asked for and cannot be had.
+        """
+        if drafter != MODEL:
+            return in_int8(wanted, self.target.model.embedding, trained=True)
+        model = self.drafter.model if self.drafter else None
+        if isinstance(model, LeanModel):
+            return in_int8(wanted, model.embedding, self.drafter_info is not None and self.drafter_info.trained)
+        if wanted == "int8":
+            raise UserError("draft_weights int8: the drafter does not run on the lean forward; allowed: auto, full")
+        return False
 
     def encode(self, turns: Sequence[str], chat: bool) -> list[int]:
         """Ids of a prompt: user turns and answers alternate, the last turn is the user's.

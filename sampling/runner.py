@@ -14,7 +14,7 @@ from torch import Tensor
 from sampling.cache import RollbackCache
 from sampling.proposal import ancestor_mask, depths
 
-_PREFILL_CHUNK = 512
+PREFILL_CHUNK = 512
 
 
 class CausalModel(Protocol):
@@ -191,8 +191,8 @@ class ModelRunner:
         """
         self.crop(0)
         parts = [
-            self.forward(tokens[i : i + _PREFILL_CHUNK], hidden=hidden, rows=0).hidden
-            for i in range(0, len(tokens), _PREFILL_CHUNK)
+            self.forward(tokens[i : i + PREFILL_CHUNK], hidden=hidden, rows=0).hidden
+            for i in range(0, len(tokens), PREFILL_CHUNK)
         ]
         return {layer: torch.cat([part[layer] for part in parts]) for layer in hidden} if parts else {}
 

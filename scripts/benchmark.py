@@ -27,11 +27,12 @@ sys.path.insert(0, str(ROOT))
 from ablation.prompt_file import read_prompts  # noqa: E402
 from sampling.engine import Engine  # noqa: E402
 from sampling.heads.checkpoint import load_head  # noqa: E402
-from sampling.loading.heads import MODEL, heads_for  # noqa: E402
+from sampling.loading.heads import heads_for  # noqa: E402
 from sampling.loading.progress import silent  # noqa: E402
 from sampling.loading.sources import EMBEDDED_NAME, resolve  # noqa: E402
 from sampling.metrics import RunMetrics  # noqa: E402
 from sampling.models import LoadOptions, load_pair  # noqa: E402
+from sampling.pair import MODEL  # noqa: E402
 from sampling.settings import Settings  # noqa: E402
 from utils.intervals import bootstrap_median  # noqa: E402
 from utils.provenance import cpu_name  # noqa: E402

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from sampling.drafter import Context
 from sampling.drafters.steps import StepDrafter
-from sampling.int8 import in_int8
-from sampling.lean import LeanModel
 from sampling.runner import ModelRunner
 from utils.errors import UserError
 
@@ -27,7 +25,8 @@ class ModelDrafter(StepDrafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         if pair.drafter is None:
             raise UserError(pair.lack("model"))
-        return cls(_runner(pair, values["draft_weights"]))
+        rough = pair.drafts_in_int8("model", values["draft_weights"])
+        return cls(pair.drafter.on(pair.drafter.model.int8) if rough else pair.drafter)
 
     def begin(self, ctx: Context) -> None:
         self.runner.read(ctx.source)
@@ -42,14 +41,3 @@ class ModelDrafter(StepDrafter):
 
     def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         return self.runner.forward(tokens).logits
-
-
-def _runner(pair: Any, wanted: str) -> ModelRunner:
-    """The drafter with the weights that `draft_weights` asks for. Raises `UserError` where it cannot have them."""
-    model = pair.drafter.model
-    lean, info = isinstance(model, LeanModel), pair.drafter_info
-    if wanted == "int8" and not lean:
-        raise UserError("draft_weights int8: the drafter does not run on the lean forward; allowed: auto, full")
-    rough = lean and in_int8(wanted, model.embedding, info is not None and info.trained)
-    runner: ModelRunner = pair.drafter.on(model.int8) if rough else pair.drafter
-    return runner

@@ -15,7 +15,7 @@ from sampling.drafters.tree import TreeShape
 from sampling.events import Step
 from sampling.heads.checkpoint import Head
 from sampling.heads.inference import output_matrix
-from sampling.int8 import Int8Linear, in_int8
+from sampling.int8 import Int8Linear
 from sampling.linear import Kernel, Linear, make_linear
 from sampling.runner import CausalModel
 
@@ -78,7 +78,7 @@ class _ParallelDrafter(StepDrafter):
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
-        rough = in_int8(values["draft_weights"], target.embedding, trained=True)
+        rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         return cls(_Source(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
 
     def begin(self, ctx: Context) -> None:

@@ -11,7 +11,7 @@ from sampling.drafters.steps import StepDrafter
 from sampling.drafters.tree import TreeShape
 from sampling.events import Step
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
-from sampling.int8 import Int8Linear, in_int8
+from sampling.int8 import Int8Linear
 
 
 class RecurrentDrafter(StepDrafter):
@@ -35,7 +35,7 @@ class RecurrentDrafter(StepDrafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         forward = RecurrentForward.of(head, target)
-        if in_int8(values["draft_weights"], target.embedding, trained=True):
+        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
         return cls(forward, head.config.features, TreeShape.of(head.config, values), pair.cached)
 
@@ -43,6 +43,8 @@ class RecurrentDrafter(StepDrafter):
         self._runner.crop(0)
         self._features, self._known = [], 0
         self._learn(ctx)
+        if self._cached and self.room(ctx) > 0:
+            self._read_prompt(ctx.tokens)
 
     def observe(self, ctx: Context, step: Step) -> None:
         self._learn(ctx)
@@ -62,6 +64,12 @@ class RecurrentDrafter(StepDrafter):
 
     def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         return self._runner.branch(tokens, parents)
+
+    def _read_prompt(self, tokens: Sequence[int]) -> None:
+        """All rows of the prompt but the last, from which the first draft comes."""
+        feature = torch.cat(self._features)
+        self._runner.read(torch.tensor(tokens[1:-1], device=feature.device), feature[:-1])
+        self._features = [feature[-1:]]
 
     def _learn(self, ctx: Context) -> None:
         """Take the states of the positions that were just committed."""

@@ -42,12 +42,14 @@ class StepDrafter(Drafter):
         limit = min(limit, self.room(ctx))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(ctx.device)
-        logits = self.root(ctx)
+        common = ctx.target.vocab_size
+        logits = self.root(ctx)[:, :common]
         if self.shape is None:
             return self._chain(ctx, gamma, limit, logits)
         if not gamma.before(0, logits[0]):
             return Proposal.empty(ctx.device)
-        tokens, parents = grow_tree(self.shape, min(limit, gamma.gamma), logits, self.step)
+        depth = min(limit, gamma.gamma)
+        tokens, parents = grow_tree(self.shape, depth, logits, lambda *fed: self.step(*fed)[:, :common])
         return Proposal(torch.tensor(tokens, device=ctx.device), parents, None, entropy(logits[0]))
 
     def _chain(self, ctx: Context, gamma: GammaController, limit: int, logits: Tensor) -> Proposal:
@@ -59,7 +61,7 @@ class StepDrafter(Drafter):
             tokens.append(sample(laws[-1], ctx.rng))
             if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
                 break
-            logits = self.step(tokens[-1], [len(tokens) - 2])
+            logits = self.step(tokens[-1], [len(tokens) - 2])[:, : ctx.target.vocab_size]
         if not tokens:
             return Proposal.empty(ctx.device)
         return Proposal(torch.cat(tokens), None, torch.cat(laws), first)

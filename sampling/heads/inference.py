@@ -14,7 +14,7 @@ from sampling.heads.config import HeadConfig
 from sampling.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
 from sampling.linear import Kernel, Linear, ReducedOutput, make_linear
 from sampling.proposal import ancestor_mask, depths
-from sampling.runner import CausalModel
+from sampling.runner import PREFILL_CHUNK, CausalModel
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,18 @@ class RecurrentRunner:
         self._cache.crop(length)
         self._base, self._parents = length, []
 
+    def read(self, tokens: Tensor, feature: Tensor) -> None:
+        """Rows of a prompt, behind which nothing is drafted, in chunks, so that masks stay small."""
+        for chunk in zip(tokens.split(PREFILL_CHUNK), feature.split(PREFILL_CHUNK), strict=True):
+            self._run(*chunk)
+
     def feed(self, tokens: Tensor, feature: Tensor) -> Tensor:
         """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
+        state = self._run(tokens, feature)
+        self._root, self._states = state[-1:], state[:0]
+        return self.forward.logits(self._root)
+
+    def _run(self, tokens: Tensor, feature: Tensor) -> Tensor:
         self.crop(self._base)
         count = len(tokens)
         mask = _mask(count, self._base, torch.ones(count, count, dtype=torch.bool).tril(), feature)
@@ -159,9 +169,7 @@ class RecurrentRunner:
         state = self.forward.run(tokens, feature, positions, mask, self._cache)
         self._cache.advance(count)
         self._base += count
-        self._root = state[-1:]
-        self._states = state[:0]
-        return self.forward.logits(self._root)
+        return state
 
     def branch(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Rows of k drafts; raw logits `[k, V]` behind each. parents: numbers of drafts fed before, -1 = the text."""

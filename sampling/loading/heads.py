@@ -8,12 +8,11 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
 from sampling.loading.checkpoint import Loaded
-from sampling.pair import ModelInfo
+from sampling.pair import MODEL, ModelInfo
 from utils.errors import UserError
 from utils.provenance import ROOT
 
 MODELS = ROOT / "models"
-MODEL = "model"
 
 
 def heads_for(target: str, given: str | None) -> dict[str, Path]:

@@ -54,6 +54,7 @@ class MockEngine:
     def __post_init__(self) -> None:
         self.pair = SimpleNamespace(
             target=SimpleNamespace(device=torch.device("cpu"), window=100),
+            has=lambda drafter: False,
             target_info=ModelInfo("mock", "cpu", "float32"),
             drafter_info=None,
             heads={},

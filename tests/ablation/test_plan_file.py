@@ -195,13 +195,13 @@ def test_ids_that_stay_alike_are_refused(write: Write, tmp_path: Path) -> None:
         ('[[methods]]\nmethod = "specultive"', "line 3: unknown method 'specultive'"),
         (
             SPECULATIVE + "gama = 3",
-            "line 4: unknown key 'gama'; allowed: method, gamma, verify_strategy, accept_policy, verify_top_p, "
-            "typical_epsilon, typical_delta. Did you mean 'gamma'?",
+            "line 4: unknown key 'gama'; allowed: method, draft_weights, gamma, verify_strategy, accept_policy, "
+            "verify_top_p, typical_epsilon, typical_delta. Did you mean 'gamma'?",
         ),
         (SPECULATIVE + "gamma = [2, -1]", "line 4: gamma: '-1' given"),
         (SPECULATIVE + "gamma = [[2]]", "line 4: gamma: [2] given"),
         (SPECULATIVE + "top_k_filler = 3", "line 4: top_k_filler is no parameter of speculative, it is one of ngram"),
-        (SPECULATIVE + "chat = true", "it holds for every method; allowed for speculative: gamma"),
+        (SPECULATIVE + "chat = true", "it holds for every method; allowed for speculative: draft_weights, gamma"),
         ('[[methods]]\nmethod = "target"\ngamma = 3', "allowed for target: none"),
         (SPECULATIVE + SPECULATIVE + "gamma = [4, 5]", "line 4: speculative gamma=4 is in the table of line 2 already"),
         ('[[methods]]\nmethod = "egag"\negag_gamma_min = [2, 7]', "line 2: egag_gamma_min 7 is above egag_gamma_max 6"),

@@ -18,6 +18,7 @@ from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
 from sampling.events import Event, Step
 from sampling.loop import decode
+from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
 from sampling.verifier import RejectionVerifier, TargetMatchVerifier, Verdict
 from tests.conformance import suite
@@ -26,7 +27,7 @@ from tests.conformance.toy import toy_pair
 from tests.conformance.trees import PointTreeDrafter, TreeDrafter
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
-CHAIN = Case(lambda pair: ModelDrafter.build(pair, {}), lambda: FixedGamma(4), RejectionVerifier)
+CHAIN = Case(lambda pair: DRAFTERS["model"].build(pair, {}), lambda: FixedGamma(4), RejectionVerifier)
 TREE = Case(lambda pair: TreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
 POINT_TREE = Case(lambda pair: PointTreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
 LOOKUP = Case(lambda pair: PromptLookupDrafter(), lambda: FixedGamma(4), RejectionVerifier)

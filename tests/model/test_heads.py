@@ -1,6 +1,8 @@
 """Trained heads on a tiny Llama: what drafts is what was trained, and a training that was killed goes on."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +14,13 @@ from sampling.distill.tasks import TASKS, Task, Trunk, accuracy
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.distill.writing import Dialogue
 from sampling.drafter import Context
+from sampling.drafters.recurrent import RecurrentDrafter
 from sampling.drafters.tree import TreeShape, grow_tree
 from sampling.engine import Engine
+from sampling.events import Step
 from sampling.heads.checkpoint import fingerprint, load_head, save_head
 from sampling.heads.config import HeadConfig, Kind
-from sampling.heads.inference import small_model
+from sampling.heads.inference import RecurrentForward, small_model
 from sampling.methods import DRAFTERS, HEADS, METHODS
 from sampling.pair import ModelInfo, Pair
 from sampling.runner import ModelRunner
@@ -109,6 +113,48 @@ def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp
     for mine, theirs in zip(logits, expected, strict=True):
         torch.testing.assert_close(mine[0, DRAFT_IDS], theirs, rtol=1e-4, atol=1e-4)
         assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
+
+
+@pytest.mark.parametrize("kind", ["eagle", "mtp"])
+def test_the_prompt_is_read_before_the_first_round(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
+    """In chunks, and timed as prefill: what is left for the first round is one row."""
+    pair = pair_of(target, {kind: saved(task_of(kind, target), tmp_path)})
+    fed: list[int] = []
+
+    class Counting(RecurrentForward):
+        def run(self, tokens: torch.Tensor, *rest: Any) -> torch.Tensor:
+            fed.append(len(tokens))
+            return super().run(tokens, *rest)
+
+    forward = RecurrentForward.of(pair.head(kind), target)
+    drafter = RecurrentDrafter(Counting(**vars(forward)), forward.config.features)
+    ctx = Context(ids(9), 9, pair.target, GreedyProcessor(), torch.Generator())
+    ctx.hidden = pair.target.prefill(ctx.tokens[:-1], drafter.needs_hidden)
+    drafter.begin(ctx)
+    assert fed == [7]
+    first = drafter.root(ctx)
+    assert fed == [7, 1]
+    again = RecurrentDrafter(forward, forward.config.features, cached=False)
+    again.begin(ctx)
+    torch.testing.assert_close(again.root(ctx), first)
+
+
+@pytest.mark.parametrize("method", [*HEADS, "extended"])
+@pytest.mark.parametrize("tree", ["chain", "dynamic"])
+@pytest.mark.parametrize("processor", ["greedy", "multinomial 1.0"])
+def test_heads_draft_from_the_vocabulary_that_the_pair_has_in_common(
+    method: str, tree: str, processor: str, target: lean.LeanModel, tmp_path: Path
+) -> None:
+    """A drafter model with fewer padded rows cuts the target's; a head is as wide as the target's own matrix."""
+    kind: Kind = "eagle" if method == "extended" else method  # type: ignore[assignment]
+    folder = saved(task_of(kind, target, torch.arange(VOCAB)), tmp_path)
+    small = ModelRunner(target, VOCAB - 7)
+    pair = replace(pair_of(target, {kind: folder}), target=small, drafter=ModelRunner(target, VOCAB - 7))
+    settings = Settings()
+    settings.assign_all([("length", "12"), ("draft_tree", tree), ("processor", processor), ("hybrid_model", "eagle")])
+    steps = [event for event in Engine(pair).stream(method, settings, ids(6)) if isinstance(event, Step)]
+    assert any(step.drafts for step in steps)
+    assert all(token < VOCAB - 7 for step in steps for token in step.drafts)
 
 
 @pytest.mark.parametrize("kind", KINDS)

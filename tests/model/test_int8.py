@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ablation.record import resolved_settings
 from sampling import int8, lean
 from sampling.engine import Engine
 from sampling.events import Step
@@ -106,3 +107,15 @@ def test_int8_is_refused_where_it_cannot_be_had() -> None:
     assert other.vocab_size == VOCAB
     with pytest.raises(UserError, match="does not run on the lean forward; allowed: auto, full"):
         output(pair_of(other), "int8")
+
+
+def test_records_say_what_auto_came_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "pays", lambda dtype: True)
+    resolved = [
+        resolved_settings("speculative", Settings(), pair_of(None, trained))["draft_weights"]
+        for trained in (True, False)
+    ]
+    assert resolved == ["int8", "full"]
+    values = {**Settings(), "draft_weights": "int8"}
+    assert resolved_settings("egag", values, pair_of(None))["draft_weights"] == "int8"
+    assert resolved_settings("eagle", values, pair_of(None))["draft_weights"] == "int8", "no such head: left as given"

@@ -109,7 +109,7 @@ def test_a_published_head_computes_what_its_source_says(name: str, model: PreTra
 def assert_drafted(model: PreTrainedModel, folder: Path, kind: str, tokens: list[int], expected: Tensor) -> None:
     """The drafter's logits `[n, V]` for a chain of n drafts are these; where they are -inf it never drafts."""
     pair = pair_of(model, {kind: folder})
-    drafter = DRAFTERS[kind].build(pair, {})
+    drafter = DRAFTERS[kind].build(pair, {**Settings(), "draft_weights": "full"})
     ctx = Context(tokens, len(tokens), pair.target, GreedyProcessor(), torch.Generator())
     ctx.hidden = pair.target.prefill(tokens[:-1], drafter.needs_hidden)
     drafter.begin(ctx)

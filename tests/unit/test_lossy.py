@@ -108,5 +108,7 @@ def test_only_the_chosen_strategys_parameters_matter() -> None:
     settings, method = Settings(), METHODS["speculative"]
     assert {"verify_top_p", "typical_delta"} < {p.name for p in method.parameters}
     settings.assign("verify_strategy", "topp")
-    assert [p.name for p in method.relevant(settings)] == ["gamma", "verify_strategy", "accept_policy", "verify_top_p"]
+    assert [p.name for p in method.relevant(settings)] == [
+        *("draft_weights", "gamma", "verify_strategy", "accept_policy", "verify_top_p")
+    ]
     assert [p.name for p in METHODS["target"].parameters] == []
