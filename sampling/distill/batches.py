@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from sampling.distill.shards import Row
+from utils.errors import UserError
 
 _EVERY = 17
 
@@ -43,15 +44,16 @@ class Batch:
 
 
 def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
-    """(training, held out): every k-th greedy dialogue, until `held_out` of them are put aside, a tenth of all at most.
+    """(training, held out): every 17th greedy dialogue, until `held_out` of them are put aside.
 
-    Where none is greedy, as in a text that was only read, every k-th of all. k is `_EVERY` where there is enough
-    data, so that more of it later changes nothing about which dialogues were never trained on.
+    Where none is greedy, as in a text that was only read, every 17th of all. What is put aside does not depend
+    on how much data there is: with more of it nothing that was trained on is ever held out. Raises `UserError`
+    for less than two rows.
     """
-    held_out = max(1, min(held_out, len(rows) // 10))
+    if len(rows) < 2:
+        raise UserError(f"{len(rows)} pieces of data given; allowed: at least 2, for one is held out")
     greedy = [place for place, row in enumerate(rows) if row.greedy] or list(range(len(rows)))
-    every = min(_EVERY, max(1, len(greedy) // held_out))
-    aside = set(greedy[::every][:held_out])
+    aside = set(greedy[::_EVERY][:held_out])
     return [row for i, row in enumerate(rows) if i not in aside], [row for i, row in enumerate(rows) if i in aside]
 
 

@@ -193,7 +193,9 @@ def accuracy(task: Task, held_out: Sequence[Batch], ranks: int = 8) -> Accuracy:
         [((step == rank) * known).sum().item() / max(1.0, known.sum().item()) for rank in range(ranks)]
         for step, known in zip(found, before, strict=True)
     ]
-    return Accuracy(tuple(conditional), 1 + chain.sum(0).mean().item(), tuple(tuple(line) for line in table))
+    return Accuracy(
+        tuple(conditional), 1 + chain.sum().item() / max(1, chain.shape[1]), tuple(tuple(line) for line in table)
+    )
 
 
 def _ranks(task: Task, one: Pass, batch: Batch) -> tuple[Tensor, int]:

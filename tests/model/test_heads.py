@@ -255,6 +255,22 @@ def test_shards_keep_dialogues_whole(tmp_path: Path) -> None:
     assert frequent_tokens([first, second, second], 3, [9], 10).tolist() == [4, 5, 9]
 
 
+@pytest.mark.parametrize("greedy", [True, False])
+def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
+    rows = [Row(torch.tensor([number]), 0, greedy and number % 2 == 0, {}) for number in range(3000)]
+
+    def parts(count: int) -> tuple[set[int], ...]:
+        train, held_out = split(rows[:count], 64)
+        return {int(row.tokens) for row in train}, {int(row.tokens) for row in held_out}
+
+    step, most = (34, 64) if greedy else (17, 64)
+    assert parts(3000)[1] == set(range(0, step * most, step))
+    for less in (2, 5, 24, 100, 900, 2000):
+        assert not parts(less)[0] & parts(3000)[1] and parts(less)[1]
+    with pytest.raises(UserError, match="1 pieces of data given; allowed: at least 2"):
+        split(rows[:1], 64)
+
+
 @pytest.mark.parametrize("method", [*HEADS])
 @pytest.mark.parametrize(("name", "value"), [("draft_tree", "dynamic"), ("draft_tree", "static"), ("gamma", "1")])
 def test_parameters_of_heads_change_something(
