@@ -115,14 +115,15 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
     from ablation.training_report import card_of, write_card, write_picture
     from sampling.distill.batches import split
     from sampling.distill.training import CHECKPOINT, Trainer
-    from sampling.heads.checkpoint import save_head
+    from sampling.heads.checkpoint import fingerprint, save_head
     from sampling.models import load_pair
     from utils.provenance import machine, versions
 
     pair = load_pair(options)
     rows, held_out = split(_rows(pair, source, schedule.seed), HELD_OUT)
     task = shape.task(pair, rows)
-    trainer = Trainer(task, rows, held_out, schedule, pair.target.device)
+    began = "" if shape.further is None else fingerprint(task.module.state_dict())
+    trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
     with _bar("training") as told:
         found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
     config = replace(task.config, ranks=found.ranks)

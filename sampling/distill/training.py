@@ -1,5 +1,6 @@
 """The training loop: a checkpoint that goes on exactly where a kill stopped it, and a history that shows it."""
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sampling.distill.batches import Batch, batches
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Accuracy, Task, accuracy
+from utils.errors import UserError
 
 CHECKPOINT = "training.pt"
 
@@ -49,13 +51,29 @@ Watch = Callable[[int, int, History], None]
 
 
 class Trainer:
-    """Trains a task's module on rows. `run` may be killed at any moment and run again with the same arguments."""
+    """Trains a task's module on rows. `run` may be killed at any moment and run again with the same arguments.
+
+    began: hash of the weights of the head that learns further, empty for a new one.
+    """
 
     def __init__(
-        self, task: Task, rows: Sequence[Row], held_out: Sequence[Row], schedule: Schedule, device: torch.device
+        self,
+        task: Task,
+        rows: Sequence[Row],
+        held_out: Sequence[Row],
+        schedule: Schedule,
+        device: torch.device,
+        began: str = "",
     ) -> None:
         self.task, self.rows, self.schedule, self.device = task, rows, schedule, device
         self.history = History()
+        self._belongs = {
+            **task.config.as_dict(),
+            **asdict(schedule),
+            "draft vocabulary": _hash([task.trunk.ids]),
+            "training data": _hash([row.tokens for row in rows]),
+            "weights it began with": began,
+        }
         self._layers = sorted({*task.config.features, task.trunk.last})
         self._held_out = [
             Batch.of(part, self._layers, device)
@@ -115,8 +133,7 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         state = {
             "step": step,
-            "schedule": asdict(self.schedule),
-            "rows": len(self.rows),
+            "belongs": self._belongs,
             "module": self.task.module.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "history": asdict(self.history),
@@ -126,14 +143,26 @@ class Trainer:
         scratch.replace(folder / CHECKPOINT)
 
     def _resume(self, folder: Path) -> int:
-        """Steps done so far, 0 without a checkpoint of this very schedule and data."""
+        """Steps done so far, 0 without a checkpoint. Raises `UserError` for one of another training."""
         path = folder / CHECKPOINT
         if not path.is_file():
             return 0
         state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
-        if state["schedule"] != asdict(self.schedule) or state["rows"] != len(self.rows):
-            return 0
+        there = state.get("belongs", {})
+        other = [name for name, mine in self._belongs.items() if name not in there or there[name] != mine]
+        if other:
+            what = f"differs in {', '.join(other)}" if there else "does not say which"
+            raise UserError(f"{path} is of another training: it {what}; allowed: the same command, or another --out")
         self.task.module.load_state_dict(state["module"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.history = History(**state["history"])
         return int(state["step"])
+
+
+def _hash(parts: Sequence[Tensor]) -> str:
+    """sha256 of lists of ids, of their lengths too."""
+    total = hashlib.sha256()
+    for part in parts:
+        ids = part.to("cpu", torch.int64).contiguous()
+        total.update(len(ids).to_bytes(8, "little") + ids.numpy().tobytes())
+    return total.hexdigest()

@@ -1,5 +1,6 @@
 """Trained heads on a tiny Llama: what drafts is what was trained, and a training that was killed goes on."""
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,39 @@ def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_
         run(tmp_path / "cut", kill_at=5)
     assert (tmp_path / "cut" / CHECKPOINT).is_file()
     assert run(tmp_path / "cut") == whole
+
+
+def test_a_checkpoint_of_another_training_is_refused_with_what_differs(target: lean.LeanModel, tmp_path: Path) -> None:
+    rows, schedule = rows_of(target, 6), Schedule(1, 64, 1e-2, warmup=2, every=2)
+    cpu = torch.device("cpu")
+
+    def run(task: Task, rows: list[Row] = rows, schedule: Schedule = schedule, began: str = "") -> None:
+        Trainer(task, rows, rows[:2], schedule, cpu, began).run(tmp_path, lambda *_: None, float)
+
+    def refused(names: str, *given: Any) -> None:
+        with pytest.raises(UserError, match=f"it {names}; allowed: the same command, or another --out"):
+            run(*given)
+
+    task = task_of("medusa", target)
+    run(task)
+    run(task_of("medusa", target))
+    config = task.config
+    refused("differs in method", with_config(task, replace(config, method="hydra")))
+    refused("differs in base_digest, steps", with_config(task, replace(config, base_digest="other", steps=2)))
+    refused("differs in draft vocabulary", task_of("medusa", target, DRAFT_IDS - 1))
+    refused("differs in training data", task, [replace(rows[0], tokens=rows[0].tokens + 1), *rows[1:]])
+    refused("differs in rate", task, rows, replace(schedule, rate=1e-3))
+    refused("differs in weights it began with", task, rows, schedule, "others")
+    state = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    del state["belongs"]
+    torch.save(state, tmp_path / CHECKPOINT)
+    refused("does not say which", task)
+
+
+def with_config(task: Task, config: HeadConfig) -> Task:
+    made = copy(task)
+    made.config = config
+    return made
 
 
 def task_weights(task: Task) -> list[float]:
