@@ -1,5 +1,7 @@
 """Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE or MTP head."""
 
+import math
+import os
 import shlex
 import sys
 import time
@@ -78,6 +80,8 @@ def main(
         from sampling.distill.training import Schedule
         from sampling.models import LoadOptions
 
+        if not 0 < rate < math.inf:
+            raise UserError(f"--rate {rate} given; allowed: a finite number above 0")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
         shape = Shape(method.value, draft_vocab, steps, layers, further)
         folder = out or ROOT / "models" / method.value
@@ -94,12 +98,16 @@ class Shape:
     layers: int
     further: Path | None
 
-    def task(self, pair: "Pair", rows: "list[Row]") -> "Task":
-        """The task with the weights it begins with."""
-        from sampling.distill.recipe import further_task, make_task
+    def begun(self, pair: "Pair") -> "Task | None":
+        """The task that learns further, None for a new one. Raises `UserError` where `further` does not fit."""
+        from sampling.distill.recipe import further_task
 
-        if self.further is not None:
-            return further_task(self.method, pair, self.further, self.steps)
+        return None if self.further is None else further_task(self.method, pair, self.further, self.steps)
+
+    def new(self, pair: "Pair", rows: "list[Row]") -> "Task":
+        """A new task with the weights it begins with."""
+        from sampling.distill.recipe import make_task
+
         return make_task(self.method, pair, rows, self.draft_vocab, self.steps, self.layers)
 
 
@@ -120,9 +128,11 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
     from utils.provenance import machine, versions
 
     pair = load_pair(options)
+    begun = shape.begun(pair)
+    _check_out(folder, pair)
     rows, held_out = split(_rows(pair, source, schedule.seed), HELD_OUT)
-    task = shape.task(pair, rows)
-    began = "" if shape.further is None else fingerprint(task.module.state_dict())
+    task = begun or shape.new(pair, rows)
+    began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
     with _bar("training") as told:
         found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
@@ -139,6 +149,30 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
     write_card(folder, config, trainer.history, found, facts, before)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     typer.echo(f"{folder}: {found.tokens_per_round:.2f} tokens a round on held-out answers")
+
+
+def _check_out(folder: Path, pair: "Pair") -> None:
+    """Create the folder. Raises `UserError` where it cannot be written or holds a model for another target."""
+    from sampling.heads.checkpoint import CONFIG, read_json
+
+    if (folder / CONFIG).is_file():
+        found = read_json(folder / CONFIG)
+        if found.get("base_digest") != pair.digest:
+            what = (
+                f"a drafter for {found['base']} (weights {str(found.get('base_digest'))[:16]})"
+                if "base" in found
+                else "a model that is no drafter"
+            )
+            mine = f"{pair.target_info.name} (weights {pair.digest[:16]})"
+            raise UserError(f"{folder} holds {what}, and the target is {mine}; allowed: --out DIR, another folder")
+    scratch = folder / f".writable.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch.touch()
+        scratch.unlink()
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f"--out {folder}: {why}; allowed: a folder that can be created and written") from error
 
 
 def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":

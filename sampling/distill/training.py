@@ -1,5 +1,6 @@
 """The training loop: a checkpoint that goes on exactly where a kill stopped it, and a history that shows it."""
 
+import errno
 import hashlib
 import math
 import os
@@ -139,8 +140,14 @@ class Trainer:
             "history": asdict(self.history),
         }
         scratch = folder / f".{CHECKPOINT}.{os.getpid()}"
-        torch.save(state, scratch)
-        scratch.replace(folder / CHECKPOINT)
+        try:
+            torch.save(state, scratch)
+            scratch.replace(folder / CHECKPOINT)
+        except RuntimeError as error:  # torch's word for a full disk
+            why = f"cannot be written: {str(error).splitlines()[0]}"
+            raise OSError(errno.EIO, why, str(folder / CHECKPOINT)) from error
+        finally:
+            scratch.unlink(missing_ok=True)
 
     def _resume(self, folder: Path) -> int:
         """Steps done so far, 0 without a checkpoint. Raises `UserError` for one of another training."""

@@ -15,6 +15,7 @@ from sampling.loading import heads
 from sampling.loading.gguf_cache import CACHE_VARIABLE
 from sampling.models import LoadOptions, load_pair
 from sampling.settings import Settings
+from scripts import train_drafter
 from scripts.train_drafter import main
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
@@ -110,6 +111,29 @@ def test_a_file_that_cannot_be_learned_from_is_a_wrong_call(tmp_path: Path) -> N
     target = save_checkpoint(tmp_path / "target", llama())
     (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
     for data, said in ((tmp_path / "nowhere.txt", "allowed: self"), (tmp_path / "short.txt", "allowed: at least")):
-        done = CliRunner().invoke(app, ["--method", "eagle", "--target", str(target), "--data", str(data)])
+        given = ["--target", str(target), "--data", str(data), "--out", str(tmp_path / "out")]
+        done = CliRunner().invoke(app, ["--method", "eagle", *given])
         assert done.exit_code == 2
         assert said in done.output
+
+
+def test_a_wrong_call_is_told_before_any_data_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(*_: object) -> None:
+        raise AssertionError("data is written")
+
+    monkeypatch.setattr(train_drafter, "_rows", written)
+    target = save_checkpoint(tmp_path / "target", llama())
+    (tmp_path / "file").touch()
+    out, other = ("--out", str(tmp_path / "out")), str(tmp_path / "nowhere")
+    for more, said in (
+        ((*out, "--rate", "0"), "--rate 0.0 given; allowed: a finite number above 0"),
+        ((*out, "--rate", "nan"), "--rate nan given"),
+        ((*out, "--rate", "inf"), "--rate inf given"),
+        ((*out, "--further", other), "allowed: the folder of a trained head"),
+        (("--out", str(tmp_path / "file")), "allowed: a folder that can be created and written"),
+        (("--out", str(tmp_path / "file" / "in")), "allowed: a folder that can be created and written"),
+        ((), "holds a drafter for SmolLM2-135M-Instruct (weights 13545a5574290dc4), and the target is target"),
+        (("--out", str(target)), "holds a model that is no drafter"),
+    ):
+        done = CliRunner().invoke(app, ["--method", "hydra", "--target", str(target), "--device", "cpu", *more])
+        assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output

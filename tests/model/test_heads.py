@@ -227,6 +227,21 @@ def with_config(task: Task, config: HeadConfig) -> Task:
     return made
 
 
+def test_a_checkpoint_on_a_full_disk_leaves_nothing_behind(
+    target: lean.LeanModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos\nmore")
+
+    monkeypatch.setattr(torch, "save", full)
+    rows = rows_of(target, 4)
+    trainer = Trainer(task_of("medusa", target), rows, rows, Schedule(1, 64), torch.device("cpu"))
+    with pytest.raises(OSError, match=r"cannot be written: .enforce fail.*training\.pt"):
+        trainer.run(tmp_path, lambda *_: None, float)
+    assert not list(tmp_path.iterdir())
+
+
 def task_weights(task: Task) -> list[float]:
     return [float(weight.double().sum()) for weight in task.module.state_dict().values()]
 
