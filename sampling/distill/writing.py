@@ -96,7 +96,10 @@ class Dialogue:
 
 @dataclass
 class _Slot:
-    """A sequence under way: its tokens, those that are forced next, and its rows of states."""
+    """A sequence under way: its tokens, those that are forced next, and its rows of states.
+
+    answer: where the answer starts; None while the user speaks, 0 while the rest of the template is forced.
+    """
 
     greedy: bool
     tokens: list[int]
@@ -172,7 +175,7 @@ class Writer:
                     slots[row] = self._slot() if cache.columns - column > self._how.user_tokens else None
                     cache.restart([row])
         for row, slot in enumerate(slots):
-            if slot is not None and slot.answer is not None and len(slot.tokens) - slot.answer > 16:
+            if slot is not None and slot.answer and len(slot.tokens) - slot.answer > 16:
                 yield self._dialogue(slot, row, before, states)
 
     def _slot(self) -> _Slot | None:
@@ -224,7 +227,7 @@ class Writer:
         return chosen in self._stop or len(slot.tokens) - slot.answer >= self._how.answer_tokens
 
     def _dialogue(self, slot: _Slot, row: int, before: dict[int, Tensor], states: list[dict[int, Tensor]]) -> Dialogue:
-        assert slot.answer is not None
+        assert slot.answer
         own = {
             layer: torch.cat(
                 [before[layer].to(torch.bfloat16), torch.stack([states[i][layer][row] for i in slot.rows])]

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from sampling import lean
 from sampling.distill.batches import Batch, batches, frequent_tokens, split
 from sampling.distill.shards import Row, read_shards, save_shard
 from sampling.distill.tasks import TASKS, Task, Trunk, accuracy
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
-from sampling.distill.writing import Dialogue
+from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.drafter import Context
 from sampling.drafters.recurrent import RecurrentDrafter
 from sampling.drafters.tree import TreeShape, grow_tree
@@ -27,6 +28,7 @@ from sampling.pair import ModelInfo, Pair
 from sampling.runner import ModelRunner
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
+from tests.tiny import llama, tiny_tokenizer
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor
 
@@ -318,6 +320,15 @@ def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
         assert not parts(less)[0] & parts(3000)[1] and parts(less)[1]
     with pytest.raises(UserError, match="1 pieces of data given; allowed: at least 2"):
         split(rows[:1], 64)
+
+
+def test_a_turn_that_was_cut_before_its_answer_is_no_dialogue() -> None:
+    """The second turn begins where the columns that are left hold it only in part."""
+    how = Writing(batch=1, columns=140, user_tokens=4, answer_tokens=20)
+    target = lean.from_transformers(LlamaForCausalLM(llama()).eval())
+    writer = Writer(target, tiny_tokenizer(), frozenset(), [target.num_layers], how, ["a " * 20, "b " * 40])
+    found = list(writer.write())
+    assert len(found) == 1 and found[0].answer > 40 and len(found[0].tokens) == found[0].answer + 20
 
 
 @pytest.mark.parametrize("method", [*HEADS])
