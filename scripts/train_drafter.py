@@ -1,5 +1,6 @@
 """Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE or MTP head."""
 
+import hashlib
 import math
 import os
 import shlex
@@ -177,7 +178,6 @@ def _check_out(folder: Path, pair: "Pair") -> None:
 
 def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
     """The training data, which stays in the user's cache folder."""
-    from ablation.prompt_file import read_prompts
     from sampling.distill.recipe import answer_turns, data_folder, read_text, write_data
 
     with _bar("writing data") as told:
@@ -186,8 +186,22 @@ def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
         path = Path(source.data)
         if path.suffix != ".jsonl":
             return read_text(pair, _text(path), told)
-        turns = [prompt.turns[0] for prompt in read_prompts(path)]
-        return answer_turns(pair, data_folder(pair, f"{path.stem}-{path.stat().st_size}-{seed}"), turns, seed, told)
+        turns = _learnable(path)
+        name = hashlib.sha256("\0".join(turns).encode()).hexdigest()[:16]
+        return answer_turns(pair, data_folder(pair, f"{path.stem}-{name}-{seed}"), turns, seed, told)
+
+
+def _learnable(path: Path) -> list[str]:
+    """First turns of a prompt file, without those that results are measured on."""
+    from ablation.prompt_file import read_prompts
+
+    measured, turns = _measured(), [prompt.turns[0] for prompt in read_prompts(path)]
+    left = [turn for turn in turns if not measured(turn)]
+    if len(left) < len(turns):
+        typer.echo(f"{path}: {len(turns) - len(left)} of {len(turns)} prompts are measured with and left out", err=True)
+    if not left:
+        raise UserError(f"{path} has no prompt left to learn from; allowed: prompts that are not measured with")
+    return left
 
 
 def _text(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -24,6 +25,8 @@ from utils.errors import UserError
 SHARD = 64
 CHECKPOINT = "model.safetensors"
 _PIECE = 512
+_SHORTEST = 16
+_WHOLE = "whole"
 
 Told = Callable[[int, int], None]
 
@@ -42,27 +45,41 @@ def feature_layers(model: LeanModel) -> tuple[int, ...]:
 
 
 def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> list[Row]:
-    """The target's answers to these user turns, in the folder, written now where it has none."""
+    """The target's answers to these user turns, in the folder, written now as far as they lack.
+
+    A run that was killed goes on behind the last whole shard; what was written to the end is never added to.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    if not read_shards(folder):
+    whole, rows = folder / _WHOLE, read_shards(folder)
+    if not whole.is_file():
+        how = Writing(seed=1_000_003 * seed + _shard_count(folder))
         model = lean_target(pair)
-        how = Writing(seed=seed)
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how, turns)
-        dialogues = []
-        for dialogue in writer.write():
-            dialogues.append(dialogue)
-            told(len(dialogues), len(turns))
-        save_shard(folder, dialogues)
+        writer.leave_out((row.tokens.tolist(), row.answer) for row in rows)
+        done, dialogues = len(rows), writer.write()
+        while part := list(islice(dialogues, SHARD)):
+            save_shard(folder, part)
+            done += len(part)
+            told(done, len(turns))
+        whole.touch()
     return read_shards(folder)
 
 
+def _shard_count(folder: Path) -> int:
+    return len(list(folder.glob("shard-*.safetensors")))
+
+
 def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
-    """A text as training data: pieces of `_PIECE` tokens with the states of the target that reads them."""
+    """A text as training data: pieces of `_PIECE` tokens with the states of the target that reads them.
+
+    What is left at the end is a piece of its own from `_SHORTEST` tokens on.
+    """
     model, ids = lean_target(pair), pair.tokenizer.encode(text)
     layers, size = feature_layers(model), min(_PIECE, model.window)
     if len(ids) < 2 * size:
         raise UserError(f"the text has {len(ids)} tokens; allowed: at least {2 * size}, some of which are held out")
     pieces = [ids[at : at + size] for at in range(0, len(ids), size)]
+    pieces = [piece for piece in pieces if len(piece) >= min(_SHORTEST, size)]
     rows = []
     for number, piece in enumerate(pieces, start=1):
         states = pair.target.prefill(piece, layers)
@@ -86,8 +103,7 @@ def write_data(
     rows = read_shards(folder)
     done = sum(len(row.tokens) - row.answer for row in rows)
     while done < tokens:
-        number = len(list(folder.glob("shard-*.safetensors")))
-        how = Writing(seed=1_000_003 * seed + number)
+        how = Writing(seed=1_000_003 * seed + _shard_count(folder))
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how)
         told(done, tokens)
         for part in _shards(writer, pair, refused):

@@ -6,7 +6,8 @@ what a draft head learns to continue. The idea of letting an aligned model write
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,7 +144,20 @@ class Writer:
 
     def user_turn(self, dialogue: Dialogue) -> list[int]:
         """What the user says in it, without the template."""
-        return dialogue.tokens[len(self._before) : dialogue.answer - len(self._between)]
+        return self._said(dialogue.tokens, dialogue.answer)
+
+    def leave_out(self, answers: Iterable[tuple[list[int], int]]) -> None:
+        """Given turns that were answered before: tokens of the dialogue, and where its answer starts."""
+        answered = Counter(tuple(self._said(tokens, answer)) for tokens, answer in answers)
+        left = []
+        for turn in self._turns or ():
+            answered[tuple(turn)] -= 1
+            if answered[tuple(turn)] < 0:
+                left.append(turn)
+        self._turns = left
+
+    def _said(self, tokens: list[int], answer: int) -> list[int]:
+        return tokens[len(self._before) : answer - len(self._between)]
 
     @torch.inference_mode()
     def write(self) -> Iterator[Dialogue]:

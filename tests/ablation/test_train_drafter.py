@@ -1,7 +1,7 @@
 """scripts/train_drafter.py on a tiny target: from nothing to a head that infer.py runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,9 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from ablation.prompt_file import read_prompts
+from sampling.distill import recipe
+from sampling.distill.shards import read_shards
 from sampling.engine import Engine
 from sampling.heads.checkpoint import load_head
 from sampling.loading import heads
@@ -16,7 +19,7 @@ from sampling.loading.gguf_cache import CACHE_VARIABLE
 from sampling.models import LoadOptions, load_pair
 from sampling.settings import Settings
 from scripts import train_drafter
-from scripts.train_drafter import main
+from scripts.train_drafter import ROOT, main
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
 
@@ -105,6 +108,55 @@ def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:
     text.write_text("a text that is read and not written " * 100, encoding="utf-8")
     for data in (prompts, text):
         train(target, tmp_path / data.suffix, "--method", "medusa", "--data", str(data), "--device", "cpu")
+
+
+def test_answers_to_prompts_go_on_behind_the_last_shard_of_the_same_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = save_checkpoint(tmp_path / "target", llama())
+    pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32"))
+    turns = [f"say {number % 70}" for number in range(80)]
+    monkeypatch.setattr(recipe, "SHARD", 32)
+
+    def killed(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    def answer(told: Callable[[int, int], None] = lambda *_: None) -> list[str]:
+        rows = recipe.answer_turns(pair, tmp_path / "data", turns, 1, told)
+        return sorted(pair.decode(row.tokens[: row.answer].tolist()) for row in rows)
+
+    with pytest.raises(KeyboardInterrupt):
+        answer(killed)
+    first = read_shards(tmp_path / "data")
+    assert len(first) == 32
+    found = answer()
+    assert len(found) == 80 and len(set(found)) == 70
+    assert [row.tokens.tolist() for row in read_shards(tmp_path / "data")[:32]] == [r.tokens.tolist() for r in first]
+    assert answer(killed) == found, "nothing is written any more"
+
+
+def test_prompts_that_are_measured_with_are_not_learned_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (measured,) = read_prompts(ROOT / "ablation" / "prompts" / "code.jsonl")[:1]
+    path = tmp_path / "mine.jsonl"
+    lines = [json.dumps({"prompt": text}) for text in ("say a", f" {measured.turns[0]}\n", "say b")]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert train_drafter._learnable(path) == ["say a", "say b"]
+    assert "1 of 3 prompts are measured with and left out" in capsys.readouterr().err
+    path.write_text(lines[1], encoding="utf-8")
+    with pytest.raises(UserError, match="no prompt left to learn from"):
+        train_drafter._learnable(path)
+
+
+def test_another_file_of_the_same_size_has_data_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = load_pair(LoadOptions(target=str(save_checkpoint(tmp_path / "target", llama())), device="cpu"))
+    path, folders = tmp_path / "mine.jsonl", set()
+    monkeypatch.setattr(recipe, "answer_turns", lambda pair, folder, *_: folders.add(folder))
+    for said in ("say a", "say b", "say b"):
+        path.write_text(json.dumps({"prompt": said}), encoding="utf-8")
+        train_drafter._rows(pair, train_drafter.Source(str(path), 1000), seed=1)
+    assert len(folders) == 2
 
 
 def test_a_file_that_cannot_be_learned_from_is_a_wrong_call(tmp_path: Path) -> None:
