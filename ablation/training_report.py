@@ -33,11 +33,18 @@ def write_picture(folder: Path, title: str, history: History) -> None:
 
 
 def write_card(
-    folder: Path, config: HeadConfig, history: History, found: Accuracy, facts: Mapping[str, object], before: str = ""
+    folder: Path,
+    config: HeadConfig,
+    history: History,
+    found: Accuracy,
+    facts: Mapping[str, object],
+    held_out: str,
+    before: str = "",
 ) -> None:
     """README.md of a head: what it is, what it was made from, how, and what came out.
 
-    facts: further lines. before: the card (`card_of`) of the head whose weights it began with.
+    facts: further lines. held_out: what training never saw, such as greedy answers of the target. before: the
+    card (`card_of`) of the head whose weights it began with.
     """
     about = {
         "kind": config.method,
@@ -49,11 +56,12 @@ def write_card(
         "training time": f"{history.seconds / 60:.0f} min",
         "last loss": f"{sum(history.losses[-_SMOOTH:]) / len(history.losses[-_SMOOTH:]):.3f} nats a token",
         "held-out tokens a round": f"{found.tokens_per_round:.2f} (greedy chain of {len(found.conditional)})",
+        "held-out tokens in the draft vocabulary": f"{100 * found.covered:.1f} %",
         "held-out acceptance by position": ", ".join(f"{share:.3f}" for share in found.conditional),
     }
     lines = [f"# {config.method} drafter for {config.base}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in about.items()]
-    lines += ["", "Held-out figures are from greedy answers of the target that training never saw.", ""]
+    lines += ["", f"Held-out figures are from {held_out} that training never saw.", ""]
     lines += ["![course of the training](training.png)", ""]
     if before:
         lines += ["## The training that it began with", "", before]

@@ -119,6 +119,17 @@ class Source:
     data: str
     tokens: int
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the target reads a text instead of writing answers."""
+        return self.data != "self" and Path(self.data).suffix != ".jsonl"
+
+    def held_out(self, rows: "list[Row]") -> str:
+        """What these held-out rows are, for people."""
+        if self.is_text:
+            return "pieces of the text"
+        return f"{'greedy' if rows[0].greedy else 'drawn'} answers of the target"
+
 
 def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Schedule", folder: Path) -> None:
     from ablation.training_report import card_of, write_card, write_picture
@@ -147,7 +158,7 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
         "machine": ", ".join(f"{name} {value}" for name, value in machine(pair.target.device).items()),
         "versions": ", ".join(f"{name} {value}" for name, value in versions().items()),
     }
-    write_card(folder, config, trainer.history, found, facts, before)
+    write_card(folder, config, trainer.history, found, facts, source.held_out(held_out), before)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     typer.echo(f"{folder}: {found.tokens_per_round:.2f} tokens a round on held-out answers")
 
@@ -184,7 +195,7 @@ def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
         if source.data == "self":
             return write_data(pair, data_folder(pair, f"self-{seed}"), source.tokens, seed, _measured(), told)
         path = Path(source.data)
-        if path.suffix != ".jsonl":
+        if source.is_text:
             return read_text(pair, _text(path), told)
         turns = _learnable(path)
         name = hashlib.sha256("\0".join(turns).encode()).hexdigest()[:16]

@@ -65,11 +65,16 @@ class Task(ABC):
         return self.config.steps
 
     def loss(self, batch: Batch, progress: float = 1.0) -> Tensor:
-        """Weighted mean over the trained passes of the cross-entropy to the target's law, nats a token."""
+        """Weighted mean over the trained passes of the cross-entropy to the target's law, nats a token.
+
+        A pass that no dialogue of the batch is long enough for does not count.
+        """
         law = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1)
         total, weights = batch.tokens.new_zeros((), dtype=torch.float32), 0.0
         for number, one in enumerate(islice(self.passes(batch), self.trained(progress))):
             rows, label = _facing(one, batch)
+            if not len(rows[0]):
+                continue
             logs = torch.log_softmax(one.rows[rows] @ self.trunk.output.T, dim=-1)
             weight = _LATER**number
             total = total - weight * (law[label] * logs).sum(dim=-1).mean()
@@ -167,11 +172,13 @@ class Accuracy:
 
     conditional[d]: how often draft d + 1 is right where those before it are. tokens_per_round: one more than
     the mean number of right drafts before the first wrong one. ranks[d][r]: how often the token of rank r is.
+    covered: share of the answers' tokens that the draft vocabulary has.
     """
 
     conditional: tuple[float, ...]
     tokens_per_round: float
     ranks: tuple[tuple[float, ...], ...]
+    covered: float
 
 
 @torch.no_grad()
@@ -193,9 +200,18 @@ def accuracy(task: Task, held_out: Sequence[Batch], ranks: int = 8) -> Accuracy:
         [((step == rank) * known).sum().item() / max(1.0, known.sum().item()) for rank in range(ranks)]
         for step, known in zip(found, before, strict=True)
     ]
-    return Accuracy(
-        tuple(conditional), 1 + chain.sum().item() / max(1, chain.shape[1]), tuple(tuple(line) for line in table)
-    )
+    rounds = 1 + chain.sum().item() / max(1, chain.shape[1])
+    return Accuracy(tuple(conditional), rounds, tuple(tuple(line) for line in table), _covered(task, held_out))
+
+
+def _covered(task: Task, batches: Sequence[Batch]) -> float:
+    """Share of the tokens of all answers that are in the draft vocabulary."""
+    found = []
+    for batch in batches:
+        place = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
+        answers = batch.tokens[(place >= batch.answers[:, None]) & (place < batch.lengths[:, None])]
+        found.append(torch.isin(answers, task.trunk.ids))
+    return torch.cat(found).float().mean().item()
 
 
 def _ranks(task: Task, one: Pass, batch: Batch) -> tuple[Tensor, int]:

@@ -121,6 +121,9 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             loss = self.task.loss(batch, step / self.steps)
+        if not torch.isfinite(loss):
+            lower = f"a --rate below {self.schedule.rate:g}"
+            raise UserError(f"step {step + 1}: the loss is {loss.item()}; allowed: a finite one. Try {lower}")
         loss.backward()
         nn.utils.clip_grad_norm_(self.task.module.parameters(), 1.0)
         self._optimizer.step()

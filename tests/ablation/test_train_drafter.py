@@ -108,6 +108,10 @@ def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:
     text.write_text("a text that is read and not written " * 100, encoding="utf-8")
     for data in (prompts, text):
         train(target, tmp_path / data.suffix, "--method", "medusa", "--data", str(data), "--device", "cpu")
+        card = (tmp_path / data.suffix / "README.md").read_text(encoding="utf-8")
+        assert "| held-out tokens in the draft vocabulary | " in card
+        assert ("answers of the target that" in card) == (data is prompts)
+        assert ("pieces of the text that" in card) == (data is text)
 
 
 def test_answers_to_prompts_go_on_behind_the_last_shard_of_the_same_prompts(
@@ -157,6 +161,13 @@ def test_another_file_of_the_same_size_has_data_of_its_own(tmp_path: Path, monke
         path.write_text(json.dumps({"prompt": said}), encoding="utf-8")
         train_drafter._rows(pair, train_drafter.Source(str(path), 1000), seed=1)
     assert len(folders) == 2
+
+
+def test_a_tail_too_short_to_teach_anything_is_left_out(tmp_path: Path) -> None:
+    pair = load_pair(LoadOptions(target=str(save_checkpoint(tmp_path / "target", llama())), device="cpu"))
+    size = min(512, pair.target.model.window)
+    for tail, pieces in ((0, 2), (1, 2), (15, 2), (16, 3)):
+        assert len(recipe.read_text(pair, "x" * (2 * size + tail), lambda *_: None)) == pieces
 
 
 def test_a_file_that_cannot_be_learned_from_is_a_wrong_call(tmp_path: Path) -> None:

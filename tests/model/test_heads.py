@@ -229,6 +229,34 @@ def with_config(task: Task, config: HeadConfig) -> Task:
     return made
 
 
+def test_a_pass_that_no_text_is_long_enough_for_does_not_count(target: lean.LeanModel) -> None:
+    task, cpu = task_of("medusa", target), torch.device("cpu")
+    row = rows_of(target, 1)[0]
+    short = replace(row, tokens=row.tokens[:3], states={layer: part[:3] for layer, part in row.states.items()})
+    batch = Batch.of([short], row.states, cpu)
+    loss = task.loss(batch)
+    assert torch.isfinite(loss)
+    torch.testing.assert_close(loss, with_config(task, replace(task.config, steps=1)).loss(batch))
+
+
+def test_a_loss_that_is_not_finite_ends_the_training(target: lean.LeanModel, tmp_path: Path) -> None:
+    task, rows = task_of("medusa", target), rows_of(target, 4)
+    next(task.module.parameters()).data.fill_(float("inf"))
+    trainer = Trainer(task, rows, rows, Schedule(1, 64), torch.device("cpu"))
+    with pytest.raises(UserError, match=r"step 1: the loss is nan; allowed: a finite one\. Try a --rate below 0\.001"):
+        trainer.run(tmp_path, lambda *_: None, float)
+    assert not list(tmp_path.iterdir())
+
+
+def test_coverage_counts_the_tokens_of_answers(target: lean.LeanModel) -> None:
+    row, cpu = rows_of(target, 1)[0], torch.device("cpu")
+    tokens = torch.tensor([0, 0, 0, 0, 1, 2, 3, 4])
+    states = {layer: part[:8] for layer, part in row.states.items()}
+    longer = rows_of(target, 2)[1]
+    batch = Batch.of([replace(row, tokens=tokens, states=states), replace(longer, answer=99)], row.states, cpu)
+    assert accuracy(task_of("medusa", target), [batch]).covered == 0.75
+
+
 def test_a_checkpoint_on_a_full_disk_leaves_nothing_behind(
     target: lean.LeanModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
