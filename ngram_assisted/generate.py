@@ -7,6 +7,7 @@ from typing import Any
 from egag.controller import FixedGamma
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.storage import NGramStorage
+from sampling.arguments import check
 from sampling.drafter import Drafter
 from sampling.generate import Model, StopTokens, TargetFirst, rate, run, runners
 from utils.logits_processor import LogitsProcessor
@@ -36,6 +37,7 @@ def ngram_assisted_speculative_generate(
     stop_if_unknown: draft nothing behind a context that was never seen; otherwise the text's most frequent token.
     Other arguments: see `sampling.speculative_generate`.
     """
+    check(gamma=gamma, filler_top_k=filler_top_k)
     kind = NgramDrafter if stop_if_unknown else _NeverAtALoss
     drafter: Drafter = kind(ngramstorage, filler_top_k, reset=False)
     with runners(use_cache, target) as (big,):

@@ -116,8 +116,10 @@ class Player:
         pair = answers.comparison.engine.pair
         for note in self.session.notes if answers.first else ():
             self.view.reply(Message(note))
-        for name in answers.methods:
+        for place, name in enumerate(answers.methods):
             if answers.stopped:
+                titles = ", ".join(answers.title(other) for other in answers.methods[place:])
+                self.view.reply(Message(f"not run: {titles}"))
                 break
             # Round lines name every token, also the special ones that a text leaves out.
             label = pair.tokenizer.decode if self.session.debug else None

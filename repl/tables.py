@@ -148,6 +148,8 @@ def notes(lines: Sequence[Row], settings: str, first: bool) -> list[str]:
         said.append("a speedup below 1 is a slowdown")
     if any(not line.lossless for line in lines):
         said.append("LOSSY: the output does not follow the target's distribution")
+    if trees := [line.title for line in lines if line.metrics.trees]:
+        said.append(f"{', '.join(trees)}: a tree's other branches count as drafted; compare tok/round, not acceptance")
     said += [
         f"{line.title}: score {line.metrics.score:.3f}, {line.metrics.token_ms:.1f} ms a token; "
         "a search for a likelier text, so its output is another and its speed no speedup"

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from egag.controller import FixedGamma, GammaController
 from egag.egag import EntropyGamma
+from sampling.arguments import check, common_rows, prompt_ids, refuse_no_model, refuse_no_processor
 from sampling.beam import BeamSearch
 from sampling.drafter import Context, Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
@@ -51,7 +52,8 @@ def autoregressive_generate(
     eos_tokens_id: id or ids that end the text, default the model's own. use_cache: without, every forward starts at
     the first token. debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
 
-    Raises `UserError` for an empty prompt, one that fills the context window, or fewer than one new token.
+    Raises `UserError` for an empty prompt, one that fills the context window, ids that the model does not know, and
+    other arguments that are not allowed.
     """
     with runners(use_cache, model) as (target,):
         account = run(target, NullDrafter(), FixedGamma(0), inputs, max_gen_len, logits_processor, eos_tokens_id, debug)
@@ -82,14 +84,15 @@ def speculative_generate(
     The ids follow the target's own law; under greedy they are those of `autoregressive_generate`. drafter: a
     smaller model of the same vocabulary and kind. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
     between `gamma_min` and `gamma_max` (default gamma), smoothed by `egag_ema_beta`. first_target: the first
-    token comes from the target alone. tokenizer: for `debug`, to show text. Other arguments: see
+    token comes from the target alone. tokenizer: for `debug`, to show text; and for models whose output matrices differ
+    in rows, to tell padding from another vocabulary. Other arguments: see
     `autoregressive_generate`. The rate is NaN where nothing was drafted.
 
     LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from what drafts
     left of it; the output's law then leans towards the drafter (under greedy it stays exact).
     """
-    rule = EntropyGamma(gamma_min, gamma_max or gamma, egag_ema_beta) if use_egag else FixedGamma(gamma)
-    with runners(use_cache, target, drafter) as (big, small):
+    rule = _rule(gamma, use_egag, gamma_min, gamma if gamma_max is None else gamma_max, egag_ema_beta)
+    with runners(use_cache, target, drafter, tokenizer=tokenizer) as (big, small):
         drafts: Drafter = ModelDrafter(small)
         account = run(
             big,
@@ -126,11 +129,12 @@ def beam_search_generate(
     ids is ln p / ((min_length + len) / (min_length + 1)) ** alpha. Other arguments: see
     `autoregressive_generate`. Nothing is drawn: no processor plays a part.
     """
+    check(num_beams=num_beams, top_k=top_k, min_length=min_length, alpha=alpha, max_gen_len=max_gen_len)
     search = BeamSearch(num_beams, top_k, min_length, alpha)
     account = RunMetrics()
     with runners(use_cache, model) as (target,):
         stop = _stop(target, eos_tokens_id)
-        for event in search.decode(target, [int(token) for token in inputs], max_new_tokens=max_gen_len, stop=stop):
+        for event in search.decode(target, prompt_ids(inputs, target), max_new_tokens=max_gen_len, stop=stop):
             account.add(event)
             if debug and isinstance(event, BeamStep):
                 beams = ", ".join(f"{beam.score:.2f} {_shown(beam.tokens, tokenizer)}" for beam in event.beams)
@@ -166,18 +170,30 @@ class TargetFirst(Drafter):
         self.drafter.finish(ctx)
 
 
+def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_beta: float) -> GammaController:
+    check(gamma=gamma)
+    if not use_egag:
+        return FixedGamma(gamma)
+    check(gamma_min=gamma_min, gamma_max=gamma_max, egag_ema_beta=egag_ema_beta)
+    if gamma_min > gamma_max:
+        raise UserError(f"gamma_min {gamma_min} is above gamma_max {gamma_max}")
+    return EntropyGamma(gamma_min, gamma_max, egag_ema_beta)
+
+
 @contextmanager
-def runners(use_cache: bool, *models: Model) -> Iterator[list[ModelRunner]]:
+def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[list[ModelRunner]]:
     """A runner for each model, over their common vocabulary; transformers models are given back as they were.
 
-    Raises `UserError` for models with an encoder beside models without, and for those that no runner can run.
+    Raises `UserError` for what is no model, for models with an encoder beside models without, for those that no
+    runner can run, and for two vocabularies of which a tokenizer does not say that one is the other padded.
     """
+    refuse_no_model(models)
     kind = ModelRunner if use_cache else RecomputingRunner
     before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
     try:
         _refuse_two_kinds(models)
         given = [_runner(model) for model in models]
-        rows = min(one.vocab_size for one in given)
+        rows = common_rows(given, tokenizer)
         yield [kind(one.model, rows) for one in given]
     finally:
         for model, training, attention in before:
@@ -226,6 +242,8 @@ def run(
     tokenizer: Any = None,
 ) -> RunMetrics:
     """The account of one generation, every argument as the public functions take it."""
+    check(max_gen_len=max_gen_len)
+    refuse_no_processor(processor)
     account = RunMetrics()
     events = decode(
         target,
@@ -233,7 +251,7 @@ def run(
         gamma,
         verifier or RejectionVerifier(),
         processor or GreedyProcessor(),
-        [int(token) for token in inputs],
+        prompt_ids(inputs, target),
         max_new_tokens=max_gen_len,
         stop=_stop(target, stop),
         rng=torch.Generator(target.device).manual_seed(int(torch.randint(2**62, ()))),

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sampling.linear import Kernel, Linear, kernel, probe_ms
+from sampling.linear import Kernel, Linear, kernel, race_ms
 from utils.errors import UserError
 
 _ENGINE = "fbgemm"
@@ -81,8 +81,12 @@ def runs() -> bool:
 
 @cache
 def pays(dtype: torch.dtype) -> bool:
-    """Whether a short probe finds int8 clearly faster than this dtype's kernel, for one token and a few together."""
-    return _MARGIN * sum(probe_ms(Int8Linear, dtype)) < sum(probe_ms(kernel("cpu", dtype), dtype))
+    """Whether a short probe finds int8 clearly faster than this dtype's kernel, for one token and a few together.
+
+    They take turns, because other work on the machine slows both.
+    """
+    rough, full = (sum(times) for times in race_ms((Int8Linear, kernel("cpu", dtype)), dtype))
+    return _MARGIN * rough < full
 
 
 def _packed(weight: Tensor, scale: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ _ROWS_HINT = 16
 _MANY_ROWS = 8
 _PROBE_SHAPE = (1536, 576)
 _PROBE_LAYERS = 16
-_PROBE_PASSES = 3
+_PROBE_PASSES = 4
 PROBE_ROWS = (1, 5)
 
 
@@ -135,20 +135,24 @@ def probe_ms(cls: Kernel, dtype: torch.dtype) -> tuple[float, ...]:
     The stack is larger than a CPU's caches: in a model every weight comes from memory, and a single warm
     layer would favour the wrong kernel.
     """
+    (times,) = race_ms((cls,), dtype)
+    return times
+
+
+def race_ms(kinds: Sequence[Kernel], dtype: torch.dtype) -> list[tuple[float, ...]]:
+    """The same for several kernels that take turns: the fastest pass of each, since other load only ever adds time."""
     weight = _weight(dtype)
-    layers = [cls(weight.clone()) for _ in range(_PROBE_LAYERS)]
-    return tuple(_least_ms(layers, _rows(count, dtype)) for count in PROBE_ROWS)
+    stacks = [[kind(weight.clone()) for _ in range(_PROBE_LAYERS)] for kind in kinds]
+    inputs = [_rows(count, dtype) for count in PROBE_ROWS]
+    turns = [[[_pass_ms(stack, x) for x in inputs] for stack in stacks] for _ in range(_PROBE_PASSES)]
+    return [tuple(map(min, zip(*(turn[place] for turn in turns), strict=True))) for place in range(len(kinds))]
 
 
-def _least_ms(layers: Sequence[Linear], x: Tensor) -> float:
-    """The fastest of a few passes: other load only ever adds time."""
-    times = []
-    for _ in range(_PROBE_PASSES):
-        start = time.perf_counter()
-        for layer in layers:
-            layer(x)
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
+def _pass_ms(layers: Sequence[Linear], x: Tensor) -> float:
+    start = time.perf_counter()
+    for layer in layers:
+        layer(x)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def _weight(dtype: torch.dtype) -> Tensor:

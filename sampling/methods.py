@@ -6,11 +6,9 @@ from typing import Any, Literal
 
 from utils.parameter import Chosen, Parameter, Part, Values, choice, chosen, integer, number, toggle
 from utils.registry import Registry
+from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
-TEMPERATURE = number("temperature", None, "softmax temperature", above=0.0)
-TOP_K = integer("top_k", None, "how many tokens stay in", minimum=1)
-TOP_P = number("top_p", None, "mass of the tokens that stay in", above=0.0, maximum=1.0)
 
 STORAGES = Registry[Part](
     "n-gram storage",
@@ -50,12 +48,17 @@ SUFFIX = (
 WEIGHTS = choice(
     "draft_weights",
     "auto",
-    "int8: rounded weights to draft with; auto: where they were trained to draft and int8 is faster",
+    "int8: rounded weights to draft with; full: the target's dtype; auto: int8 for what was trained here, if faster",
     ("auto", "int8", "full"),
 )
 TREE = (
     WEIGHTS,
-    choice("draft_tree", "chain", "what a head drafts; a static tree has one shape", ("chain", "static", "dynamic")),
+    choice(
+        "draft_tree",
+        "chain",
+        "what a head drafts: a chain, a tree of one static shape, or one grown by each round's chances",
+        ("chain", "static", "dynamic"),
+    ),
     integer("tree_width", 4, "alternatives behind each draft of a tree", minimum=1, maximum=64),
     integer("tree_tokens", 12, "most drafts of a tree", minimum=1, maximum=1024),
 )
@@ -372,8 +375,14 @@ METHODS = Registry[Method](
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
-    Method("extended", "SD + copies", "the drafter model drafts, copies extend the draft", "extended", "budget"),
-    Method("suffix_or_model", "Suffix or SD", "the draft that promises more", "suffix_or_model", "budget"),
+    Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
+    Method(
+        "suffix_or_model",
+        "Suffix or model",
+        "suffix trees where they promise suffix_score tokens, else the hybrid_model",
+        "suffix_or_model",
+        "budget",
+    ),
     Method("medusa", "Medusa", "Medusa heads draft", "medusa"),
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),

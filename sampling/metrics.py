@@ -34,6 +34,7 @@ class RunMetrics:
     tokens_by_round: list[int] = field(default_factory=list)
     tested_counts: Counter[int] = field(default_factory=Counter)
     searches: bool = False
+    trees: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
 
     def add(self, event: Event) -> None:
@@ -59,6 +60,7 @@ class RunMetrics:
         self.verify_s += step.verify_s
         self.other_s += step.other_s
         self.gamma_sum += step.gamma
+        self.trees |= step.parents is not None
         self.accepted_counts[step.accepted] += 1
         reached = step.accepted if step.rejected is None else step.accepted + 1
         self.tested_counts.update(range(1, reached + 1))

@@ -11,11 +11,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
+
 _NUCLEUS_FIRST_LOOK = 256
 
 
 class LogitsProcessor(ABC):
-    """Distribution after the user's sampling settings; `greedy` says that every row is one-hot."""
+    """Distribution after the user's sampling settings; `greedy` says that every row is one-hot.
+
+    The constructors raise `UserError` for a temperature that is not above 0, a top_k below 1, a top_p outside (0, 1].
+    """
 
     greedy: bool = False
 
@@ -52,7 +57,7 @@ class GreedyProcessor(LogitsProcessor):
     greedy = True
 
     def __init__(self, temperature: float = 1.0) -> None:
-        self.temperature = temperature
+        self.temperature = TEMPERATURE.checked(temperature)
 
     def __call__(self, logits: Tensor) -> Tensor:
         best = logits.argmax(dim=-1, keepdim=True)
@@ -63,7 +68,7 @@ class MultinomialProcessor(LogitsProcessor):
     """Softmax at a temperature."""
 
     def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
+        self.temperature = TEMPERATURE.checked(temperature)
 
     def __call__(self, logits: Tensor) -> Tensor:
         return _softmax(logits, self.temperature)
@@ -73,7 +78,7 @@ class TopKProcessor(LogitsProcessor):
     """The `top_k` most likely tokens; ties with the last stay in, so a row's set depends on that row alone."""
 
     def __init__(self, temperature: float, top_k: int) -> None:
-        self.temperature, self.top_k = temperature, top_k
+        self.temperature, self.top_k = TEMPERATURE.checked(temperature), TOP_K.checked(top_k)
 
     def __call__(self, logits: Tensor) -> Tensor:
         return _renormalise(_top_k(_softmax(logits, self.temperature), self.top_k))
@@ -83,7 +88,7 @@ class NucleusProcessor(LogitsProcessor):
     """The smallest set of most likely tokens whose mass reaches `top_p` (ties at its edge stay in)."""
 
     def __init__(self, temperature: float, top_p: float) -> None:
-        self.temperature, self.top_p = temperature, top_p
+        self.temperature, self.top_p = TEMPERATURE.checked(temperature), TOP_P.checked(top_p)
 
     def __call__(self, logits: Tensor) -> Tensor:
         return _renormalise(_top_p(_softmax(logits, self.temperature), self.top_p))
@@ -93,7 +98,8 @@ class TopKNucleusProcessor(LogitsProcessor):
     """Top-k, renormalised, then top-p."""
 
     def __init__(self, temperature: float, top_k: int, top_p: float) -> None:
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        self.temperature = TEMPERATURE.checked(temperature)
+        self.top_k, self.top_p = TOP_K.checked(top_k), TOP_P.checked(top_p)
 
     def __call__(self, logits: Tensor) -> Tensor:
         kept = _renormalise(_top_k(_softmax(logits, self.temperature), self.top_k))

@@ -30,6 +30,10 @@ class Parameter:
     show: Callable[[Any], str] = str
     words: tuple[str, ...] = ()
 
+    def checked(self, value: Any) -> Any:
+        """An argument of a Python call, refused in the words of the command line."""
+        return self.parse(str(value))
+
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -9,12 +9,13 @@ from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
 
 import sampling
 from ngram_assisted import NGramStorage, OneLevelNGramStorage, ngram_assisted_speculative_generate
-from sampling import autoregressive_generate, speculative_generate
+from sampling import autoregressive_generate, beam_search_generate, lean, speculative_generate
 from sampling.runner import ModelRunner
+from tests.model.tiny_models import make
 from tests.tiny import TOKENS, gpt2, llama
 from tests.tiny_pair import tiny_llama
 from utils.errors import UserError
-from utils.logits_processor import MultinomialProcessor
+from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 PROMPT = [5, 9, 17, 9, 5, 40, 9, 5]
 
@@ -146,3 +147,53 @@ def test_the_package_names_what_it_has() -> None:
     assert {"autoregressive_generate", "speculative_generate", "decode"} <= set(sampling.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         sampling.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"inputs": "the 3rd of March"}, "inputs 'the 3rd of March' given; allowed: a list of ids"),
+        ({"inputs": [[1, 2]]}, r"inputs \[\[1, 2\]\] given; allowed: a list of ids"),
+        ({"inputs": [1.0, 2.5]}, "allowed: a list of ids"),
+        ({"inputs": [1, 999]}, "inputs hold the id 999; allowed: 0 to"),
+        ({"inputs": [-1]}, "inputs hold the id -1"),
+        ({"gamma": -1}, "gamma: '-1' given; allowed: an integer of 0 or more"),
+        ({"gamma": 2.5}, "gamma: '2.5' given"),
+        ({"use_egag": True, "gamma_min": 6, "gamma_max": 2}, "gamma_min 6 is above gamma_max 2"),
+        ({"use_egag": True, "egag_ema_beta": 2.0}, "egag_ema_beta: '2.0' given; allowed: 0 <= NUMBER < 1"),
+        ({"max_gen_len": "five"}, "max_gen_len: 'five' given"),
+        ({"max_gen_len": float("nan")}, "max_gen_len: 'nan' given"),
+        ({"logits_processor": GreedyProcessor}, "allowed: an instance such as GreedyProcessor"),
+        ({"logits_processor": "greedy"}, "logits_processor 'greedy' given"),
+        ({"drafter": "some/name"}, "'some/name' given as a model; allowed: a transformers model"),
+        ({"target": None}, "None given as a model"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_words(arguments: dict[str, Any], said: str) -> None:
+    model = tiny_runner()
+    with pytest.raises(UserError, match=said):
+        speculative_generate(**{"inputs": [1, 2], "drafter": model, "target": model, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"num_beams": 0}, "num_beams: '0'"), ({"top_k": 0}, "top_k: '0'"), ({"alpha": -3}, "alpha: '-3'")],
+)
+def test_beam_search_refuses_wrong_arguments(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        beam_search_generate([1, 2], tiny_runner(), **wrong)
+
+
+def test_another_vocabulary_is_refused_and_a_padded_one_is_not() -> None:
+    large, small = tiny_runner(), tiny_runner()
+    small.vocab_size -= 5
+    with pytest.raises(UserError, match="and no tokenizer tells which are padding; allowed: models of one vocabulary"):
+        speculative_generate([1, 2], small, large, max_gen_len=4)
+    with pytest.raises(UserError, match=f"the tokenizer has {large.vocab_size}"):
+        speculative_generate([1, 2], small, large, tokenizer=range(large.vocab_size), max_gen_len=4)
+    ids, rate = speculative_generate([1, 2], small, large, tokenizer=range(small.vocab_size), max_gen_len=4)
+    assert len(ids) == 4 and rate == 1.0
+
+
+def tiny_runner() -> ModelRunner:
+    return ModelRunner(lean.from_transformers(make("llama")))

@@ -1,11 +1,14 @@
 """Processors: against transformers' own warpers, and by hand at the edges."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from utils.errors import UserError
 from utils.logits_processor import (
     GreedyProcessor,
     LogitsProcessor,
@@ -86,3 +89,19 @@ def test_samples_follow_the_law_and_the_generator() -> None:
     assert torch.equal(draws, MultinomialProcessor(1.0).sample(probs, torch.Generator().manual_seed(3)))
     assert draws[1::2].sum() == 0
     assert abs(draws[::2].float().mean().item() - 0.8) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: TopKProcessor(0, 5), "temperature: '0' given; allowed: 0 < NUMBER"),
+        (lambda: MultinomialProcessor(float("nan")), "temperature: 'nan' given"),
+        (lambda: GreedyProcessor("a"), "temperature: 'a' given"),  # type: ignore[arg-type]
+        (lambda: TopKProcessor(1.0, 2.5), "top_k: '2.5' given; allowed: an integer of 1 or more"),  # type: ignore[arg-type]
+        (lambda: TopKNucleusProcessor(1.0, 0, 0.5), "top_k: '0' given"),
+        (lambda: NucleusProcessor(1.0, 1.5), "top_p: '1.5' given; allowed: 0 < NUMBER <= 1"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(make: Callable[[], LogitsProcessor], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make()
