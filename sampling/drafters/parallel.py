@@ -22,7 +22,11 @@ from sampling.runner import CausalModel
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a drafter's layers come from: the head's weights, the target that it drafts for, a kernel."""
+    """Where a drafter's layers come from: the head's weights, the target that it drafts for, a kernel.
+
+    The kernel is the output matrices'. What reads the target's states is never rounded: a few of their entries are
+    so large that nothing would be left of the others.
+    """
 
     head: Head
     target: CausalModel
@@ -31,7 +35,7 @@ class _Source:
     def linear(self, name: str) -> Linear:
         """A layer of the head, with its bias where it has one."""
         bias, like = self.head.weights.get(f"{name}.bias"), self.target.embedding
-        return self.kernel(self.head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
+        return make_linear(self.head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
 
     def linears(self, name: str) -> list[Linear]:
         """One layer of this name for each step."""
@@ -55,7 +59,7 @@ class _Outputs:
 
     def __init__(self, source: _Source) -> None:
         own = source.head.config.own_output
-        self._own = source.linears("outputs") if own else []
+        self._own = [layer.with_kernel(source.kernel) for layer in source.linears("outputs")] if own else []
         self._shared = None if own else output_matrix(source.head, source.target).with_kernel(source.kernel)
 
     def __call__(self, step: int, x: Tensor) -> Tensor:

@@ -60,14 +60,13 @@ class RecurrentForward:
         )
 
     def with_kernel(self, kernel: Kernel) -> "RecurrentForward":
-        """The same head, its products computed by another kernel."""
-        return replace(
-            self,
-            feature=self.feature and self.feature.with_kernel(kernel),
-            fc=self.fc and self.fc.with_kernel(kernel),
-            blocks=self.blocks.with_kernel(kernel),
-            output=self.output.with_kernel(kernel),
-        )
+        """The same head, block and output computed by another kernel.
+
+        What reads the target's states stays: a few of their entries are so large that rounding leaves nothing of
+        the others, unless a norm stands between.
+        """
+        joined = self.fc.with_kernel(kernel) if self.fc and self.feature_norm else self.fc
+        return replace(self, fc=joined, blocks=self.blocks.with_kernel(kernel), output=self.output.with_kernel(kernel))
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature of the target's states, one a layer."""
