@@ -43,7 +43,7 @@ class RecurrentDrafter(StepDrafter):
         self._runner.crop(0)
         self._features, self._known = [], 0
         self._learn(ctx)
-        if self._cached and self.room(ctx) > 0:
+        if self._cached and self._known > 1 and self.room(ctx) > 0:
             self._read_prompt(ctx.tokens)
 
     def observe(self, ctx: Context, step: Step) -> None:

@@ -142,6 +142,24 @@ def test_the_prompt_is_read_before_the_first_round(kind: Kind, target: lean.Lean
     torch.testing.assert_close(again.root(ctx), first)
 
 
+@pytest.mark.parametrize("kind", ["eagle", "mtp"])
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_prompt_may_be_as_short_as_it_can(kind: Kind, length: int, target: lean.LeanModel, tmp_path: Path) -> None:
+    engine = Engine(pair_of(target, {kind: saved(task_of(kind, target), tmp_path)}))
+    settings = Settings()
+    settings.assign("length", "6")
+    said = [
+        [
+            token
+            for event in engine.stream(name, settings, ids(length))
+            if isinstance(event, Step)
+            for token in event.emitted
+        ]
+        for name in ("target", kind)
+    ]
+    assert said[0] == said[1] and len(said[0]) == 6
+
+
 @pytest.mark.parametrize("method", [*HEADS, "extended"])
 @pytest.mark.parametrize("tree", ["chain", "dynamic"])
 @pytest.mark.parametrize("processor", ["greedy", "multinomial 1.0"])
