@@ -57,7 +57,9 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     egag, ngram, drafter = objects(result.stdout)
     general = {"length": 3, "processor": "greedy", "seed": 42, "cache": True, "chat": True}
     judging = {"verify_strategy": "rejection", "accept_policy": "normal"}
-    assert egag["settings"] == {**general, **judging, "egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
+    drafting = {"draft_weights": "full"}
+    bounds = {"egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
+    assert egag["settings"] == {**general, **judging, **drafting, **bounds}
     fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}
     assert ngram["settings"] == {**general, **judging, "gamma": 4, **fillers}
     assert drafter["settings"] == general and drafter["lossless"] is None
