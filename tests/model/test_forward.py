@@ -68,7 +68,7 @@ def test_recomputing_agrees_with_caching(name: str) -> None:
 
 
 def test_a_long_prompt_goes_through_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sampling.runner._PREFILL_CHUNK", 7)
+    monkeypatch.setattr("sampling.runner.PREFILL_CHUNK", 7)
     model, text = make("llama"), ids(40)
     run = runner(model, "lean")
     run.prefill(text[:-1])
