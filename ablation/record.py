@@ -124,13 +124,17 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
     """The record of a generation that has run, or has failed with `error`, in this comparison."""
     configuration, engine = place.configuration, comparison.engine
     values = {**comparison.values, **dict(configuration.parameters)}
+    if error is None:
+        settings = resolved_settings(place.method, values, engine.pair)
+    else:
+        settings = relevant_settings(place.method, values)
     about: dict[str, Any] = {
         "id": place.prompt.id,
         "task": place.prompt.task,
         "turn": place.turn,
         "method": place.method,
         "lossless": place.lossless,
-        "settings": relevant_settings(place.method, values),
+        "settings": settings,
         "repeat": place.repeat,
         "configuration": configuration.name,
         "started": machine.started,
@@ -143,7 +147,6 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
 
     name = configuration.name
     metrics, divergence = comparison.metrics[name], comparison.divergence(name)
-    about["settings"] = resolved_settings(place.method, values, engine.pair)
     return Record(
         **about,
         **{name: getattr(metrics, name) for name in measured(Record)},

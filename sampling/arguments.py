@@ -35,13 +35,12 @@ def check(**arguments: Any) -> None:
         _ARGUMENTS[name].checked(value)
 
 
-def refuse_no_model(models: Sequence[Any]) -> None:
+def refuse_no_model(model: Any) -> None:
     """Raises `UserError` for what is neither a transformers model nor a runner."""
-    for model in models:
-        if not isinstance(model, PreTrainedModel | ModelRunner):
-            raise UserError(
-                f"{_short(model)} given as a model; allowed: a transformers model, or a runner of a loaded pair"
-            )
+    if not isinstance(model, PreTrainedModel | ModelRunner):
+        raise UserError(
+            f"{_short(model)} given as a model; allowed: a transformers model, or a runner of a loaded pair"
+        )
 
 
 def refuse_no_processor(processor: Any) -> None:

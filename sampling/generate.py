@@ -22,7 +22,7 @@ from sampling.drafters.model import ModelDrafter
 from sampling.encoder_decoder import EncoderDecoderModel
 from sampling.events import BeamStep, Step
 from sampling.loading.adapt import adapted
-from sampling.loading.checks import has_encoder, refuse_config
+from sampling.loading.checks import has_encoder, refuse_config, refuse_two_kinds
 from sampling.loop import decode
 from sampling.lossy import UnadjustedVerifier
 from sampling.metrics import RunMetrics
@@ -187,11 +187,10 @@ def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[
     Raises `UserError` for what is no model, for models with an encoder beside models without, for those that no
     runner can run, and for two vocabularies of which a tokenizer does not say that one is the other padded.
     """
-    refuse_no_model(models)
     kind = ModelRunner if use_cache else RecomputingRunner
     before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
     try:
-        _refuse_two_kinds(models)
+        refuse_two_kinds([name_of(model) for model in models], [encodes(model) for model in models])
         given = [_runner(model) for model in models]
         rows = common_rows(given, tokenizer)
         yield [kind(one.model, rows) for one in given]
@@ -211,7 +210,8 @@ def _runner(model: Model) -> ModelRunner:
 
 
 def encodes(model: Model) -> bool:
-    """Whether it is an encoder-decoder model."""
+    """Whether it is an encoder-decoder model. Raises `UserError` for what is no model."""
+    refuse_no_model(model)
     if isinstance(model, ModelRunner):
         return isinstance(model.model, EncoderDecoderModel)
     return has_encoder(model.config)
@@ -220,13 +220,6 @@ def encodes(model: Model) -> bool:
 def name_of(model: Model) -> str:
     """What errors call it: its class."""
     return type(model.model if isinstance(model, ModelRunner) else model).__name__
-
-
-def _refuse_two_kinds(models: Sequence[Model]) -> None:
-    if len({encodes(model) for model in models}) > 1:
-        kinds = ("a decoder-only model", "an encoder-decoder model")
-        told = " and ".join(f"{name_of(model)} is {kinds[encodes(model)]}" for model in models)
-        raise UserError(f"{told}; allowed: target and drafter of one kind")
 
 
 def run(

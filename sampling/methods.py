@@ -51,7 +51,7 @@ WEIGHTS = choice(
     "int8: rounded weights to draft with; full: the target's dtype; auto: int8 for what was trained here, if faster",
     ("auto", "int8", "full"),
 )
-TREE = (
+HEAD = (
     WEIGHTS,
     choice(
         "draft_tree",
@@ -134,28 +134,28 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.parallel:MedusaDrafter",
         "heads that each look one place further ahead",
         "arXiv 2401.10774",
-        TREE,
+        HEAD,
     ),
     Part(
         "hydra",
         "sampling.drafters.parallel:HydraDrafter",
         "heads that look ahead and know the drafts between",
         "arXiv 2402.05109",
-        TREE,
+        HEAD,
     ),
     Part(
         "eagle",
         "sampling.drafters.recurrent:EagleDrafter",
         "a block that continues the target's hidden states",
         "arXiv 2401.15077, 2406.16858, 2503.01840",
-        TREE,
+        HEAD,
     ),
     Part(
         "mtp",
         "sampling.drafters.recurrent:MtpDrafter",
         "a multi-token prediction module, fed back into itself",
         "arXiv 2412.19437",
-        TREE,
+        HEAD,
     ),
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from sampling.loading.checkpoint import Loaded, load
-from sampling.loading.checks import common_vocabulary, compare_tokenizers
+from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.progress import Progress, silent
@@ -97,12 +97,7 @@ def _alone(target: Loaded) -> Pair:
 
 def _paired(target: Loaded, drafter: Loaded) -> Pair:
     names = (target.info.name, drafter.info.name)
-    if target.encoder != drafter.encoder:
-        kinds = ("a decoder-only model", "an encoder-decoder model")
-        raise UserError(
-            f"{names[0]} is {kinds[target.encoder]} and {names[1]} is {kinds[drafter.encoder]}; "
-            "allowed: target and drafter of one kind"
-        )
+    refuse_two_kinds(names, (target.encoder, drafter.encoder))
     sizes = (target.model.vocab_size, drafter.model.vocab_size)
     tokens = compare_tokenizers(names, target.tokenizer, drafter.tokenizer, max(sizes))
     rows, padded = common_vocabulary(names, sizes, tokens)

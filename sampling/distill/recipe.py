@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from sampling.distill.batches import frequent_tokens
-from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard
+from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard, shard_count
 from sampling.distill.start import start
 from sampling.distill.tasks import TASKS, Task, Trunk
 from sampling.distill.writing import Dialogue, Writer, Writing
@@ -50,9 +50,10 @@ def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told
     A run that was killed goes on behind the last whole shard; what was written to the end is never added to.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    whole, rows = folder / _WHOLE, read_shards(folder)
+    whole = folder / _WHOLE
     if not whole.is_file():
-        how = Writing(seed=1_000_003 * seed + _shard_count(folder))
+        rows = read_shards(folder)
+        how = Writing(seed=1_000_003 * seed + shard_count(folder))
         model = lean_target(pair)
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how, turns)
         writer.leave_out((row.tokens.tolist(), row.answer) for row in rows)
@@ -63,10 +64,6 @@ def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told
             told(done, len(turns))
         whole.touch()
     return read_shards(folder)
-
-
-def _shard_count(folder: Path) -> int:
-    return len(list(folder.glob("shard-*.safetensors")))
 
 
 def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
@@ -103,7 +100,7 @@ def write_data(
     rows = read_shards(folder)
     done = sum(len(row.tokens) - row.answer for row in rows)
     while done < tokens:
-        how = Writing(seed=1_000_003 * seed + _shard_count(folder))
+        how = Writing(seed=1_000_003 * seed + shard_count(folder))
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how)
         told(done, tokens)
         for part in _shards(writer, pair, refused):

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from sampling.distill.writing import Dialogue
 
-_NAME = "shard-{:05d}.safetensors"
+_NAME, _EVERY = "shard-{:05d}.safetensors", "shard-*.safetensors"
 
 
 def save_shard(folder: Path, dialogues: Sequence[Dialogue]) -> Path:
     """Write the next shard of a folder; it appears whole, by one rename."""
-    number = len(list(folder.glob("shard-*.safetensors")))
-    path = folder / _NAME.format(number)
+    path = folder / _NAME.format(shard_count(folder))
     layers = dialogues[0].states
     tensors = {
         "tokens": torch.tensor([t for d in dialogues for t in d.tokens], dtype=torch.int32),
@@ -30,6 +29,11 @@ def save_shard(folder: Path, dialogues: Sequence[Dialogue]) -> Path:
     save_file(tensors, scratch)
     scratch.rename(path)
     return path
+
+
+def shard_count(folder: Path) -> int:
+    """How many shards a folder has."""
+    return len(list(folder.glob(_EVERY)))
 
 
 def _padded(states: Tensor) -> Tensor:
@@ -49,7 +53,7 @@ class Row:
 
 def read_shards(folder: Path) -> list[Row]:
     """All dialogues of a folder; the states stay views of the mapped files."""
-    return [row for path in sorted(folder.glob("shard-*.safetensors")) for row in _rows(path)]
+    return [row for path in sorted(folder.glob(_EVERY)) for row in _rows(path)]
 
 
 def _rows(path: Path) -> Iterator[Row]:

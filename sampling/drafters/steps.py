@@ -9,7 +9,7 @@ from torch import Tensor
 from egag.controller import GammaController
 from egag.entropy import entropy
 from sampling.drafter import Context, Drafter
-from sampling.drafters.tree import TreeShape, grow_tree
+from sampling.drafters.tree import Step, TreeShape, grow_tree
 from sampling.proposal import Proposal
 from utils.logits_processor import sample
 
@@ -43,16 +43,20 @@ class StepDrafter(Drafter):
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(ctx.device)
         common = ctx.target.vocab_size
+
+        def step(tokens: Tensor, parents: Sequence[int]) -> Tensor:
+            """`step` over the tokens that the pair has in common."""
+            return self.step(tokens, parents)[:, :common]
+
         logits = self.root(ctx)[:, :common]
         if self.shape is None:
-            return self._chain(ctx, gamma, limit, logits)
+            return self._chain(ctx, gamma, limit, logits, step)
         if not gamma.before(0, logits[0]):
             return Proposal.empty(ctx.device)
-        depth = min(limit, gamma.gamma)
-        tokens, parents = grow_tree(self.shape, depth, logits, lambda *fed: self.step(*fed)[:, :common])
+        tokens, parents = grow_tree(self.shape, min(limit, gamma.gamma), logits, step)
         return Proposal(torch.tensor(tokens, device=ctx.device), parents, None, entropy(logits[0]))
 
-    def _chain(self, ctx: Context, gamma: GammaController, limit: int, logits: Tensor) -> Proposal:
+    def _chain(self, ctx: Context, gamma: GammaController, limit: int, logits: Tensor, step: Step) -> Proposal:
         first = entropy(logits[0])
         tokens: list[Tensor] = []
         laws: list[Tensor] = []
@@ -61,7 +65,7 @@ class StepDrafter(Drafter):
             tokens.append(sample(laws[-1], ctx.rng))
             if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
                 break
-            logits = self.step(tokens[-1], [len(tokens) - 2])[:, : ctx.target.vocab_size]
+            logits = step(tokens[-1], [len(tokens) - 2])
         if not tokens:
             return Proposal.empty(ctx.device)
         return Proposal(torch.cat(tokens), None, torch.cat(laws), first)

@@ -22,6 +22,14 @@ def has_encoder(config: Any) -> bool:
     return bool(getattr(config, "is_encoder_decoder", False))
 
 
+def refuse_two_kinds(names: Sequence[str], encoders: Sequence[bool]) -> None:
+    """Raise `UserError` where some of a target and its drafter have an encoder and others have none."""
+    if len(set(encoders)) > 1:
+        kinds = ("a decoder-only model", "an encoder-decoder model")
+        told = " and ".join(f"{name} is {kinds[encoder]}" for name, encoder in zip(names, encoders, strict=True))
+        raise UserError(f"{told}; allowed: target and drafter of one kind")
+
+
 def refuse_config(name: str, config: Any, stateful: bool) -> None:
     """Raise `UserError` for a model whose cache cannot be rolled back by length; the message says why.
 

@@ -135,6 +135,15 @@ def test_decoder_only_models_are_refused_with_the_function_that_is_meant() -> No
             speculative_generate_encoder_decoder(SOURCE, drafter, target)
 
 
+def test_what_is_no_model_is_refused() -> None:
+    said = "'models/dates' given as a model; allowed: a transformers model"
+    folder: Any = "models/dates"
+    with pytest.raises(UserError, match=said):
+        autoregressive_generate_encoder_decoder(SOURCE, folder)
+    with pytest.raises(UserError, match=said):
+        speculative_generate_encoder_decoder(SOURCE, folder, make("t5", VOCAB))
+
+
 def test_models_of_two_kinds_are_refused_with_both_names() -> None:
     said = "T5ForConditionalGeneration is an encoder-decoder model and LlamaForCausalLM is a decoder-only model; "
     with pytest.raises(UserError, match=said + "allowed: target and drafter of one kind"):
