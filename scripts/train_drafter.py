@@ -47,8 +47,9 @@ def main(
     method: Annotated[Kind, typer.Option(help="what to train")],
     target: Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="default: the embedded model")] = None,
     data: Annotated[
-        str, typer.Option(metavar="self|FILE", help="the target's own dialogues; a .jsonl of prompts; or a text")
-    ] = "self",
+        list[str],
+        typer.Option(metavar="self|FILE", help="the target's own dialogues; a .jsonl of prompts; a text; or several"),
+    ] = ["self"],  # noqa: B006 - typer reads it, nothing writes it
     tokens: Annotated[
         int, typer.Option(min=1000, help="answer tokens that the target writes for --data self")
     ] = 400_000,
@@ -59,7 +60,9 @@ def main(
     epochs: Annotated[int, typer.Option(min=1, help="passes over the data")] = 4,
     steps: Annotated[int, typer.Option(min=1, max=8, help="drafts ahead that are trained")] = 4,
     layers: Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")] = 1,
-    draft_vocab: Annotated[int, typer.Option(min=64, help="most frequent tokens that can be drafted")] = 8192,
+    draft_vocab: Annotated[
+        int, typer.Option(min=64, help="most frequent tokens of the data, which can be drafted")
+    ] = 8192,
     rate: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
     batch_tokens: Annotated[int, typer.Option(min=64, help="tokens a step")] = 1024,
     seed: Annotated[int, typer.Option(help="of data and order")] = 1,
@@ -76,6 +79,7 @@ def main(
     uv run scripts/train_drafter.py --method eagle
     uv run scripts/train_drafter.py --method model --layers 2 --epochs 6 --out models/drafter
     uv run scripts/train_drafter.py --method eagle --steps 3 --tokens 800000 --further models/eagle
+    uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
     """
     with exit_statuses():
         from sampling.distill.training import Schedule
@@ -86,7 +90,7 @@ def main(
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
         shape = Shape(method.value, draft_vocab, steps, layers, further)
         folder = out or ROOT / "models" / method.value
-        _train(shape, LoadOptions(target, device=device, dtype=dtype), Source(data, tokens), schedule, folder)
+        _train(shape, LoadOptions(target, device=device, dtype=dtype), Source(tuple(data), tokens), schedule, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +109,36 @@ class Shape:
 
         return None if self.further is None else further_task(self.method, pair, self.further, self.steps)
 
-    def new(self, pair: "Pair", rows: "list[Row]") -> "Task":
-        """A new task with the weights it begins with."""
-        from sampling.distill.recipe import make_task
+    def task(self, begun: "Task | None", pair: "Pair", rows: "list[Row]") -> "Task":
+        """The task with the weights and the draft vocabulary it begins with."""
+        from sampling.distill.recipe import count_vocabulary, make_task
 
-        return make_task(self.method, pair, rows, self.draft_vocab, self.steps, self.layers)
+        if begun is None:
+            return make_task(self.method, pair, rows, self.draft_vocab, self.steps, self.layers)
+        count_vocabulary(begun, pair, rows, self.draft_vocab)
+        return begun
+
+
+def is_text(data: str) -> bool:
+    """Whether this training data is a text to read; else the target writes it."""
+    return data != "self" and Path(data).suffix != ".jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where training data comes from: `self`, of at least so many answer tokens, or a file."""
+    """Where training data comes from: `self`, of at least so many answer tokens, and files, one or several."""
 
-    data: str
+    data: tuple[str, ...]
     tokens: int
 
     @property
-    def is_text(self) -> bool:
-        """Whether the target reads a text instead of writing answers."""
-        return self.data != "self" and Path(self.data).suffix != ".jsonl"
+    def are_texts(self) -> bool:
+        """Whether the target only reads texts and writes no answers."""
+        return all(map(is_text, self.data))
 
     def held_out(self, rows: "list[Row]") -> str:
         """What these held-out rows are, for people."""
-        if self.is_text:
+        if self.are_texts:
             return "pieces of the text"
         return f"{'greedy' if rows[0].greedy else 'drawn'} answers of the target"
 
@@ -143,7 +155,7 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
     begun = shape.begun(pair)
     _check_out(folder, pair)
     rows, held_out = split(_rows(pair, source, schedule.seed), HELD_OUT)
-    task = begun or shape.new(pair, rows)
+    task = shape.task(begun, pair, rows)
     began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
     with _bar("training") as told:
@@ -154,7 +166,7 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
     write_picture(folder, f"{shape.method} drafter for {config.base}", trainer.history)
     facts = {
         "command": f"`uv run {shlex.join(['scripts/train_drafter.py', *sys.argv[1:]])}`",
-        "data": f"{len(rows):,} pieces, {sum(len(row.tokens) for row in rows):,} tokens ({source.data})",
+        "data": f"{len(rows):,} pieces, {sum(len(row.tokens) for row in rows):,} tokens ({', '.join(source.data)})",
         "machine": ", ".join(f"{name} {value}" for name, value in machine(pair.target.device).items()),
         "versions": ", ".join(f"{name} {value}" for name, value in versions().items()),
     }
@@ -188,14 +200,18 @@ def _check_out(folder: Path, pair: "Pair") -> None:
 
 
 def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
-    """The training data, which stays in the user's cache folder."""
+    """The training data of every source, which stays in the user's cache folder."""
+    return [row for data in source.data for row in _rows_of(pair, data, source.tokens, seed)]
+
+
+def _rows_of(pair: "Pair", data: str, tokens: int, seed: int) -> "list[Row]":
     from sampling.distill.recipe import answer_turns, data_folder, read_text, write_data
 
-    with _bar("writing data") as told:
-        if source.data == "self":
-            return write_data(pair, data_folder(pair, f"self-{seed}"), source.tokens, seed, _measured(), told)
-        path = Path(source.data)
-        if source.is_text:
+    with _bar(f"data: {data}") as told:
+        if data == "self":
+            return write_data(pair, data_folder(pair, f"self-{seed}"), tokens, seed, _measured(), told)
+        path = Path(data)
+        if is_text(data):
             return read_text(pair, _text(path), told)
         turns = _learnable(path)
         name = hashlib.sha256("\0".join(turns).encode()).hexdigest()[:16]

@@ -180,5 +180,12 @@ def further_task(method: Kind, pair: Pair, folder: Path, steps: int) -> Task:
     return task
 
 
+def count_vocabulary(task: Task, pair: Pair, rows: Sequence[Row], draft_vocab: int) -> None:
+    """Let the task draft what these rows say most; no weight of a head depends on its draft vocabulary."""
+    model = lean_target(pair)
+    ids = frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device)
+    task.trunk, task.config = _trunk(model, ids), replace(task.config, draft_vocab=len(ids))
+
+
 def _trunk(model: LeanModel, ids: Tensor) -> Trunk:
     return Trunk(model.embedding.float(), model.output_rows(ids).float(), ids, model.num_layers)

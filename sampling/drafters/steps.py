@@ -17,8 +17,8 @@ from utils.logits_processor import sample
 class StepDrafter(Drafter):
     """Draws a chain from its own law, or proposes a tree of its most likely continuations.
 
-    A chain is drawn from the processed distribution q, token by token, as the rule allows. A tree is not
-    drawn: its nodes are point masses, which is what makes it lossless under sampling as well.
+    A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
+    mass. A tree is not drawn: its nodes are point masses, which is what makes it lossless under sampling as well.
     """
 
     shape: TreeShape | None = None
@@ -61,11 +61,14 @@ class StepDrafter(Drafter):
         tokens: list[Tensor] = []
         laws: list[Tensor] = []
         while gamma.before(len(tokens), logits[0]):
-            laws.append(ctx.processor(logits.to(ctx.device)))
-            tokens.append(sample(laws[-1], ctx.rng))
+            if ctx.processor.greedy:
+                tokens.append(logits.to(ctx.device).argmax(dim=-1))
+            else:
+                laws.append(ctx.processor(logits.to(ctx.device)))
+                tokens.append(sample(laws[-1], ctx.rng))
             if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
                 break
             logits = step(tokens[-1], [len(tokens) - 2])
         if not tokens:
             return Proposal.empty(ctx.device)
-        return Proposal(torch.cat(tokens), None, torch.cat(laws), first)
+        return Proposal(torch.cat(tokens), None, torch.cat(laws) if laws else None, first)

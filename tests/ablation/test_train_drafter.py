@@ -20,7 +20,7 @@ from sampling.models import LoadOptions, load_pair
 from sampling.settings import Settings
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main
-from tests.tiny import llama, save_checkpoint
+from tests.tiny import llama, save_checkpoint, tiny_tokenizer
 from utils.errors import UserError
 
 app = typer.Typer()
@@ -101,6 +101,23 @@ def test_a_head_learns_further_and_its_card_tells_both(tmp_path: Path) -> None:
         assert done.exit_code == 2 and said in " ".join(done.output.split())
 
 
+def test_a_draft_vocabulary_is_counted_anew_in_data_of_another_kind(tmp_path: Path) -> None:
+    target, first, second = save_checkpoint(tmp_path / "target", llama()), tmp_path / "first", tmp_path / "second"
+    texts = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    for path, said in zip(texts, ("abcdefgh ", "stuvwxyz "), strict=True):
+        path.write_text(said * 300, encoding="utf-8")
+    one, two = (("--data", str(path)) for path in texts)
+    train(target, first, "--method", "mtp", *one, "--device", "cpu", "--draft-vocab", "64")
+    further = ("--method", "mtp", *one, *two, "--device", "cpu", "--further", str(first))
+    train(target, second, *further, "--draft-vocab", "70")
+    before, after = (set(load_head(folder).draft_ids.tolist()) for folder in (first, second))
+    assert len(before) == 64 and len(after) == load_head(second).config.draft_vocab == 70
+    said = set(tiny_tokenizer().encode("stuvwxyz"))
+    assert said <= after and not said <= before
+    card = (second / "README.md").read_text(encoding="utf-8")
+    assert "one.txt" in card and "two.txt)" in card
+
+
 def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:
     target = save_checkpoint(tmp_path / "target", llama())
     prompts, text = tmp_path / "mine.jsonl", tmp_path / "mine.txt"
@@ -156,10 +173,10 @@ def test_prompts_that_are_measured_with_are_not_learned_from(
 def test_another_file_of_the_same_size_has_data_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = load_pair(LoadOptions(target=str(save_checkpoint(tmp_path / "target", llama())), device="cpu"))
     path, folders = tmp_path / "mine.jsonl", set()
-    monkeypatch.setattr(recipe, "answer_turns", lambda pair, folder, *_: folders.add(folder))
+    monkeypatch.setattr(recipe, "answer_turns", lambda pair, folder, *_: folders.add(folder) or [])
     for said in ("say a", "say b", "say b"):
         path.write_text(json.dumps({"prompt": said}), encoding="utf-8")
-        train_drafter._rows(pair, train_drafter.Source(str(path), 1000), seed=1)
+        train_drafter._rows(pair, train_drafter.Source((str(path),), 1000), seed=1)
     assert len(folders) == 2
 
 

@@ -38,6 +38,7 @@ RULES = {
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "scripts/train_drafter.py": Rule(Kind.CHECKED, "an hour"),
+    "scripts/write_training_prompts.py": Rule(Kind.RUN),
     "scripts/train_seq2seq.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "scripts/draw_book.py": Rule(Kind.RUN),
     "scripts/generate_docs.py": Rule(Kind.RUN),

@@ -1,0 +1,172 @@
+"""Write prompts to train drafters on: code from Python's standard library, and prose on many subjects.
+
+The target's own dialogues hold little code and few long answers; with the answers to these prompts beside them
+(`scripts/train_drafter.py --data self --data FILE.jsonl`) a drafter learns those too.
+"""
+
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import Annotated
+
+import typer
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from ablation.options import exit_statuses  # noqa: E402
+from utils.errors import UserError  # noqa: E402
+
+MODULES = [
+    "bisect",
+    "calendar",
+    "collections",
+    "colorsys",
+    "configparser",
+    "copy",
+    "csv",
+    "datetime",
+    "difflib",
+    "fnmatch",
+    "fractions",
+    "functools",
+    "glob",
+    "gettext",
+    "heapq",
+    "html",
+    "inspect",
+    "ipaddress",
+    "json",
+    "locale",
+    "mimetypes",
+    "operator",
+    "pprint",
+    "random",
+    "shlex",
+    "shutil",
+    "statistics",
+    "string",
+    "textwrap",
+    "tokenize",
+    "urllib.parse",
+    "warnings",
+]
+SUBJECTS = [
+    "bees in a city garden",
+    "the history of bread",
+    "learning to swim as an adult",
+    "how a bicycle stays upright",
+    "an old cinema that closes",
+    "moving to a small island",
+    "repairing a wooden chair",
+    "why volcanoes erupt",
+    "the first day in a new job",
+    "keeping chickens",
+    "a lost umbrella",
+    "how vaccines work",
+    "saving water at home",
+    "a choir in a village",
+    "choosing a used car",
+    "the moon and the tides",
+    "a winter without heating",
+    "learning to play the piano",
+    "city trees",
+    "a night train",
+    "the invention of paper",
+    "sleep and memory",
+    "raising a puppy",
+    "a market on a river",
+    "how computers store numbers",
+    "planning a wedding on a budget",
+    "the life of a lighthouse keeper",
+    "solar panels on a roof",
+    "walking instead of driving",
+    "a forgotten photograph",
+    "making soap",
+    "the rules of chess",
+    "how birds find their way",
+    "a school without bells",
+    "running a small cafe",
+    "libraries in the age of the internet",
+    "the colours of autumn leaves",
+    "a letter that came too late",
+    "saving for retirement",
+    "what makes a good teacher",
+    "coffee from bean to cup",
+    "a flood in the old town",
+    "open source software",
+    "the deep sea",
+    "an honest apology",
+    "how to read a map",
+    "a theatre for children",
+    "electric buses",
+    "the smell of rain",
+    "growing old",
+    "the number zero",
+    "a museum of everyday things",
+]
+CODE = (
+    'Finish this function.\n\n{head}\n    """{said}"""\n',
+    "Write pytest tests for `{name}`, which is described so: {said}",
+    "Please write `{name}` in Python. {said} Show how it is called.",
+    "What does this code do, line by line?\n\n{body}",
+    "Go on with this module where it stops.\n\n{body}",
+)
+PROSE = (
+    "Write an article of several paragraphs about {}.",
+    "I want to know more about {}. Where do I begin, and what should I look out for?",
+    "Tell me a story about {}, with a beginning, a turn and an end.",
+    "Make a numbered list of the ten most important points on {} and explain each in two sentences.",
+)
+LINES, LONGEST = 14, 420
+
+
+def main(
+    out: Annotated[Path, typer.Option(metavar="FILE.jsonl", help="where the prompts go")] = Path("training.jsonl"),
+) -> None:
+    """Write the prompts, one JSON object a line; the same Python version writes the same file.
+
+    \b
+    uv run scripts/write_training_prompts.py --out training.jsonl
+    uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
+    """
+    with exit_statuses():
+        entries = [{"task": "code", "prompt": text} for text in code()]
+        entries += [{"task": "prose", "prompt": form.format(subject)} for subject in SUBJECTS for form in PROSE]
+        try:
+            out.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--out {out}: {error.strerror}; allowed: a file that can be written") from error
+        typer.echo(f"{out}: {len(entries)} prompts")
+
+
+def code() -> Iterator[str]:
+    """Two prompts about each public function of the modules that has a docstring."""
+    for number, (name, function, source) in enumerate(_functions()):
+        said = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+        parts = {
+            "name": name,
+            "said": said[:LONGEST],
+            "head": f"def {name}{inspect.signature(function)}:",
+            "body": "\n".join(source.splitlines()[:LINES]),
+        }
+        yield CODE[number % 3].format(**parts)
+        yield CODE[3 + number % 2].format(**parts)
+
+
+def _functions() -> Iterator[tuple[str, FunctionType, str]]:
+    """Name, function and source of what a module defines itself and describes."""
+    for module in map(importlib.import_module, MODULES):
+        written = inspect.getsource(module)
+        for name, found in sorted(vars(module).items()):
+            own = inspect.isfunction(inspect.unwrap(found)) and f"\ndef {name}(" in written
+            if own and not name.startswith("_") and found.__doc__:
+                yield name, found, inspect.getsource(found)
+
+
+if __name__ == "__main__":
+    typer.run(main)
