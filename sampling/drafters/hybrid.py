@@ -78,11 +78,12 @@ class ExtendedDrafter(_Pair):
         if not tokens:
             return drawn
         copied = torch.tensor(tokens, dtype=torch.long, device=ctx.device)
+        both = torch.cat([drawn.tokens, copied])
         if drawn.probs is None:
-            return Proposal(copied)
+            return Proposal(both, None, None, drawn.entropy)
         certain = torch.zeros(len(tokens), drawn.probs.shape[1], device=ctx.device)
         certain.scatter_(1, copied.unsqueeze(1), 1.0)
-        return Proposal(torch.cat([drawn.tokens, copied]), None, torch.cat([drawn.probs, certain]), drawn.entropy)
+        return Proposal(both, None, torch.cat([drawn.probs, certain]), drawn.entropy)
 
 
 class SuffixOrModelDrafter(_Pair):
