@@ -50,7 +50,7 @@ PAPER = 70 * 21 * 2 * 3
 GENERATIONS = {
     "quick": 8 * 5,
     "copies": 16 * 13,
-    "trained": 12 * 16,
+    "trained": 12 * 15,
     "gamma": 20 * (1 + 8 + 1),
     "nasd": 20 * (1 + 10 + 1),
     "egag": 20 * (1 + 9 + 1),
