@@ -47,14 +47,15 @@ def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
     """(training, held out): every 17th greedy dialogue, until `held_out` of them are put aside.
 
     Where none is greedy, as in a text that was only read, every 17th of all. What is put aside does not depend
-    on how much data there is: with more of it nothing that was trained on is ever held out. Raises `UserError`
-    for less than two rows.
+    on how much data there is: with more of it nothing that was trained on is ever held out. What says the same as
+    one of them, because a source was given twice, is not learned from either. Raises `UserError` where nothing is left.
     """
-    if len(rows) < 2:
-        raise UserError(f"{len(rows)} pieces of data given; allowed: at least 2, for one is held out")
     greedy = [place for place, row in enumerate(rows) if row.greedy] or list(range(len(rows)))
-    aside = set(greedy[::_EVERY][:held_out])
-    return [row for i, row in enumerate(rows) if i not in aside], [row for i, row in enumerate(rows) if i in aside]
+    aside = {tuple(rows[place].tokens.tolist()): rows[place] for place in greedy[::_EVERY][:held_out]}
+    learned = [row for row in rows if tuple(row.tokens.tolist()) not in aside]
+    if not learned:
+        raise UserError(f"{len(rows)} pieces of data given; allowed: at least 2 different ones, for one is held out")
+    return learned, list(aside.values())
 
 
 def batches(rows: Sequence[Row], most_tokens: int, seed: int, epoch: int) -> Iterator[list[Row]]:

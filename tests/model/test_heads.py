@@ -368,6 +368,15 @@ def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
         split(rows[:1], 64)
 
 
+def test_a_source_that_is_given_twice_is_not_held_out_and_learned() -> None:
+    rows = [Row(torch.tensor([number]), 0, True, {}) for number in range(50)]
+    train, held_out = split([*rows, *rows], 64)
+    assert {int(row.tokens) for row in held_out} == {0, 17, 34, 1, 18, 35}
+    assert not {int(row.tokens) for row in train} & {int(row.tokens) for row in held_out} and len(train) == 88
+    with pytest.raises(UserError, match="2 pieces of data given; allowed: at least 2 different ones"):
+        split(rows[:1] * 2, 64)
+
+
 def test_a_turn_that_was_cut_before_its_answer_is_no_dialogue() -> None:
     """The second turn begins where the columns that are left hold it only in part."""
     how = Writing(batch=1, columns=140, user_tokens=4, answer_tokens=20)
