@@ -1,6 +1,6 @@
 """Arguments of the plain functions, refused in the words of the command line."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import index
 from typing import Any
 
@@ -32,6 +32,8 @@ _ARGUMENTS = {
 def check(**arguments: Any) -> None:
     """Raises `UserError` for the first argument, by its name, that is not allowed."""
     for name, value in arguments.items():
+        if isinstance(value, str):
+            raise UserError(f"{name}: {value!r} given; allowed: {_ARGUMENTS[name].usage}")
         _ARGUMENTS[name].checked(value)
 
 
@@ -47,6 +49,19 @@ def refuse_no_processor(processor: Any) -> None:
     """Raises `UserError` for what is neither a processor nor None."""
     if not isinstance(processor, LogitsProcessor | None):
         raise UserError(f"logits_processor {_short(processor)} given; allowed: an instance such as GreedyProcessor()")
+
+
+def stop_ids(given: Any, target: ModelRunner) -> frozenset[int]:
+    """One id that ends a text, or several. Raises `UserError` for what is none of the target's ids."""
+    try:
+        several = () if given is None else given
+        ids = frozenset(map(index, several) if isinstance(several, Collection) else [index(given)])
+    except TypeError:
+        raise UserError(f"eos_tokens_id {_short(given)} given; allowed: an id, or a list of ids") from None
+    wrong = sorted(id for id in ids if not 0 <= id < target.vocab_size)
+    if wrong:
+        raise UserError(f"eos_tokens_id {wrong[0]} given; allowed: 0 to {target.vocab_size - 1}")
+    return ids
 
 
 def prompt_ids(inputs: Sequence[int], target: ModelRunner) -> list[int]:

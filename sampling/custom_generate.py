@@ -1,6 +1,6 @@
 """The loop behind transformers' own `generate`: `model.generate(..., custom_generate=speculative(drafter))`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,15 @@ from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKNucleusProcessor
 
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+_IGNORED = (
+    "prompt_lookup_num_tokens",
+    "penalty_alpha",
+    "dola_layers",
+    "output_scores",
+    "output_logits",
+    "output_hidden_states",
+    "output_attentions",
+)
 _CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
 
 
@@ -35,7 +44,8 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
 
     Of the generation config it takes lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p`. With
     `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several
-    prompts, for padding, beams, other processors, other stopping criteria and an encoder-decoder model.
+    prompts, for padding, beams, other processors, other stopping criteria, scores and hidden states, and an
+    encoder-decoder model. transformers hands on no streamer: one is told the prompt and nothing else.
     """
 
     def decoding_method(
@@ -48,6 +58,7 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
     ) -> Tensor | SpeculativeOutput:
         _refuse_encoder(model)
         _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
+        _refuse_ignored(generation_config, inputs)
         with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
             account = run(
                 target,
@@ -83,6 +94,15 @@ def _refuse_encoder(model: PreTrainedModel) -> None:
             f"{name_of(model)} is an encoder-decoder model; allowed: a decoder-only model, or "
             "sampling.speculative_generate_encoder_decoder"
         )
+
+
+def _refuse_ignored(config: GenerationConfig, inputs: Mapping[str, Any]) -> None:
+    """Arguments of `generate` that this loop does nothing with."""
+    for name in _IGNORED:
+        if inputs.get(name, getattr(config, name, None)):
+            raise UserError(
+                f"{name} is not part of this loop; allowed: generate without it, or without custom_generate"
+            )
 
 
 def _check(

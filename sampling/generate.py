@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from egag.controller import FixedGamma, GammaController
 from egag.egag import EntropyGamma
-from sampling.arguments import check, common_rows, prompt_ids, refuse_no_model, refuse_no_processor
+from sampling.arguments import check, common_rows, prompt_ids, refuse_no_model, refuse_no_processor, stop_ids
 from sampling.beam import BeamSearch
 from sampling.drafter import Context, Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
@@ -266,11 +266,7 @@ def _stop(target: ModelRunner, given: StopTokens) -> frozenset[int]:
     if given is None:
         config = getattr(getattr(target.model, "hf", None), "generation_config", None)
         given = getattr(config, "eos_token_id", None)
-    ids = frozenset({given} if isinstance(given, int) else given or ())
-    wrong = sorted(id for id in ids if not 0 <= id < target.vocab_size)
-    if wrong:
-        raise UserError(f"eos_tokens_id {wrong[0]} given; allowed: 0 to {target.vocab_size - 1}")
-    return ids
+    return stop_ids(given, target)
 
 
 def _told(step: Step, tokenizer: Any) -> str:

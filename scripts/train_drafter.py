@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sampling.pair import Pair
 
 HELD_OUT = 64
+DRAFT_VOCAB = 8192
 SILENCE = 30.0
 
 
@@ -61,8 +62,9 @@ def main(
     steps: Annotated[int, typer.Option(min=1, max=8, help="drafts ahead that are trained")] = 4,
     layers: Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")] = 1,
     draft_vocab: Annotated[
-        int, typer.Option(min=64, help="most frequent tokens of the data, which can be drafted")
-    ] = 8192,
+        int | None,
+        typer.Option(min=64, help="how many tokens of the data can be drafted; default: 8192, or as before"),
+    ] = None,
     rate: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
     batch_tokens: Annotated[int, typer.Option(min=64, help="tokens a step")] = 1024,
     seed: Annotated[int, typer.Option(help="of data and order")] = 1,
@@ -95,10 +97,13 @@ def main(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is trained: a new drafter of these sizes, or the one in the folder `further`."""
+    """What is trained: a new drafter of these sizes, or the one in the folder `further`.
+
+    draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has.
+    """
 
     method: "HeadKind"
-    draft_vocab: int
+    draft_vocab: int | None
     steps: int
     layers: int
     further: Path | None
@@ -114,8 +119,8 @@ class Shape:
         from sampling.distill.recipe import count_vocabulary, make_task
 
         if begun is None:
-            return make_task(self.method, pair, rows, self.draft_vocab, self.steps, self.layers)
-        count_vocabulary(begun, pair, rows, self.draft_vocab)
+            return make_task(self.method, pair, rows, self.draft_vocab or DRAFT_VOCAB, self.steps, self.layers)
+        count_vocabulary(begun, pair, rows, self.draft_vocab or begun.config.draft_vocab)
         return begun
 
 
@@ -130,17 +135,6 @@ class Source:
 
     data: tuple[str, ...]
     tokens: int
-
-    @property
-    def are_texts(self) -> bool:
-        """Whether the target only reads texts and writes no answers."""
-        return all(map(is_text, self.data))
-
-    def held_out(self, rows: "list[Row]") -> str:
-        """What these held-out rows are, for people."""
-        if self.are_texts:
-            return "pieces of the text"
-        return f"{'greedy' if rows[0].greedy else 'drawn'} answers of the target"
 
 
 def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Schedule", folder: Path) -> None:
@@ -170,9 +164,18 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
         "machine": ", ".join(f"{name} {value}" for name, value in machine(pair.target.device).items()),
         "versions": ", ".join(f"{name} {value}" for name, value in versions().items()),
     }
-    write_card(folder, config, trainer.history, found, facts, source.held_out(held_out), before)
+    write_card(folder, config, trainer.history, found, facts, _described(held_out), before)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     typer.echo(f"{folder}: {found.tokens_per_round:.2f} tokens a round on held-out answers")
+
+
+def _described(held_out: "list[Row]") -> str:
+    """What these rows are, for people."""
+    kinds = {
+        "pieces of the text" if row.is_text else f"{'greedy' if row.greedy else 'drawn'} answers of the target": None
+        for row in held_out
+    }
+    return " and ".join(kinds)
 
 
 def _check_out(folder: Path, pair: "Pair") -> None:
@@ -200,7 +203,12 @@ def _check_out(folder: Path, pair: "Pair") -> None:
 
 
 def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
-    """The training data of every source, which stays in the user's cache folder."""
+    """The training data of every source, which stays in the user's cache folder. A wrong source is told first."""
+    for data in source.data:
+        if is_text(data):
+            _text(Path(data))
+        elif data != "self":
+            _learnable(Path(data))
     return [row for data in source.data for row in _rows_of(pair, data, source.tokens, seed)]
 
 
@@ -209,7 +217,7 @@ def _rows_of(pair: "Pair", data: str, tokens: int, seed: int) -> "list[Row]":
 
     with _bar(f"data: {data}") as told:
         if data == "self":
-            return write_data(pair, data_folder(pair, f"self-{seed}"), tokens, seed, _measured(), told)
+            return write_data(pair, data_folder(pair, f"dialogues-{seed}"), tokens, seed, _measured(), told)
         path = Path(data)
         if is_text(data):
             return read_text(pair, _text(path), told)

@@ -7,6 +7,7 @@ The target's own dialogues hold little code and few long answers; with the answe
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,7 +152,7 @@ def code() -> Iterator[str]:
         parts = {
             "name": name,
             "said": said[:LONGEST],
-            "head": f"def {name}{inspect.signature(function)}:",
+            "head": re.sub(" at 0x[0-9a-f]+", "", f"def {name}{inspect.signature(function)}:"),
             "body": "\n".join(source.splitlines()[:LINES]),
         }
         yield CODE[number % 3].format(**parts)

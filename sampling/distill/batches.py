@@ -1,5 +1,6 @@
 """Dialogues as padded batches, in an order that is a function of the seed and the epoch alone."""
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,18 +45,27 @@ class Batch:
 
 
 def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
-    """(training, held out): every 17th greedy dialogue, until `held_out` of them are put aside.
+    """(learned, held out): a prompt in `_EVERY` is put aside with all its answers, and one at least.
 
-    Where none is greedy, as in a text that was only read, every 17th of all. What is put aside does not depend
-    on how much data there is: with more of it nothing that was trained on is ever held out. What says the same as
-    one of them, because a source was given twice, is not learned from either. Raises `UserError` where nothing is left.
+    Which ones is a function of the prompt alone, so that nothing is held out that an earlier training has learned,
+    whatever it had beside it. At most `held_out` of them are counted on, no drawn answers where there are others.
+    Raises `UserError` where nothing is left to learn from.
     """
-    greedy = [place for place, row in enumerate(rows) if row.greedy] or list(range(len(rows)))
-    aside = {tuple(rows[place].tokens.tolist()): rows[place] for place in greedy[::_EVERY][:held_out]}
-    learned = [row for row in rows if tuple(row.tokens.tolist()) not in aside]
-    if not learned:
+    placed = sorted(((_place(row), number) for number, row in enumerate(rows)))
+    edge = max(1 / _EVERY, placed[0][0]) if placed else 0.0
+    aside = [number for place, number in placed if place <= edge]
+    if len(aside) == len(rows):
         raise UserError(f"{len(rows)} pieces of data given; allowed: at least 2 different ones, for one is held out")
-    return learned, list(aside.values())
+    counted = [rows[number] for number in aside if rows[number].greedy or rows[number].is_text]
+    hidden = set(aside)
+    learned = [row for number, row in enumerate(rows) if number not in hidden]
+    return learned, (counted or [rows[number] for number in aside])[:held_out]
+
+
+def _place(row: Row) -> float:
+    """A number from 0 to 1 that is the same for all answers to one prompt."""
+    said = row.tokens if row.is_text else row.tokens[: row.answer]
+    return int.from_bytes(hashlib.sha256(repr(said.tolist()).encode()).digest()[:8]) / 2**64
 
 
 def batches(rows: Sequence[Row], most_tokens: int, seed: int, epoch: int) -> Iterator[list[Row]]:

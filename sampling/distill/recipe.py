@@ -100,7 +100,7 @@ def write_data(
     rows = read_shards(folder)
     done = sum(len(row.tokens) - row.answer for row in rows)
     while done < tokens:
-        how = Writing(seed=1_000_003 * seed + shard_count(folder))
+        how = Writing(seed=1_000_033 * seed + shard_count(folder))
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how)
         told(done, tokens)
         for part in _shards(writer, pair, refused):

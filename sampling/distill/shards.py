@@ -50,6 +50,11 @@ class Row:
     greedy: bool
     states: dict[int, Tensor]
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a piece of a text that was only read."""
+        return self.answer <= 1
+
 
 def read_shards(folder: Path) -> list[Row]:
     """All dialogues of a folder; the states stay views of the mapped files."""

@@ -47,6 +47,8 @@ def load_head(folder: Path) -> Head:
         weights = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS}: cannot be read: {error}") from error
+    if DRAFT_IDS not in weights:
+        raise UserError(f"{folder / WEIGHTS} has no {DRAFT_IDS}; allowed: the folder of a trained head")
     ids = weights.pop(DRAFT_IDS).long()
     return Head(config, {name: weight.float() for name, weight in weights.items()}, ids, str(folder))
 

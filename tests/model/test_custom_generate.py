@@ -46,6 +46,8 @@ def test_it_draws_under_the_usual_names() -> None:
         ({"repetition_penalty": 1.3}, "RepetitionPenaltyLogitsProcessor is not part of this loop"),
         ({"num_beams": 3}, "num_beams 3 given; allowed: 1"),
         ({"max_time": 3.0}, "MaxTimeCriteria is not part of this loop"),
+        ({"return_dict_in_generate": True, "output_scores": True}, "output_scores is not part of this loop"),
+        ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens is not part of this loop"),
         ({"attention_mask": torch.tensor([[0, *[1] * (len(PROMPT) - 1)]])}, "the attention mask hides tokens"),
     ],
 )

@@ -92,6 +92,13 @@ def test_stop_tokens_one_or_many_or_the_models_own() -> None:
     assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end]
     with pytest.raises(UserError, match=f"eos_tokens_id {TOKENS} given; allowed: 0 to {TOKENS - 1}"):
         autoregressive_generate(PROMPT, target, eos_tokens_id=TOKENS)
+    for wrong in ("a", [None], 1.0, [1.5]):
+        with pytest.raises(UserError, match=r"eos_tokens_id .* given; allowed: an id, or a list of ids"):
+            autoregressive_generate(PROMPT, target, eos_tokens_id=wrong)  # type: ignore[arg-type]
+    tensor = torch.tensor([first, second])
+    assert autoregressive_generate(PROMPT, target, max_gen_len=24, eos_tokens_id=tensor) == free[:both]  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="max_gen_len: '3' given; allowed: INT >= 1"):
+        autoregressive_generate(PROMPT, target, max_gen_len="3")  # type: ignore[arg-type]
 
 
 def test_draws_follow_torchs_own_seed() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
 from sampling import lean
@@ -183,7 +184,7 @@ def test_training_learns_what_the_target_says(kind: Kind, target: lean.LeanModel
     rows = rows_of(target)
     task = task_of(kind, target, torch.arange(VOCAB))
     train, held_out = split(rows, 4)
-    assert (len(train), len(held_out)) == (22, 2)
+    assert len(train) + len(held_out) == 24 and held_out
     trainer = Trainer(task, train, train[:4], Schedule(30, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu"))
     whole = Batch.of(train, sorted({*task.config.features, task.trunk.last}), torch.device("cpu"))
     before = task.loss(whole).item()
@@ -321,6 +322,15 @@ def test_a_head_for_other_weights_is_refused(target: lean.LeanModel, tmp_path: P
         pair.head("eagle")
 
 
+def test_a_head_without_its_draft_vocabulary_is_refused(target: lean.LeanModel, tmp_path: Path) -> None:
+    file = saved(task_of("mtp", target), tmp_path) / "model.safetensors"
+    weights = load_file(file)
+    del weights["draft_ids"]
+    save_file(weights, file)
+    with pytest.raises(UserError, match="has no draft_ids; allowed: the folder of a trained head"):
+        load_head(tmp_path)
+
+
 def test_a_tree_has_the_likeliest_paths() -> None:
     """Chances 0.6, 0.3, 0.1 everywhere: the five best nodes are 0.6, 0.36, 0.3, 0.18 and 0.18."""
     law = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
@@ -354,25 +364,30 @@ def test_shards_keep_dialogues_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
-    rows = [Row(torch.tensor([number]), 0, greedy and number % 2 == 0, {}) for number in range(3000)]
+    rows = [Row(torch.tensor([number, 7, 7]), 2, greedy and number % 2 == 0, {}) for number in range(3000)]
 
-    def parts(count: int) -> tuple[set[int], ...]:
-        train, held_out = split(rows[:count], 64)
-        return {int(row.tokens) for row in train}, {int(row.tokens) for row in held_out}
+    def parts(rows: list[Row]) -> tuple[set[int], ...]:
+        train, held_out = split(rows, 64)
+        return {int(row.tokens[0]) for row in train}, {int(row.tokens[0]) for row in held_out}
 
-    step, most = (34, 64) if greedy else (17, 64)
-    assert parts(3000)[1] == set(range(0, step * most, step))
+    learned, held_out = parts(rows)
+    assert len(held_out) == 64 and 2700 < len(learned) < 2900 and not learned & held_out
+    assert not greedy or all(number % 2 == 0 for number in held_out)
     for less in (2, 5, 24, 100, 900, 2000):
-        assert not parts(less)[0] & parts(3000)[1] and parts(less)[1]
+        assert not parts(rows[:less])[0] & held_out and parts(rows[:less])[1]
+        assert not parts(rows[-less:])[0] & held_out, "another source in front changes nothing"
     with pytest.raises(UserError, match="1 pieces of data given; allowed: at least 2"):
         split(rows[:1], 64)
 
 
-def test_a_source_that_is_given_twice_is_not_held_out_and_learned() -> None:
-    rows = [Row(torch.tensor([number]), 0, True, {}) for number in range(50)]
-    train, held_out = split([*rows, *rows], 64)
-    assert {int(row.tokens) for row in held_out} == {0, 17, 34, 1, 18, 35}
-    assert not {int(row.tokens) for row in train} & {int(row.tokens) for row in held_out} and len(train) == 88
+def test_no_other_answer_to_a_held_out_prompt_is_learned_from() -> None:
+    rows = [
+        Row(torch.tensor([number, 7, answer]), 2, answer == 3, {}) for answer in (3, 4, 5, 3) for number in range(200)
+    ]
+    train, held_out = split(rows, 64)
+    prompts = {int(row.tokens[0]) for row in held_out}
+    assert held_out and all(row.greedy for row in held_out) and len(held_out) == 2 * len(prompts)
+    assert not {int(row.tokens[0]) for row in train} & prompts and len(train) == 4 * (200 - len(prompts))
     with pytest.raises(UserError, match="2 pieces of data given; allowed: at least 2 different ones"):
         split(rows[:1] * 2, 64)
 
