@@ -32,7 +32,7 @@ Examples:
 
 def ablate(
     plan: Annotated[
-        str, typer.Argument(metavar="PLAN", help="quick, gamma, nasd, egag, copies, paper, or a .toml file.")
+        str, typer.Argument(metavar="PLAN", help="quick, gamma, nasd, egag, copies, trained, paper, or a .toml file.")
     ] = "quick",
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt in place of the plan's.")] = None,
     prompts: Annotated[

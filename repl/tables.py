@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -20,7 +20,10 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One method's line. `other` says why it is not compared with the reference: `Method.other`."""
+    """One method's line.
+
+    other: why it is not compared with the reference (`Method.other`). remembers: it drafts from earlier answers too.
+    """
 
     title: str
     metrics: RunMetrics
@@ -30,6 +33,7 @@ class Row:
     lossless: bool = True
     reference: bool = False
     other: str | None = None
+    remembers: bool = False
 
 
 def rows(comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, "Divergence | None"]) -> list[Row]:
@@ -44,9 +48,15 @@ def rows(comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, 
             comparison.lossless(name),
             name == "target",
             METHODS[name].other,
+            _remembers({one.name: comparison.values[one.name] for one in METHODS[name].relevant(comparison.values)}),
         )
         for name in names
     ]
+
+
+def _remembers(settings: Mapping[str, Any]) -> bool:
+    """Whether a method with these settings drafts from earlier answers of the session as well."""
+    return settings.get("max_cached_requests", 0) != 0 or settings.get("reset_in_between") is False
 
 
 def _speedup(row: Row) -> Text:
@@ -150,6 +160,11 @@ def notes(lines: Sequence[Row], settings: str, first: bool) -> list[str]:
         said.append("LOSSY: the output does not follow the target's distribution")
     if trees := [line.title for line in lines if line.metrics.trees]:
         said.append(f"{', '.join(trees)}: a tree's other branches count as drafted; compare tok/round, not acceptance")
+    if not first and (remembering := [line.title for line in lines if line.remembers]):
+        said.append(
+            f"{', '.join(remembering)}: drafted from earlier answers of this session too, so that a repeated "
+            "prompt is fast; /max_cached_requests 0 and /reset_in_between on forget them"
+        )
     said += [
         f"{line.title}: score {line.metrics.score:.3f}, {line.metrics.token_ms:.1f} ms a token; "
         "a search for a likelier text, so its output is another and its speed no speedup"

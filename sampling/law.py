@@ -63,9 +63,9 @@ class LawTest:
     comes next would leave nothing to draw, and a wrong verifier nothing to be caught by.
     """
 
-    def __init__(self, pair: Pair, values: Mapping[str, Any], draws: int) -> None:
+    def __init__(self, pair: Pair, values: Mapping[str, Any]) -> None:
         self.pair = replace(pair, target=MemoRunner(pair.target), drafter=pair.drafter and MemoRunner(pair.drafter))
-        self.values, self.draws = dict(values), draws
+        self.values = dict(values)
         prompts = [pair.encode([text], chat=False) for text in PROMPTS]
         for self.temperature in _TEMPERATURES:
             self._processor = MemoProcessor(make_processor(replace(PROCESSOR, arguments=(self.temperature, 8))))
@@ -73,9 +73,10 @@ class LawTest:
             if all(case.laws[0].max() < _CERTAIN for case in self._cases):
                 break
 
-    def p_values(self, method: Method, verifier: Verifier, seed: int, until: float = 0.0) -> list[float]:
+    def p_values(self, method: Method, verifier: Verifier, draws: int, seed: int, until: float = 0.0) -> list[float]:
         """One p-value for each prompt and depth that enough runs reached: `len(PROMPTS) * DEPTHS` at most.
 
+        draws: runs a prompt.
         until: stop after the quarter of a prompt's draws in which one falls below this; 0.0 = never. To look
         again and again makes a small p-value likelier, so this is for a verifier that is known to be wrong:
         there the question is whether the test notices, and draws after it has noticed answer nothing more.
@@ -87,7 +88,7 @@ class LawTest:
             counts: list[Counter[int]] = [Counter() for _ in range(DEPTHS)]
             p_values: list[float] = []
             for look in range(_LOOKS):
-                for _ in range(self.draws * look // _LOOKS, self.draws * (look + 1) // _LOOKS):
+                for _ in range(draws * look // _LOOKS, draws * (look + 1) // _LOOKS):
                     for depth, token in enumerate(self._run(case, method, drafter, verifier, rng)):
                         counts[depth][token] += 1
                 pairs = zip(counts, case.laws, strict=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 HEAD = """# API reference
 
-Import from the project's folder. Models are transformers models as they are (from `AutoModelForCausalLM` or
+Import from the project's folder (`PYTHONPATH=.` where a script lies elsewhere). What is drawn comes from torch's
+generator: `torch.manual_seed` repeats it. Models are transformers models as they are (from `AutoModelForCausalLM` or
 `AutoModelForSeq2SeqLM`) or the runners of a loaded pair (`sampling.models.load_pair`), which are faster; prompts and
 answers are lists of ids.
 

@@ -88,3 +88,10 @@ def test_notes_warn_of_what_they_must() -> None:
     assert "slowdown" in slow and "LOSSY" not in slow and "first answer" not in slow
     assert "slowdown" not in lossy and "LOSSY" in lossy and "first answer" in lossy
     assert "gamma 4" in slow
+
+
+def test_a_note_tells_who_drafts_from_earlier_answers() -> None:
+    remembering = [REFERENCE, Row("Suffix", SD, 3.0, remembers=True)]
+    assert any("Suffix: drafted from earlier answers" in note for note in notes(remembering, "", False))
+    assert not any("earlier answers" in note for note in notes(remembering, "", True)), "there are none yet"
+    assert not any("earlier answers" in note for note in notes([REFERENCE, Row("SD", SD, 3.0)], "", False))
