@@ -116,16 +116,19 @@ class Player:
         pair = answers.comparison.engine.pair
         for note in self.session.notes if answers.first else ():
             self.view.reply(Message(note))
-        for place, name in enumerate(answers.methods):
+        for name in answers.methods:
             if answers.stopped:
-                titles = ", ".join(answers.title(other) for other in answers.methods[place:])
-                self.view.reply(Message(f"not run: {titles}"))
                 break
             # Round lines name every token, also the special ones that a text leaves out.
             label = pair.tokenizer.decode if self.session.debug else None
-            self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
+            try:
+                self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
+            except KeyboardInterrupt:
+                answers.stop()
             if name in answers.failures:
                 self._fail(f"{where}{METHODS[name].title}: {answers.failures[name]}")
+        if answers.stopped and (left := answers.left()):
+            self.view.reply(Message(f"not run: {', '.join(map(answers.title, left))}"))
         if answers.finished():
             self._compare(answers)
         self.interrupted = answers.stopped

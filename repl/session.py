@@ -124,18 +124,26 @@ class Answers:
                         self.stopped = True
                         return
         except KeyboardInterrupt:
-            self.stopped = True
-            self._renew_engine()
+            self.stop()
         except UserError as error:
             self.failures[name] = str(error)
         except Exception as error:
             self.failures[name] = f"{type(error).__name__}: {error} ({log_traceback(error)})"
             self._renew_engine()
 
+    def stop(self) -> None:
+        """The user stopped outside a run, between two methods or while one was drawn."""
+        self.stopped = True
+        self._renew_engine()
+
     def finished(self) -> list[str]:
         """Methods with something to show, in the order they ran."""
         metrics = self.comparison.metrics
         return [name for name in self.methods if name in metrics and metrics[name].rounds and name not in self.failures]
+
+    def left(self) -> list[str]:
+        """Methods of which there is nothing to show."""
+        return [name for name in self.methods if name not in self.finished() and name not in self.failures]
 
     def verdicts(self) -> dict[str, "Divergence | None"]:
         """How each output compares with the reference's; may ask the target again, unless it was stopped."""
@@ -144,8 +152,7 @@ class Answers:
         try:
             return {name: self.comparison.divergence(name) for name in self.finished()}
         except KeyboardInterrupt:
-            self.stopped = True
-            self._renew_engine()
+            self.stop()
             return dict.fromkeys(self.finished())
 
     def _renew_engine(self) -> None:

@@ -1,12 +1,17 @@
 """Ctrl-C stops a generation and leaves a session whose next answer is that of a fresh one."""
 
+import io
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from repl.commands import execute
+from repl.plain import PlainView
+from repl.player import Player
 from repl.session import Answers, Session
 from sampling.engine import Engine
 from sampling.runner import ModelRunner
@@ -126,6 +131,29 @@ def test_a_crash_in_one_method_is_a_line_and_the_others_go_on(
     (log,) = state_folder.rglob("errors.log")
     assert "Traceback" in log.read_text()
     assert set(answers.finished()) == set(answers.methods) - {"speculative"}
+
+
+def test_outside_a_run_what_is_finished_is_still_compared(
+    new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, err = (Console(file=io.StringIO(), width=200) for _ in range(2))
+    session = _session(new_session)
+    player, watch, seen = Player(session, PlainView(out, err)), PlainView.watch, []
+
+    def watched(view: PlainView, title: str, *rest: Any) -> None:
+        seen.append(title)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        watch(view, title, *rest)
+
+    monkeypatch.setattr(PlainView, "watch", watched)
+    player.execute("Hello there")
+    assert isinstance(out.file, io.StringIO) and isinstance(err.file, io.StringIO)
+    table, told = out.file.getvalue(), err.file.getvalue()
+    assert player.interrupted and len(seen) == 3 and f"not run: {seen[2]}" in told
+    assert all(table.count(title) >= 2 for title in seen[:2]), "over the answer, and in the table"
+    monkeypatch.undo()
+    _assert_like_a_fresh_session(session, new_session)
 
 
 def test_the_handler_is_put_back(new_session: Callable[[], Session]) -> None:
