@@ -1,7 +1,7 @@
 """What all plots share: colours that colour-blind readers can tell apart, readable text, and how they are saved."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -16,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#666666"
-NAME_WIDTH = 32
+NAME_WIDTH, WIDE_NAMES = 32, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,16 @@ def style(place: int) -> dict[str, Any]:
     lines = ("-", "--", ":", "-.")
     marker = MARKERS[(colour + turn) % len(MARKERS)]
     return {"color": COLOURS[colour], "marker": marker, "linestyle": lines[turn % len(lines)], "markersize": 4.5}
+
+
+def name_labels(names: Sequence[str]) -> list[str]:
+    """Names beside an axis, on longer lines where one of them would take more than two."""
+    return [wrapped(name, NAME_WIDTH if max(map(len, names)) <= 2 * NAME_WIDTH else WIDE_NAMES) for name in names]
+
+
+def label_height(labels: Sequence[str]) -> float:
+    """Inches that a row needs so that no label meets the next."""
+    return 0.16 + 0.14 * max(label.count("\n") + 1 for label in labels)
 
 
 def wrapped(name: str, width: int = NAME_WIDTH) -> str:

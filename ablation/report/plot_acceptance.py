@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.figure import COLOURS, GREY, blank, style, summed, wrapped
+from ablation.report.figure import COLOURS, GREY, blank, label_height, style, summed, wrapped
 from ablation.report.load import in_order
 
 # A share of fewer rounds than this says nothing.
@@ -88,13 +88,14 @@ def histogram_figure(found: list[Positions], processor: str, prompts: int) -> Fi
         return "No configuration drafted anything."
     most = max(len(one.hist) for one in found)
     title = f"Drafts that a round accepted under {processor}, all tasks (n = {prompts} prompts)"
-    figure, (axis,) = blank(title, min(12.0, 4.2 + 0.5 * most), 1.0 + 0.55 * len(found), 1, 1)
+    labels = [f"{wrapped(one.name, 38)}\nmean {one.mean():.2f}, {sum(one.hist)} rounds" for one in reversed(found)]
+    height = max(0.55, label_height(labels))
+    figure, (axis,) = blank(title, min(12.0, 4.2 + 0.5 * most), 1.0 + height * len(found), 1, 1)
     methods = list(dict.fromkeys(one.method for one in found))
     highest = max(max(one.hist) / sum(one.hist) for one in found)
     for base, one in enumerate(reversed(found)):
         _bars(axis, one, base, 0.72 / highest, COLOURS[methods.index(one.method) % len(COLOURS)])
         axis.axhline(base, color=GREY, linewidth=0.5)
-    labels = [f"{wrapped(one.name, 38)}\nmean {one.mean():.2f}, {sum(one.hist)} rounds" for one in reversed(found)]
     axis.set_yticks([base + 0.3 for base in range(len(found))], labels)
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(-0.1, len(found))

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablation.grid import CONTROL
-from ablation.report.figure import COLOURS, GREY, NAME_WIDTH, blank, prompts_in, style, wrapped
+from ablation.report.figure import COLOURS, GREY, blank, label_height, name_labels, prompts_in, style
 from ablation.report.summary import ALL
 from ablation.table import setting_columns
 from sampling.methods import REFERENCE
@@ -27,7 +27,8 @@ def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
     names = list(dict.fromkeys(rows["configuration"]))[::-1]
     columns = min(_PANELS_A_ROW, len(tasks))
     lines = -(-len(tasks) // columns)
-    line = 0.42 if max(map(len, names)) > NAME_WIDTH else 0.3
+    labels = name_labels(["AR again (noise)" if name == CONTROL else name for name in names])
+    line = label_height(labels)
     size = 2.4 + 2.0 * max(columns, 2), 0.8 + lines * (0.75 + line * len(names))
     title = f"Speedup over AR under {processor}: median over prompts, 95 % interval"
     figure, axes = blank(title, *size, lines, columns, sharex=True, sharey=True)
@@ -45,7 +46,6 @@ def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
             axis.hlines(
                 range(len(names)), 0, 1, transform=axis.get_yaxis_transform(), color="#b0b0b0", alpha=0.3, lw=0.6
             )
-    labels = [wrapped("AR again (noise)" if name == CONTROL else name) for name in names]
     axes[0].set_yticks(range(len(names)), labels)
     axes[0].set_ylim(-0.6, len(names) - 0.4)
     figure.supxlabel("speedup = tokens/s over tokens/s of AR on the same prompt (line: AR = 1.0)", fontsize=9)

@@ -4,16 +4,19 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 from typer.testing import CliRunner
 
 from ablation.manifest import manifest_path
 from ablation.record import Record
 from ablation.report.load import load
+from ablation.report.plot_speedup import speedup_figure
 from ablation.report.plot_trace import trace_figure
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.terminal import print_summary
@@ -163,6 +166,18 @@ def test_every_gamma_of_an_answer_is_inside_its_axes(tmp_path: Path) -> None:
     for axis in drawn[0].axes:
         values = [float(y) for line in axis.lines for y in line.get_ydata()]
         assert all(axis.get_ylim()[0] <= value <= axis.get_ylim()[1] for value in values)
+
+
+@pytest.mark.parametrize("name", ["short", "a method with=some, more=settings, than=fit", "a_long_name=1, " * 6])
+def test_no_name_meets_the_next(name: str) -> None:
+    names = [f"{number} {name}" for number in range(4)]
+    known = {"method": "m", "task": "all", "prompts": 3, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}
+    rows = [{"configuration": one, **known} for one in names]
+    figure = speedup_figure(pd.DataFrame(rows), "greedy")
+    assert not isinstance(figure, str)
+    FigureCanvasAgg(figure).draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+    assert all(low.y1 < high.y0 for low, high in pairwise(boxes))
 
 
 def test_a_lossy_answer_is_stamped_in_its_figure(tmp_path: Path) -> None:
