@@ -35,7 +35,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
 def _table(records: Sequence[Record]) -> Table:
     table = Table()
     for place, title in enumerate(_HEADER):
-        table.add_column(title, justify="right" if place else "left")
+        # A method's name is what has to be typed: other cells break their lines before it does.
+        table.add_column(title, justify="right" if place else "left", no_wrap=not place, overflow="fold")
     for record in records:
         table.add_row(*_cells(record))
     return table

@@ -263,10 +263,11 @@ def rate(account: RunMetrics) -> float:
 
 def _stop(target: ModelRunner, given: StopTokens) -> frozenset[int]:
     """Ids that end a text: the given ones, else the model's own, as its generation config names them."""
-    if given is None:
-        config = getattr(getattr(target.model, "hf", None), "generation_config", None)
-        given = getattr(config, "eos_token_id", None)
-    return stop_ids(given, target)
+    if given is not None:
+        return stop_ids(given, target)
+    config = getattr(getattr(target.model, "hf", None), "generation_config", None)
+    own = getattr(config, "eos_token_id", None)
+    return frozenset(id for id in ([own] if isinstance(own, int) else own or ()) if 0 <= id < target.vocab_size)
 
 
 def _told(step: Step, tokenizer: Any) -> str:

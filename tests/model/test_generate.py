@@ -90,6 +90,8 @@ def test_stop_tokens_one_or_many_or_the_models_own() -> None:
     assert autoregressive_generate(PROMPT, target, max_gen_len=24, eos_tokens_id=[first, second]) == free[:both]
     target.generation_config.eos_token_id = first
     assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end]
+    target.generation_config.eos_token_id = [first, TOKENS]
+    assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end], "what it cannot say ends nothing"
     with pytest.raises(UserError, match=f"eos_tokens_id {TOKENS} given; allowed: 0 to {TOKENS - 1}"):
         autoregressive_generate(PROMPT, target, eos_tokens_id=TOKENS)
     for wrong in ("a", [None], 1.0, [1.5]):
