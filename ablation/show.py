@@ -9,7 +9,7 @@ from rich.text import Text
 from ablation.record import Record
 from sampling.methods import METHODS
 
-_HEADER = ("method", "tokens", "tok/s", "speedup", "accepted", "alpha", "tok/round", "vs AR")
+_HEADER = ("method", "tokens", "tok/s", "speedup", "accepted", "alpha", "tok/\nround", "vs AR")
 
 
 def show(console: Console, records: Sequence[Record]) -> None:
@@ -33,7 +33,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
 
 
 def _table(records: Sequence[Record]) -> Table:
-    table = Table()
+    table = Table(pad_edge=False)
     for place, title in enumerate(_HEADER):
         # A method's name is what has to be typed: other cells break their lines before it does.
         table.add_column(title, justify="right" if place else "left", no_wrap=not place, overflow="fold")
