@@ -48,6 +48,7 @@ RULES = {
     "lint-imports": Rule(Kind.LEFT_OUT, "checks every change"),
     "bash .ci/run": Rule(Kind.LEFT_OUT, "runs these tests"),
     "pip install uv": Rule(Kind.LEFT_OUT, "installs"),
+    "git checkout": Rule(Kind.LEFT_OUT, "goes to another version"),
 }
 LOOK = Rule(Kind.RUN, "--dry-run writes nothing")
 FAR = Rule(Kind.CHECKED, "its models come from the hub")
