@@ -132,7 +132,7 @@ class Answers:
             self._renew_engine()
 
     def stop(self) -> None:
-        """The user stopped outside a run, between two methods or while one was drawn."""
+        """The user does not wait for the round under way, or stopped where none is."""
         self.stopped = True
         self._renew_engine()
 
@@ -143,7 +143,8 @@ class Answers:
 
     def left(self) -> list[str]:
         """Methods of which there is nothing to show."""
-        return [name for name in self.methods if name not in self.finished() and name not in self.failures]
+        told = {*self.finished(), *self.failures}
+        return [name for name in self.methods if name not in told]
 
     def verdicts(self) -> dict[str, "Divergence | None"]:
         """How each output compares with the reference's; may ask the target again, unless it was stopped."""

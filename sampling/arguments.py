@@ -54,8 +54,7 @@ def refuse_no_processor(processor: Any) -> None:
 def stop_ids(given: Any, target: ModelRunner) -> frozenset[int]:
     """One id that ends a text, or several. Raises `UserError` for what is none of the target's ids."""
     try:
-        several = () if given is None else given
-        ids = frozenset(map(index, several) if isinstance(several, Collection) else [index(given)])
+        ids = frozenset(map(index, given) if isinstance(given, Collection) else [index(given)])
     except TypeError:
         raise UserError(f"eos_tokens_id {_short(given)} given; allowed: an id, or a list of ids") from None
     wrong = sorted(id for id in ids if not 0 <= id < target.vocab_size)

@@ -1,6 +1,6 @@
 """The loop behind transformers' own `generate`: `model.generate(..., custom_generate=speculative(drafter))`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,6 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
     ) -> Tensor | SpeculativeOutput:
         _refuse_encoder(model)
         _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
-        _refuse_ignored(generation_config, inputs)
         with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
             account = run(
                 target,
@@ -96,21 +95,17 @@ def _refuse_encoder(model: PreTrainedModel) -> None:
         )
 
 
-def _refuse_ignored(config: GenerationConfig, inputs: Mapping[str, Any]) -> None:
-    """Arguments of `generate` that this loop does nothing with."""
-    for name in _IGNORED:
-        if inputs.get(name, getattr(config, name, None)):
-            raise UserError(
-                f"{name} is not part of this loop; allowed: generate without it, or without custom_generate"
-            )
-
-
 def _check(
     ids: Tensor, processors: Collection[Any], criteria: Collection[Any], config: GenerationConfig, mask: Tensor | None
 ) -> None:
     """Refuse what would be silently ignored."""
     if (config.num_beams or 1) > 1:
         raise UserError(f"num_beams {config.num_beams} given; allowed: 1, or sampling.beam_search_generate")
+    for name in _IGNORED:
+        if getattr(config, name, None):
+            raise UserError(
+                f"{name} is not part of this loop; allowed: generate without it, or without custom_generate"
+            )
     if ids.shape[0] != 1:
         raise UserError(f"{ids.shape[0]} prompts given; allowed: one at a time")
     if mask is not None and not bool((mask == 1).all()):

@@ -124,11 +124,6 @@ class Shape:
         return begun
 
 
-def is_text(data: str) -> bool:
-    """Whether this training data is a text to read; else the target writes it."""
-    return data != "self" and Path(data).suffix != ".jsonl"
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where training data comes from: `self`, of at least so many answer tokens, and files, one or several."""
@@ -171,11 +166,12 @@ def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Sche
 
 def _described(held_out: "list[Row]") -> str:
     """What these rows are, for people."""
-    kinds = {
-        "pieces of the text" if row.is_text else f"{'greedy' if row.greedy else 'drawn'} answers of the target": None
-        for row in held_out
-    }
-    return " and ".join(kinds)
+    return " and ".join(
+        dict.fromkeys(
+            "pieces of the text" if row.is_text else f"{'greedy' if row.greedy else 'drawn'} answers of the target"
+            for row in held_out
+        )
+    )
 
 
 def _check_out(folder: Path, pair: "Pair") -> None:
@@ -203,27 +199,29 @@ def _check_out(folder: Path, pair: "Pair") -> None:
 
 
 def _rows(pair: "Pair", source: Source, seed: int) -> "list[Row]":
-    """The training data of every source, which stays in the user's cache folder. A wrong source is told first."""
-    for data in source.data:
-        if is_text(data):
-            _text(Path(data))
-        elif data != "self":
-            _learnable(Path(data))
-    return [row for data in source.data for row in _rows_of(pair, data, source.tokens, seed)]
+    """The training data of every source, which stays in the user's cache folder. All files are read first."""
+    read = [(data, _contents(data)) for data in source.data]
+    return [row for data, contents in read for row in _rows_of(pair, data, contents, source.tokens, seed)]
 
 
-def _rows_of(pair: "Pair", data: str, tokens: int, seed: int) -> "list[Row]":
+def _contents(data: str) -> str | list[str] | None:
+    """A text, the prompts of a .jsonl file, or None for what the target writes by itself."""
+    if data == "self":
+        return None
+    path = Path(data)
+    return _learnable(path) if path.suffix == ".jsonl" else _text(path)
+
+
+def _rows_of(pair: "Pair", data: str, contents: str | list[str] | None, tokens: int, seed: int) -> "list[Row]":
     from sampling.distill.recipe import answer_turns, data_folder, read_text, write_data
 
     with _bar(f"data: {data}") as told:
-        if data == "self":
+        if contents is None:
             return write_data(pair, data_folder(pair, f"dialogues-{seed}"), tokens, seed, _measured(), told)
-        path = Path(data)
-        if is_text(data):
-            return read_text(pair, _text(path), told)
-        turns = _learnable(path)
-        name = hashlib.sha256("\0".join(turns).encode()).hexdigest()[:16]
-        return answer_turns(pair, data_folder(pair, f"{path.stem}-{name}-{seed}"), turns, seed, told)
+        if isinstance(contents, str):
+            return read_text(pair, contents, told)
+        name = hashlib.sha256("\0".join(contents).encode()).hexdigest()[:16]
+        return answer_turns(pair, data_folder(pair, f"{Path(data).stem}-{name}-{seed}"), contents, seed, told)
 
 
 def _learnable(path: Path) -> list[str]:

@@ -59,7 +59,8 @@ def style(place: int) -> dict[str, Any]:
 
 def name_labels(names: Sequence[str]) -> list[str]:
     """Names beside an axis, on longer lines where one of them would take more than two."""
-    return [wrapped(name, NAME_WIDTH if max(map(len, names)) <= 2 * NAME_WIDTH else WIDE_NAMES) for name in names]
+    width = NAME_WIDTH if max(map(len, names)) <= 2 * NAME_WIDTH else WIDE_NAMES
+    return [wrapped(name, width) for name in names]
 
 
 def label_height(labels: Sequence[str]) -> float:
@@ -67,7 +68,7 @@ def label_height(labels: Sequence[str]) -> float:
     return 0.16 + 0.14 * max(label.count("\n") + 1 for label in labels)
 
 
-def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+def wrapped(name: str, width: int) -> str:
     """A name on lines that fit beside or above an axis."""
     return fill(name, width, break_long_words=True)
 

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -51,15 +52,13 @@ def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
     whatever it had beside it. At most `held_out` of them are counted on, no drawn answers where there are others.
     Raises `UserError` where nothing is left to learn from.
     """
-    placed = sorted(((_place(row), number) for number, row in enumerate(rows)))
-    edge = max(1 / _EVERY, placed[0][0]) if placed else 0.0
-    aside = [number for place, number in placed if place <= edge]
-    if len(aside) == len(rows):
+    placed = [(_place(row), row) for row in rows]
+    edge = max(1 / _EVERY, min((place for place, _ in placed), default=0.0))
+    learned = [row for place, row in placed if place > edge]
+    if not learned:
         raise UserError(f"{len(rows)} pieces of data given; allowed: at least 2 different ones, for one is held out")
-    counted = [rows[number] for number in aside if rows[number].greedy or rows[number].is_text]
-    hidden = set(aside)
-    learned = [row for number, row in enumerate(rows) if number not in hidden]
-    return learned, (counted or [rows[number] for number in aside])[:held_out]
+    aside = [row for place, row in sorted(placed, key=itemgetter(0)) if place <= edge]
+    return learned, ([row for row in aside if row.greedy or row.is_text] or aside)[:held_out]
 
 
 def _place(row: Row) -> float:

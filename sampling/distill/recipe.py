@@ -134,8 +134,7 @@ def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, s
     from its last block and a distilled model from evenly chosen ones.
     """
     model, place = lean_target(pair), Path(pair.target_info.place)
-    ids = frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device)
-    trunk = _trunk(model, ids)
+    trunk = _counted(pair, rows, draft_vocab)
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     config = HeadConfig(
         method=method,
@@ -143,7 +142,7 @@ def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, s
         base_digest=pair.digest,
         hidden_size=like.hidden_size,
         vocab_size=model.vocab_size,
-        draft_vocab=len(ids),
+        draft_vocab=len(trunk.ids),
         features={"eagle": feature_layers(model), "mtp": (model.num_layers,)}.get(method, ()),
         steps=steps,
         layers=layers,
@@ -182,9 +181,14 @@ def further_task(method: Kind, pair: Pair, folder: Path, steps: int) -> Task:
 
 def count_vocabulary(task: Task, pair: Pair, rows: Sequence[Row], draft_vocab: int) -> None:
     """Let the task draft what these rows say most; no weight of a head depends on its draft vocabulary."""
+    task.trunk = _counted(pair, rows, draft_vocab)
+    task.config = replace(task.config, draft_vocab=len(task.trunk.ids))
+
+
+def _counted(pair: Pair, rows: Sequence[Row], draft_vocab: int) -> Trunk:
+    """The target's trunk over the tokens that these rows say most."""
     model = lean_target(pair)
-    ids = frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device)
-    task.trunk, task.config = _trunk(model, ids), replace(task.config, draft_vocab=len(ids))
+    return _trunk(model, frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device))
 
 
 def _trunk(model: LeanModel, ids: Tensor) -> Trunk:
