@@ -78,7 +78,9 @@ def _show(checks: "Selftest", reports: "list[Report]") -> None:
     table = Table("method", "verdict", "check", "", "numbers")
     for report in reports:
         for place, check in enumerate(report.checks):
-            numbers = ", ".join(f"{name} {value:.3g}" for name, value in check.numbers.items())
+            numbers = ", ".join(
+                f"{name} {value:{'d' if isinstance(value, int) else '.3g'}}" for name, value in check.numbers.items()
+            )
             head = ("", "") if place else (report.method, report.verdict)
             table.add_row(*head, check.name, check.verdict, numbers)
     console = Console()
