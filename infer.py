@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.cli import methods, run, selftest
+from ablation.commands.cli import methods, run, selftest
 
 if TYPE_CHECKING:
-    from sampling.models import Progress
+    from sampling.loading.pairs import Progress
     from sampling.pair import Pair
 
 
@@ -27,7 +27,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def _load(options: dict[str, object], progress: "Progress") -> "Pair":
-    from sampling.models import LoadOptions, load_pair
+    from sampling.loading.pairs import LoadOptions, load_pair
 
     return load_pair(LoadOptions(**options), progress)  # type: ignore[arg-type]
 

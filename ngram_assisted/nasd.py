@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 
 from egag.controller import GammaController
-from ngram_assisted.storage import NGramStorage
+from ngram_assisted.ngram_counts import NGramStorage
 from sampling.drafter import Context, Drafter
 from sampling.events import Step
 from sampling.methods import STORAGES

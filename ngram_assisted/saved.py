@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ngram_assisted.storage import Gram, NGramStorage, OneLevelNGramStorage
+from ngram_assisted.ngram_counts import Gram, NGramStorage, OneLevelNGramStorage
 from sampling.methods import STORAGES
 from utils.errors import UserError
 

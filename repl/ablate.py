@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.conduct import conduct, reported
-from ablation.plan_file import read_experiment
+from ablation.plan.file import read_experiment
 from ablation.report.write import write_report
-from ablation.runner import Files, Outcome, Run
+from ablation.run.conduct import conduct, reported
+from ablation.run.job import Files, Outcome, Run
 from repl.replies import Message
 from repl.session import Session
-from repl.storage import state_folder
+from repl.user_files import state_folder
 from sampling.engine import Engine
 from utils.errors import UserError
 

@@ -9,7 +9,7 @@ from repl import ngrams, script
 from repl.command import Command, setting_command, users_of
 from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Reply, Results, Section, Sheet, WithModels
 from repl.session import DEBUG, Session
-from repl.storage import state_folder
+from repl.user_files import state_folder
 from sampling.methods import JUDGING, METHODS, VERIFIERS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest
@@ -123,7 +123,7 @@ def _method_words(typed: str) -> Iterator[str]:
 
 
 def _speculative_config(session: Session, argument: str) -> Reply:
-    from ablation.speculative_config import parse_speculative_config
+    from ablation.commands.speculative_config import parse_speculative_config
 
     config = parse_speculative_config(argument)
     if config.models:
@@ -149,14 +149,14 @@ def _ngram_load(session: Session, argument: str) -> Reply:
 
 
 def _ablate(session: Session, argument: str) -> Reply:
-    from ablation.plan_file import read_experiment
+    from ablation.plan.file import read_experiment
 
     read_experiment(argument or DEFAULT_PLAN, base=session.settings)
     return Ablate(argument or DEFAULT_PLAN)
 
 
 def _plans(typed: str) -> Iterator[str]:
-    from ablation.plan_file import plan_names
+    from ablation.plan.file import plan_names
 
     yield from (name for name in plan_names() if name.startswith(typed))
     yield from (name for name in _files(typed) if name.endswith((".toml", "/")))

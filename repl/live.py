@@ -12,7 +12,7 @@ from repl.answer import Answer, Decode, Span, round_line
 from repl.loading import Loading
 from repl.replies import Message, Sheet
 from sampling.events import Event, Round, Step
-from sampling.metrics import RunMetrics
+from sampling.measure.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
 
 LAST_ROUND = {"accepted": "bold green", "rejected": "strike red", "target": "bold blue"}

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from repl.storage import log_traceback
+from repl.user_files import log_traceback
 from utils.errors import UserError
 
 if TYPE_CHECKING:
     from sampling.engine import Engine
     from sampling.events import Event
-    from sampling.models import Progress
+    from sampling.loading.pairs import Progress
     from sampling.pair import Pair
 
 Load = Callable[["Progress"], "Pair"]

@@ -8,7 +8,7 @@ from repl.answer import Answer, Decode, round_line
 from repl.loading import Loading
 from repl.replies import Message, Sheet
 from sampling.events import Event, Round
-from sampling.metrics import RunMetrics
+from sampling.measure.metrics import RunMetrics
 
 
 class PlainView:

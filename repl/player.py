@@ -7,7 +7,7 @@ from repl.command import summary
 from repl.commands import execute
 from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Results, Sheet, WithModels
 from repl.session import Answers, Session
-from repl.storage import log_traceback
+from repl.user_files import log_traceback
 from sampling.methods import METHODS
 from utils.errors import UserError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from repl.answer import Answer, Decode
     from repl.loading import Loading
     from sampling.events import Event
-    from sampling.metrics import RunMetrics
+    from sampling.measure.metrics import RunMetrics
 
 
 class View(Protocol):

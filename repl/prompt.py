@@ -13,7 +13,7 @@ from prompt_toolkit.styles import Style
 from repl.command import summary
 from repl.commands import complete
 from repl.session import Session
-from repl.storage import history_file
+from repl.user_files import history_file
 from sampling.methods import METHODS
 
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "on": "bold", "off": "ansibrightblack", "bad": "ansired"})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from repl.loading import Loading
-from repl.storage import log_traceback
+from repl.user_files import log_traceback
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
@@ -13,11 +13,11 @@ from utils.parameter import Parameter, toggle
 from utils.registry import Registry
 
 if TYPE_CHECKING:
-    from sampling.comparison import Comparison
-    from sampling.divergence import Divergence
     from sampling.engine import Engine
     from sampling.events import Event
-    from sampling.metrics import RunMetrics
+    from sampling.measure.comparison import Comparison
+    from sampling.measure.divergence import Divergence
+    from sampling.measure.metrics import RunMetrics
     from sampling.pair import Pair
 
 DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
@@ -72,7 +72,7 @@ class Session:
         self._refuse_nothing()
         engine = self.engine
         methods = self._refuse_nothing()
-        from sampling.comparison import Comparison
+        from sampling.measure.comparison import Comparison
 
         ids = engine.pair.encode([prompt], self.settings["chat"])
         first = self.answers is None

@@ -8,12 +8,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sampling.measure.metrics import RunMetrics
 from sampling.methods import METHODS
-from sampling.metrics import RunMetrics
 
 if TYPE_CHECKING:
-    from sampling.comparison import Comparison
-    from sampling.divergence import Divergence
+    from sampling.measure.comparison import Comparison
+    from sampling.measure.divergence import Divergence
 
 UNKNOWN = "-"
 

@@ -7,11 +7,11 @@ name too, `beam_search_generate`, and `decode` for every round's event.
 from typing import Any
 
 _PUBLIC = {
-    "autoregressive_generate": "sampling.generate",
-    "speculative_generate": "sampling.generate",
-    "autoregressive_generate_encoder_decoder": "sampling.generate_encoder_decoder",
-    "speculative_generate_encoder_decoder": "sampling.generate_encoder_decoder",
-    "beam_search_generate": "sampling.generate",
+    "autoregressive_generate": "sampling.api.generate",
+    "speculative_generate": "sampling.api.generate",
+    "autoregressive_generate_encoder_decoder": "sampling.api.generate_encoder_decoder",
+    "speculative_generate_encoder_decoder": "sampling.api.generate_encoder_decoder",
+    "beam_search_generate": "sampling.api.generate",
     "decode": "sampling.loop",
 }
 __all__ = list(_PUBLIC)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sampling.branches import Branches
 from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis, Prefilled
+from sampling.forward.runner import ModelRunner
 from sampling.loop import check_room
-from sampling.runner import ModelRunner
 from utils.errors import UserError
 from utils.timing import PhaseClock
 

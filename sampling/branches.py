@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.runner import ModelRunner
+from sampling.forward.runner import ModelRunner
 
 
 class Branches:

@@ -14,7 +14,7 @@ from sampling.proposal import Proposal
 from utils.logits_processor import LogitsProcessor
 
 if TYPE_CHECKING:
-    from sampling.runner import ModelRunner
+    from sampling.forward.runner import ModelRunner
 
 
 @dataclass(slots=True)

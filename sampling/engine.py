@@ -9,10 +9,10 @@ import torch
 from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.events import Event
+from sampling.forward.runner import ModelRunner
 from sampling.loop import decode
 from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, SEARCHES, VERIFIERS, Method, verifier_part
 from sampling.pair import Pair
-from sampling.runner import ModelRunner
 from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor

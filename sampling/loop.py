@@ -8,7 +8,7 @@ import torch
 from egag.controller import GammaController
 from sampling.drafter import Context, Drafter
 from sampling.events import Event, Finished, FinishReason, Prefilled, Step
-from sampling.runner import ModelRunner
+from sampling.forward.runner import ModelRunner
 from sampling.verifier import Verdict, Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor

@@ -6,7 +6,8 @@ Under greedy the first three are lossless all the same: p is one-hot, and only i
 import torch
 from torch import Tensor
 
-from sampling.proposal import Proposal, depths
+from sampling.forward.tree import depths
+from sampling.proposal import Proposal
 from sampling.verifier import RejectionVerifier, Verdict, Verifier, read_drafts
 from utils.logits_processor import LogitsProcessor, sample
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from sampling.heads.checkpoint import Head, fingerprint
+from sampling.forward.int8 import in_int8
+from sampling.forward.lean import LeanModel
+from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
-from sampling.int8 import in_int8
-from sampling.lean import LeanModel
-from sampling.runner import ModelRunner, RecomputingRunner
 from utils.errors import UserError
 
 MODEL = "model"

@@ -12,7 +12,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from sampling.proposal import Proposal, children
+from sampling.forward.tree import children
+from sampling.proposal import Proposal
 from utils.logits_processor import LogitsProcessor, sample
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 HEAD = """# API reference
 
-Import from the project's folder (`PYTHONPATH=.` where a script lies elsewhere). What is drawn comes from torch's
+`uv sync` installs the packages, so that any script of its environment imports them. What is drawn comes from torch's
 generator: `torch.manual_seed` repeats it. Models are transformers models as they are (from `AutoModelForCausalLM` or
-`AutoModelForSeq2SeqLM`) or the runners of a loaded pair (`sampling.models.load_pair`), which are faster; prompts and
+`AutoModelForSeq2SeqLM`) or the runners of a loaded pair (`sampling.loading.pairs`), which are faster; prompts and
 answers are lists of ids.
 
 ```python
@@ -35,7 +35,7 @@ import torch
 from egag.controller import FixedGamma
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling import decode
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.verifier import RejectionVerifier
 from utils.logits_processor import GreedyProcessor
 
@@ -61,7 +61,7 @@ From transformers' own `generate`:
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sampling.custom_generate import speculative
+from sampling.api.custom_generate import speculative
 
 shape = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
 target = LlamaForCausalLM(LlamaConfig(num_hidden_layers=3, **shape)).eval()
@@ -83,9 +83,9 @@ def sections() -> list[tuple[str, list[Any]]]:
     """What is public, in the order of the page."""
     import ngram_assisted
     import sampling
-    from sampling.custom_generate import SpeculativeOutput, speculative
+    from sampling.api.custom_generate import SpeculativeOutput, speculative
     from sampling.events import Finished, Prefilled, Step
-    from sampling.metrics import RunMetrics
+    from sampling.measure.metrics import RunMetrics
     from utils import logits_processor as processors
 
     return [

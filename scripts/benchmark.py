@@ -21,21 +21,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from ablation.prompt_file import read_prompts  # noqa: E402
-from sampling.engine import Engine  # noqa: E402
-from sampling.heads.checkpoint import load_head  # noqa: E402
-from sampling.loading.heads import heads_for  # noqa: E402
-from sampling.loading.progress import silent  # noqa: E402
-from sampling.loading.sources import EMBEDDED_NAME, resolve  # noqa: E402
-from sampling.metrics import RunMetrics  # noqa: E402
-from sampling.models import LoadOptions, load_pair  # noqa: E402
-from sampling.pair import MODEL  # noqa: E402
-from sampling.settings import Settings  # noqa: E402
-from utils.intervals import bootstrap_median  # noqa: E402
-from utils.provenance import cpu_name  # noqa: E402
+from ablation.plan.prompt_file import read_prompts
+from sampling.engine import Engine
+from sampling.heads.head_files import load_head
+from sampling.loading.heads import heads_for
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.loading.sources import EMBEDDED_NAME, resolve
+from sampling.loading.stages import silent
+from sampling.measure.metrics import RunMetrics
+from sampling.pair import MODEL
+from sampling.settings import Settings
+from utils.intervals import bootstrap_median
+from utils.provenance import ROOT, cpu_name
 
 START, END = "<!-- benchmark table -->", "<!-- end of benchmark table -->"
 NGRAM_ORDER = 3

@@ -5,10 +5,8 @@ uv run scripts/draw_book.py
 
 import csv
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,12 +14,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from ablation.report.figure import COLOURS, GREY, MARKERS, summed  # noqa: E402
-from egag.egag import EntropyGamma  # noqa: E402
-from sampling.proposal import ancestor_mask  # noqa: E402
+from ablation.report.figure import COLOURS, GREY, MARKERS, summed
+from egag.egag import EntropyGamma
+from sampling.forward.tree import ancestor_mask
+from utils.provenance import ROOT
 
 OUT = ROOT / "docs" / "book" / "figures"
 RESULTS = ROOT / "docs" / "results"

@@ -9,9 +9,6 @@ from typing import Annotated
 
 import typer
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 PROMPT = "Why do leaves change colour in autumn?"
 
 
@@ -28,11 +25,11 @@ def main(
     from repl import tables
     from repl.answer import Answer
     from repl.live import coloured, numbers
-    from sampling.comparison import Comparison
     from sampling.engine import Engine
     from sampling.events import Step
+    from sampling.loading.pairs import LoadOptions, load_pair
+    from sampling.measure.comparison import Comparison
     from sampling.methods import METHODS
-    from sampling.models import LoadOptions, load_pair
     from sampling.settings import Settings
 
     settings = Settings()

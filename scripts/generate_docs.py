@@ -1,13 +1,8 @@
 """Write the reference pages that are generated from the code: `uv run scripts/generate_docs.py`."""
 
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from ablation.document import metrics_page  # noqa: E402
-from scripts.api_reference import api_page  # noqa: E402
+from ablation.results.document import metrics_page
+from scripts.api_reference import api_page
+from utils.provenance import ROOT
 
 DOCS = ROOT / "docs"
 

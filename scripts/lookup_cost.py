@@ -6,16 +6,12 @@ Three made-up texts: words of natural frequencies, a text that quotes its own pa
 """
 
 import random
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from time import thread_time
 from typing import Annotated
 
 import typer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ngram_assisted.prompt_lookup import GramIndex
 from ngram_assisted.suffix_memory import Recollection, ResponseTree

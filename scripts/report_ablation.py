@@ -1,15 +1,12 @@
 """Write the report of an ablation: tables, paired tests, plots, one page; no model is loaded."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from ablation.options import exit_statuses, out_console  # noqa: E402
+from ablation.commands.options import exit_statuses, out_console
+from utils.provenance import ROOT
 
 DEFAULT = ROOT / "scripts" / "ablation_results.csv"
 

@@ -1,13 +1,8 @@
 """Run a grid of methods over prompts into a CSV file with a report: `uv run scripts/run_ablation.py --help`."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import typer
 
-from ablation.ablate_command import EXAMPLES, ablate
+from ablation.commands.ablate import EXAMPLES, ablate
 
 app = typer.Typer(
     add_completion=False,

@@ -17,18 +17,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from ablation.options import exit_statuses  # noqa: E402
-from utils.errors import UserError  # noqa: E402
+from ablation.commands.options import exit_statuses
+from utils.errors import UserError
+from utils.provenance import ROOT
 
 if TYPE_CHECKING:
     from sampling.distill.shards import Row
     from sampling.distill.tasks import Task
     from sampling.distill.training import History, Schedule
     from sampling.heads.config import Kind as HeadKind
-    from sampling.models import LoadOptions
+    from sampling.loading.pairs import LoadOptions
     from sampling.pair import Pair
 
 HELD_OUT = 64
@@ -85,13 +83,13 @@ def main(
     """
     with exit_statuses():
         from sampling.distill.training import Schedule
-        from sampling.models import LoadOptions
+        from sampling.loading.pairs import LoadOptions
 
         if not 0 < rate < math.inf:
             raise UserError(f"--rate {rate} given; allowed: a finite number above 0")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
         shape = Shape(method.value, draft_vocab, steps, layers, further)
-        folder = out or ROOT / "models" / method.value
+        folder = out or ROOT / "models" / ("distilled" if method is Kind.model else method.value)
         _train(shape, LoadOptions(target, device=device, dtype=dtype), Source(tuple(data), tokens), schedule, folder)
 
 
@@ -133,11 +131,11 @@ class Source:
 
 
 def _train(shape: Shape, options: "LoadOptions", source: Source, schedule: "Schedule", folder: Path) -> None:
-    from ablation.training_report import card_of, write_card, write_picture
+    from ablation.report.training import card_of, write_card, write_picture
     from sampling.distill.batches import split
     from sampling.distill.training import CHECKPOINT, Trainer
-    from sampling.heads.checkpoint import fingerprint, save_head
-    from sampling.models import load_pair
+    from sampling.heads.head_files import fingerprint, save_head
+    from sampling.loading.pairs import load_pair
     from utils.provenance import machine, versions
 
     pair = load_pair(options)
@@ -176,7 +174,7 @@ def _described(held_out: "list[Row]") -> str:
 
 def _check_out(folder: Path, pair: "Pair") -> None:
     """Create the folder. Raises `UserError` where it cannot be written or holds a model for another target."""
-    from sampling.heads.checkpoint import CONFIG, read_json
+    from sampling.heads.head_files import CONFIG, read_json
 
     if (folder / CONFIG).is_file():
         found = read_json(folder / CONFIG)
@@ -226,7 +224,7 @@ def _rows_of(pair: "Pair", data: str, contents: str | list[str] | None, tokens: 
 
 def _learnable(path: Path) -> list[str]:
     """First turns of a prompt file, without those that results are measured on."""
-    from ablation.prompt_file import read_prompts
+    from ablation.plan.prompt_file import read_prompts
 
     measured, turns = _measured(), [prompt.turns[0] for prompt in read_prompts(path)]
     left = [turn for turn in turns if not measured(turn)]
@@ -246,7 +244,7 @@ def _text(path: Path) -> str:
 
 def _measured() -> "Callable[[str], bool]":
     """Whether a user turn is one of the prompts that results are measured on: none of them is learned from."""
-    from ablation.prompt_file import read_prompts
+    from ablation.plan.prompt_file import read_prompts
 
     folder = ROOT / "ablation" / "prompts"
     known = {" ".join(turn.split()) for path in folder.glob("*.jsonl") for p in read_prompts(path) for turn in p.turns}

@@ -8,19 +8,16 @@ The share is steady on a busy machine; the ratio is not. Run it in a terminal, w
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import typer
 from rich.console import Console
 
 from repl.answer import Answer
 from repl.live import LiveView
-from sampling.comparison import Comparison
 from sampling.engine import Engine
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.measure.comparison import Comparison
 from sampling.settings import Settings
 
 PROMPT = "Explain how a river shapes the land it flows through."

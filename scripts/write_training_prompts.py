@@ -8,7 +8,6 @@ import importlib
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -16,11 +15,8 @@ from typing import Annotated
 
 import typer
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from ablation.options import exit_statuses  # noqa: E402
-from utils.errors import UserError  # noqa: E402
+from ablation.commands.options import exit_statuses
+from utils.errors import UserError
 
 MODULES = [
     "bisect",

@@ -9,8 +9,8 @@ from tempfile import mkdtemp
 import torch
 
 from sampling.distill.tasks import TASKS, Trunk
-from sampling.heads.checkpoint import save_head
 from sampling.heads.config import HeadConfig
+from sampling.heads.head_files import save_head
 from sampling.methods import HEADS
 
 

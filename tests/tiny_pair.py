@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sampling.lean import LeanModel, from_transformers
+from sampling.forward.lean import LeanModel, from_transformers
+from sampling.forward.runner import ModelRunner
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
 from tests.tiny import TOKENS, tiny_tokenizer
 
 

@@ -14,9 +14,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from sampling.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.runner import ModelRunner
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
 from tests.tiny import tiny_tokenizer
 
 WINDOW = 40

@@ -19,9 +19,9 @@ _SOURCES = (
     "ngram_assisted",
     "egag",
     "utils",
-    "ablation/execute.py",
-    "ablation/grid.py",
-    "ablation/record.py",
+    "ablation/run/execute.py",
+    "ablation/plan/grid.py",
+    "ablation/results/record.py",
 )
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
 

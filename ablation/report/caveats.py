@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.grid import CONTROL
+from ablation.plan.grid import CONTROL
 from ablation.report.summary import ALL, FEW_PROMPTS
 from sampling.methods import REFERENCE
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ablation.grid import CONTROL
+from ablation.plan.grid import CONTROL
 from sampling.methods import REFERENCE
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablation.manifest import manifest_path, read
-from ablation.table import setting_columns
+from ablation.results.manifest import manifest_path, read
+from ablation.results.table import setting_columns
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 

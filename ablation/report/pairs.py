@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ablation.grid import CONTROL
+from ablation.plan.grid import CONTROL
 from ablation.report.load import in_order
 from ablation.report.summary import ratio_interval
 from sampling.methods import REFERENCE

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablation.grid import CONTROL
+from ablation.plan.grid import CONTROL
 from ablation.report.figure import COLOURS, GREY, blank, label_height, name_labels, prompts_in, style
 from ablation.report.summary import ALL
-from ablation.table import setting_columns
+from ablation.results.table import setting_columns
 from sampling.methods import REFERENCE
 
 _LENGTHS = ("gamma", "egag_gamma_max")

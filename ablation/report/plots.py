@@ -10,7 +10,7 @@ from ablation.report.figure import Plot, slug
 from ablation.report.plot_acceptance import histogram_figure, position_figure, positions
 from ablation.report.plot_speedup import gamma_figure, speedup_figure
 from ablation.report.plot_trace import trace_figure
-from ablation.trace import trace_path
+from ablation.results.trace import trace_path
 
 
 def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> Iterator[Plot | str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from ablation.grid import CONTROL
+from ablation.plan.grid import CONTROL
 from ablation.report.load import in_order, with_reference
 from sampling.methods import REFERENCE
 from utils.intervals import bootstrap_median

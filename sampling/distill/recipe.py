@@ -14,10 +14,10 @@ from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard,
 from sampling.distill.start import start
 from sampling.distill.tasks import TASKS, Task, Trunk
 from sampling.distill.writing import Dialogue, Writer, Writing
-from sampling.heads.checkpoint import load_head
+from sampling.forward.lean import LeanModel
 from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.head_files import load_head
 from sampling.heads.published.formats import check_fit
-from sampling.lean import LeanModel
 from sampling.loading.gguf_cache import cache_folder
 from sampling.pair import Pair
 from utils.errors import UserError

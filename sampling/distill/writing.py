@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.distill.batch import BatchCache
-from sampling.lean import LeanModel
-from sampling.runner import ModelRunner
+from sampling.forward.batch_cache import BatchCache
+from sampling.forward.lean import LeanModel
+from sampling.forward.runner import ModelRunner
 from utils.errors import UserError
 from utils.logits_processor import sample
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sampling.drafter import Context
 from sampling.drafters.steps import StepDrafter
-from sampling.runner import ModelRunner
+from sampling.forward.runner import ModelRunner
 from utils.errors import UserError
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from egag.controller import GammaController
 from egag.entropy import entropy
 from sampling.drafter import Context, Drafter
-from sampling.drafters.tree import Step, TreeShape, grow_tree
+from sampling.drafters.draft_tree import Step, TreeShape, grow_tree
 from sampling.proposal import Proposal
 from utils.logits_processor import sample
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.cache import RollbackCache
+from sampling.forward.cache import RollbackCache
+from sampling.forward.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
+from sampling.forward.linear import Kernel, Linear, ReducedOutput, make_linear
+from sampling.forward.runner import PREFILL_CHUNK, CausalModel
+from sampling.forward.tree import ancestor_mask, depths
 from sampling.heads.block import frequencies
-from sampling.heads.checkpoint import Head
 from sampling.heads.config import HeadConfig
-from sampling.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
-from sampling.linear import Kernel, Linear, ReducedOutput, make_linear
-from sampling.proposal import ancestor_mask, depths
-from sampling.runner import PREFILL_CHUNK, CausalModel
+from sampling.heads.head_files import Head
 
 
 @dataclass(frozen=True)

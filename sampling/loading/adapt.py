@@ -2,10 +2,10 @@
 
 from transformers import PreTrainedModel
 
-from sampling.adapter import TransformersModel
-from sampling.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.adapter import TransformersModel
+from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.runner import CausalModel
 from sampling.loading.checks import has_encoder, refuse_no_rollback
-from sampling.runner import CausalModel
 from utils.errors import UserError
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sampling import lean
+from sampling.forward import lean
+from sampling.forward.runner import CausalModel
 from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf_cache import META
@@ -18,7 +19,6 @@ from sampling.loading.gguf_convert import quiet
 from sampling.loading.sources import ALLOWED, Source, beside, hub_answers
 from sampling.loading.stop import neutral, stop_ids
 from sampling.pair import ModelInfo
-from sampling.runner import CausalModel
 from utils.errors import UserError
 
 if TYPE_CHECKING:

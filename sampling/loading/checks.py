@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from sampling.decoders import FAMILIES
-from sampling.runner import CausalModel, ModelRunner
+from sampling.forward.decoders import FAMILIES
+from sampling.forward.runner import CausalModel, ModelRunner
 from utils.errors import UserError
 
 _ROLLS_BACK = (

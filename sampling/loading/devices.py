@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from sampling.linear import kernel, probe_ms
+from sampling.forward.linear import kernel, probe_ms
 from utils.errors import UnknownName, UserError
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")

@@ -12,8 +12,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from sampling import lean
-from sampling.linear import PackedLinear, kernel
+from sampling.forward import lean
+from sampling.forward.linear import PackedLinear, kernel
 from sampling.loading.gguf_cache import META
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"

@@ -17,7 +17,7 @@ from typing import Any
 from platformdirs import user_cache_dir
 
 from sampling.loading.gguf_convert import convert
-from sampling.loading.progress import Progress, part, silent
+from sampling.loading.stages import Progress, part, silent
 from utils.errors import UserError
 
 CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sampling.loading.progress import Progress, part
+from sampling.loading.stages import Progress, part
 from utils.errors import UserError
 
 # llama.cpp cuts every digit on its own under these pre-tokenizer names; transformers 5.23 does not know them

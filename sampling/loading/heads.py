@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from sampling.heads.checkpoint import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.config import HeadConfig
+from sampling.heads.head_files import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
 from sampling.loading.checkpoint import Loaded

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from sampling.loading.gguf_cache import converted
-from sampling.loading.progress import Progress
+from sampling.loading.stages import Progress
 from utils.errors import UserError, nearest
 
 ALLOWED = "a hub id (owner/name), a folder with a config.json, a .gguf file, or nothing for the embedded default"

@@ -11,7 +11,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from ablation.cli import run, selftest
+from ablation.commands.cli import run, selftest
 from sampling.pair import Pair
 from tests.tiny_pair import tiny_pair
 
@@ -35,8 +35,8 @@ def pair() -> Pair:
 @pytest.fixture
 def invoke(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """`invoke("run", "--prompt", "a")`, with the tiny pair in place of whatever would be loaded."""
-    monkeypatch.setattr("ablation.run_command.load", lambda *options: pair)
-    monkeypatch.setattr("ablation.selftest_command.load", lambda *options: pair)
+    monkeypatch.setattr("ablation.commands.run.load", lambda *options: pair)
+    monkeypatch.setattr("ablation.commands.selftest.load", lambda *options: pair)
     app = typer.Typer()
     app.command()(run)
     app.command()(selftest)
@@ -50,7 +50,7 @@ def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*options: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("ablation.run_command.load", load)
+    monkeypatch.setattr("ablation.commands.run.load", load)
 
 
 def objects(text: str) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import torch
 
-from ablation.grid import AGAIN, Configuration, Plan
-from ablation.prompt_file import Prompt
+from ablation.plan.grid import AGAIN, Configuration, Plan
+from ablation.plan.prompt_file import Prompt
 from sampling.engine import Engine
 from sampling.events import Event, Finished, Prefilled, Step
 from sampling.pair import ModelInfo

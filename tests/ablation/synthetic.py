@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ablation.grid import CONTROL, Configuration
-from ablation.record import Record, relevant_settings
-from ablation.table import columns, row
+from ablation.plan.grid import CONTROL, Configuration
+from ablation.results.record import Record, relevant_settings
+from ablation.results.table import columns, row
 from sampling.methods import REFERENCE
 from sampling.settings import Settings
 from utils.parameter import Chosen

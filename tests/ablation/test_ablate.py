@@ -10,7 +10,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from ablation.ablate_command import ablate
+from ablation.commands.ablate import ablate
 from sampling.engine import Engine
 from sampling.pair import Pair
 
@@ -20,7 +20,7 @@ SMALL = ("--prompt", "Hello", "--length", 5)
 
 @pytest.fixture
 def call(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setattr("ablation.ablate_command._engine", lambda experiment: Engine(pair))
+    monkeypatch.setattr("ablation.commands.ablate._engine", lambda experiment: Engine(pair))
     app = typer.Typer()
     app.command()(ablate)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -90,7 +90,7 @@ def test_a_wrong_call_ends_with_2_before_anything_is_loaded(
     def load(experiment: object) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("ablation.ablate_command._engine", load)
+    monkeypatch.setattr("ablation.commands.ablate._engine", load)
     app = typer.Typer()
     app.command()(ablate)
     result = CliRunner().invoke(app, list(arguments))

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from ablation.document import metrics_page
+from ablation.results.document import metrics_page
 
 ROOT = Path(__file__).resolve().parents[2]
 

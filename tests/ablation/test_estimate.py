@@ -3,9 +3,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ablation.estimate import Estimate, estimate, grid_table, most_tokens
-from ablation.grid import Configuration, Plan
-from ablation.prompt_file import Prompt
+from ablation.plan.grid import Configuration, Plan
+from ablation.plan.prompt_file import Prompt
+from ablation.run.estimate import Estimate, estimate, grid_table, most_tokens
 from sampling.settings import Settings
 from utils.parameter import Chosen
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
-import sys, typer, ablation.run_command
-from ablation.cli import run
+import sys, typer, ablation.commands.run
+from ablation.commands.cli import run
 from tests.tiny_pair import tiny_pair
-ablation.run_command.load = lambda *options: tiny_pair()
+ablation.commands.run.load = lambda *options: tiny_pair()
 app = typer.Typer()
 app.command()(run)
 app()

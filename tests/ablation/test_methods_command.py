@@ -6,8 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ablation.methods_command import methods
-from ablation.speculative_config import parse_speculative_config
+from ablation.commands.methods import methods
+from ablation.commands.speculative_config import parse_speculative_config
 from sampling.methods import METHODS
 from utils.errors import UserError
 

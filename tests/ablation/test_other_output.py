@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablation.execute import execute
-from ablation.grid import plain_plan
-from ablation.prompt_file import Prompt
-from ablation.record import Record
+from ablation.plan.grid import plain_plan
+from ablation.plan.prompt_file import Prompt
 from ablation.report.load import load
 from ablation.report.pairs import compare
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.write import write_report
+from ablation.results.record import Record
+from ablation.run.execute import execute
 from sampling.engine import Engine
 from sampling.pair import Pair
 from sampling.settings import Settings

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ablation.grid import AGAIN
-from ablation.plan_file import Experiment, Overrides, plan_names, read_experiment
-from ablation.plan_lines import PlanLines
+from ablation.plan.file import Experiment, Overrides, plan_names, read_experiment
+from ablation.plan.grid import AGAIN
+from ablation.plan.lines import PlanLines
 from sampling.methods import REFERENCE
 from sampling.settings import Settings
 from tests.ablation.conftest import write_lines
@@ -319,7 +319,8 @@ def test_a_wrong_command_line_is_refused(over: Overrides, said: str) -> None:
 
 def test_no_torch_is_imported() -> None:
     code = (
-        "import sys, ablation.plan_file as f, ablation.estimate as e; e.grid_table(f.read_experiment('quick').plan); "
+        "import sys, ablation.plan.file as f, ablation.run.estimate as e; "
+        "e.grid_table(f.read_experiment('quick').plan); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,15 +13,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ablation.manifest import manifest_path
-from ablation.record import Record
 from ablation.report.load import load
 from ablation.report.plot_speedup import speedup_figure
 from ablation.report.plot_trace import trace_figure
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.terminal import print_summary
 from ablation.report.write import Report, write_report
-from ablation.trace import trace_path
+from ablation.results.manifest import manifest_path
+from ablation.results.record import Record
+from ablation.results.trace import trace_path
 from tests.ablation.conftest import objects
 from tests.ablation.synthetic import AR, GREEDY, four, invented, record, thirty, write_results, write_trace
 from utils.errors import UserError

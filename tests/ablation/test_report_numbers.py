@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import wilcoxon
 
-from ablation.grid import Configuration
-from ablation.record import Record
+from ablation.plan.grid import Configuration
 from ablation.report.caveats import caveats
 from ablation.report.figure import summed
 from ablation.report.load import load
@@ -18,6 +17,7 @@ from ablation.report.pairs import can_tell, compare, holm, shown, signed_ranks
 from ablation.report.plot_acceptance import Positions, positions
 from ablation.report.plot_speedup import gamma_figure
 from ablation.report.summary import summarise
+from ablation.results.record import Record
 from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record, write_results
 
 SD = Configuration("speculative", (("gamma", 4),))

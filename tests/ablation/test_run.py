@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ablation import execute as execution
-from ablation.execute import Unwatched, execute, warm_up
-from ablation.grid import Configuration, Place, Plan, plain_plan
-from ablation.prompt_file import Prompt
+from ablation.plan.grid import Configuration, Place, Plan, plain_plan
+from ablation.plan.prompt_file import Prompt
+from ablation.run import execute as execution
+from ablation.run.execute import Unwatched, execute, warm_up
 from sampling.engine import Engine
 from sampling.pair import Pair
 from sampling.settings import Settings

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ablation.execute import Unwatched
-from ablation.grid import Place, Plan
-from ablation.record import Record
-from ablation.runner import Files, Outcome, Run, check_output
-from ablation.store import Store, whole_rows
-from ablation.table import columns, key
+from ablation.plan.grid import Place, Plan
+from ablation.results.record import Record
+from ablation.results.store import Store, whole_rows
+from ablation.results.table import columns, key
+from ablation.run.execute import Unwatched
+from ablation.run.job import Files, Outcome, Run, check_output
 from sampling.engine import Engine
 from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
 from utils.errors import UserError

@@ -7,10 +7,10 @@ from egag.controller import GammaController
 from egag.entropy import entropy
 from sampling.drafter import Context
 from sampling.drafters.model import ModelDrafter
+from sampling.forward.runner import ModelRunner
 from sampling.pair import Pair
+from sampling.proof.selftest import Check, Report, Selftest
 from sampling.proposal import Proposal
-from sampling.runner import ModelRunner
-from sampling.selftest import Check, Report, Selftest
 from sampling.verifier import RejectionVerifier, Verdict
 from tests.ablation.conftest import Invoke, objects
 from utils.errors import UserError

@@ -9,14 +9,14 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from ablation.prompt_file import read_prompts
+from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
 from sampling.distill.shards import read_shards
 from sampling.engine import Engine
-from sampling.heads.checkpoint import load_head
+from sampling.heads.head_files import load_head
 from sampling.loading import heads
 from sampling.loading.gguf_cache import CACHE_VARIABLE
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.settings import Settings
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main

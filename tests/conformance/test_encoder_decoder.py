@@ -11,9 +11,9 @@ import torch
 from egag.controller import FixedGamma
 from sampling.drafter import Context, Drafter
 from sampling.events import Event, Finished, Step
-from sampling.memo import MemoRunner
 from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair
+from sampling.proof.memo import MemoRunner
 from tests.conformance import suite
 from tests.conformance.test_tables import LEARN_FROM_VERDICTS, case
 from tests.conformance.toy import PROMPT, VOCAB

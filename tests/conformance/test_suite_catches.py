@@ -8,15 +8,16 @@ from torch import Tensor
 
 from egag.controller import FixedGamma, GammaController
 from ngram_assisted.nasd import NgramDrafter
+from ngram_assisted.ngram_counts import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
-from ngram_assisted.storage import NGramStorage
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
-from sampling import cache, loop, runner, verifier
+from sampling import loop, verifier
 from sampling.drafter import Context, Drafter
 from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
 from sampling.events import Event, Step
+from sampling.forward import cache, runner
 from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal

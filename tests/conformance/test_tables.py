@@ -5,10 +5,10 @@ import torch
 
 from sampling.drafter import Context, Drafter
 from sampling.events import Finished, Step
+from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import CONTROLLERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
-from sampling.proposal import depths
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sampling.cache import RollbackCache
+from sampling.forward.cache import RollbackCache
+from sampling.forward.runner import ModelRunner, Reading
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner, Reading
 from tests.heads import random_heads
 
 VOCAB = 6

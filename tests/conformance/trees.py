@@ -8,8 +8,8 @@ import torch
 from egag.controller import GammaController
 from egag.entropy import entropy
 from sampling.drafter import Context, Drafter
+from sampling.forward.runner import ModelRunner, RecomputingRunner
 from sampling.proposal import Proposal
-from sampling.runner import ModelRunner, RecomputingRunner
 
 
 class TreeDrafter(Drafter):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import sampling.models
-from sampling.models import LoadOptions
+import sampling.loading.pairs
+from sampling.loading.pairs import LoadOptions
 from sampling.pair import Pair
 from tests.docs.pages import ROOT
 
@@ -18,7 +18,7 @@ Load = Callable[..., Pair]
 @pytest.fixture(scope="package")
 def load_once() -> Load:
     """`load_pair`, which reads a pair the first time only."""
-    load = cache(sampling.models.load_pair)
+    load = cache(sampling.loading.pairs.load_pair)
 
     def load_pair(options: LoadOptions, progress: object = None) -> Pair:
         return load(options)
@@ -29,7 +29,7 @@ def load_once() -> Load:
 @pytest.fixture(autouse=True)
 def loaded_once(load_once: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here shares the pairs."""
-    monkeypatch.setattr("sampling.models.load_pair", load_once)
+    monkeypatch.setattr("sampling.loading.pairs.load_pair", load_once)
 
 
 @pytest.fixture

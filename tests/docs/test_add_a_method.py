@@ -92,5 +92,5 @@ def test_the_session_knows_them(copy: Path) -> None:
 def test_a_plan_knows_them(copy: Path) -> None:
     assert '`method = "echo"` with `echo_times = [1, 2, 3]`' in TEXT
     (copy / "my.toml").write_text('[[methods]]\nmethod = "echo"\necho_times = [1, 2, 3]\n', encoding="utf-8")
-    told = "from ablation.plan_file import *; print(*(c.name for c in read_experiment('my.toml').plan.configurations))"
+    told = "from ablation.plan.file import *; print(*(c.name for c in read_experiment('my.toml').plan.configurations))"
     assert "echo echo_times=1 echo echo_times=2 echo echo_times=3" in _run(copy, "-c", told).stdout

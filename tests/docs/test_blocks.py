@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import infer
-from ablation.plan_file import read_experiment
+from ablation.plan.file import read_experiment
 from repl.commands import find
 from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of, inline_code, page_name
 

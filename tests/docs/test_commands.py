@@ -74,7 +74,7 @@ def test_a_command_runs(command: Command, after_a_run: Path, monkeypatch: pytest
         monkeypatch.setattr(module, folder, written)
     if words[:1] == ["run"]:
         words += SHORT
-    monkeypatch.setattr("ablation.execute.WARM_UP_TOKENS", 2)
+    monkeypatch.setattr("ablation.run.execute.WARM_UP_TOKENS", 2)
     ended = CliRunner().invoke(_app(module), words, input=SESSION)
     assert ended.exit_code == 0, (ended.output, ended.exception)
     assert not folder or any(written.iterdir())
@@ -93,7 +93,7 @@ def _refuse_to_load(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None
     def load_pair(*options: object) -> None:
         raise ModelsWanted
 
-    monkeypatch.setattr("sampling.models.load_pair", load_pair)
+    monkeypatch.setattr("sampling.loading.pairs.load_pair", load_pair)
     if hasattr(module, "load_pair"):
         monkeypatch.setattr(module, "load_pair", load_pair)
 

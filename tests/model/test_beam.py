@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from sampling.beam import BeamSearch
 from sampling.events import Finished
-from sampling.runner import ModelRunner, RecomputingRunner
+from sampling.forward.runner import ModelRunner, RecomputingRunner
 from tests.model.tiny_models import FORMS, ids, make, runner, truth
 
 LENGTH = 12

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from sampling.comparison import Comparison
 from sampling.engine import Engine
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.measure.comparison import Comparison
 from sampling.settings import Settings
 from tests.published import INNER, SIZE, block, linear, norms
 from tests.tiny import llama, save_checkpoint

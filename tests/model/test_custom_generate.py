@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from sampling.custom_generate import SpeculativeOutput, speculative
+from sampling.api.custom_generate import SpeculativeOutput, speculative
 from tests.model.test_generate import PROMPT, made, theirs
 from tests.tiny_seq2seq import make
 from utils.errors import UserError

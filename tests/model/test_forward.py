@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sampling import lean
-from sampling.linear import DenseLinear, PackedLinear, WideningLinear, kernel, make_linear
-from sampling.runner import ModelRunner, RecomputingRunner
+from sampling.forward import lean
+from sampling.forward.linear import DenseLinear, PackedLinear, WideningLinear, kernel, make_linear
+from sampling.forward.runner import ModelRunner, RecomputingRunner
 from tests.model.tiny_models import FORMS, LEAN, MAKERS, SIZES, ids, make, runner, truth
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-4}
@@ -68,7 +68,7 @@ def test_recomputing_agrees_with_caching(name: str) -> None:
 
 
 def test_a_long_prompt_goes_through_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sampling.runner.PREFILL_CHUNK", 7)
+    monkeypatch.setattr("sampling.forward.runner.PREFILL_CHUNK", 7)
     model, text = make("llama"), ids(40)
     run = runner(model, "lean")
     run.prefill(text[:-1])

@@ -9,8 +9,9 @@ from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
 
 import sampling
 from ngram_assisted import NGramStorage, OneLevelNGramStorage, ngram_assisted_speculative_generate
-from sampling import autoregressive_generate, beam_search_generate, lean, speculative_generate
-from sampling.runner import ModelRunner
+from sampling import autoregressive_generate, beam_search_generate, speculative_generate
+from sampling.forward import lean
+from sampling.forward.runner import ModelRunner
 from tests.model.tiny_models import make
 from tests.tiny import TOKENS, gpt2, llama
 from tests.tiny_pair import tiny_llama

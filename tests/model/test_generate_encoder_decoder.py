@@ -15,8 +15,8 @@ from sampling import (
     speculative_generate,
     speculative_generate_encoder_decoder,
 )
+from sampling.forward.runner import ModelRunner
 from sampling.loading.heads import MODELS
-from sampling.runner import ModelRunner
 from tests.model.test_generate import made
 from tests.tiny_seq2seq import CONFIGS, adapted, make, t5
 from utils.errors import UserError

@@ -10,23 +10,23 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
-from sampling import lean
 from sampling.distill.batches import Batch, batches, frequent_tokens, split
 from sampling.distill.shards import Row, read_shards, save_shard
 from sampling.distill.tasks import TASKS, Task, Trunk, accuracy
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.drafter import Context
-from sampling.drafters.recurrent import RecurrentDrafter
-from sampling.drafters.tree import TreeShape, grow_tree
+from sampling.drafters.draft_tree import TreeShape, grow_tree
+from sampling.drafters.eagle_mtp import RecurrentDrafter
 from sampling.engine import Engine
 from sampling.events import Step
-from sampling.heads.checkpoint import fingerprint, load_head, save_head
+from sampling.forward import lean
+from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.head_files import fingerprint, load_head, save_head
 from sampling.heads.inference import RecurrentForward, small_model
 from sampling.methods import DRAFTERS, HEADS, METHODS
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.tiny import llama, tiny_tokenizer

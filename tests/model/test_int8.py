@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from ablation.record import resolved_settings
-from sampling import int8, lean
+from ablation.results.record import resolved_settings
 from sampling.engine import Engine
 from sampling.events import Step
-from sampling.int8 import Int8Linear, in_int8
-from sampling.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear, make_linear
+from sampling.forward import int8, lean
+from sampling.forward.int8 import Int8Linear, in_int8
+from sampling.forward.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear, make_linear
+from sampling.forward.runner import ModelRunner
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
 from utils.errors import UserError
@@ -101,7 +101,7 @@ def test_int8_is_refused_where_it_cannot_be_had() -> None:
     with pytest.raises(UserError, match="the drafter is on meta; allowed: auto, full"):
         in_int8("int8", torch.zeros(1, device="meta"), trained=True)
     assert not in_int8("auto", torch.zeros(1, device="meta"), trained=True)
-    from sampling.adapter import TransformersModel
+    from sampling.forward.adapter import TransformersModel
 
     other = TransformersModel(make("gpt2"))
     assert other.vocab_size == VOCAB

@@ -4,11 +4,11 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling.comparison import Comparison
 from sampling.engine import Engine
+from sampling.forward.runner import ModelRunner
+from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
 from sampling.settings import Settings
 from tests.heads import random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
@@ -86,7 +86,7 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
     with torch.no_grad():
         drafter.lm_head.weight[VOCAB:] = 50.0
     common = VOCAB
-    from sampling import lean
+    from sampling.forward import lean
 
     pair = pair_of(
         ModelRunner(lean.from_transformers(target), common), ModelRunner(lean.from_transformers(drafter), common)

@@ -13,15 +13,15 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.modeling_layers import MtpLayer
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from sampling import lean
-from sampling.comparison import Comparison
 from sampling.drafter import Context
 from sampling.engine import Engine
+from sampling.forward import lean
+from sampling.forward.runner import ModelRunner
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
+from sampling.measure.comparison import Comparison
 from sampling.methods import DRAFTERS
 from sampling.pair import ModelInfo, Pair
-from sampling.runner import ModelRunner
 from sampling.settings import Settings
 from tests import published, published_reference
 from tests.model.tiny_models import ids, make

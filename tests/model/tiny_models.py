@@ -16,9 +16,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from sampling import lean
-from sampling.adapter import TransformersModel
-from sampling.runner import ModelRunner
+from sampling.forward import lean
+from sampling.forward.adapter import TransformersModel
+from sampling.forward.runner import ModelRunner
 
 VOCAB = 131
 SIZES = {

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from repl.loading import Loading
 from repl.session import Session
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
 
 _TEXT = ["the quick brown fox jumps over the lazy dog and the small grey bird sings in the old tree"] * 4

@@ -11,7 +11,7 @@ from rich.console import Console
 from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Session
-from repl.storage import state_folder
+from repl.user_files import state_folder
 
 PLAN = """
 length = 6

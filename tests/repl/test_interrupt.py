@@ -14,7 +14,7 @@ from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Answers, Session
 from sampling.engine import Engine
-from sampling.runner import ModelRunner
+from sampling.forward.runner import ModelRunner
 
 METHODS = ("/egag on", "/drafter on", "/processor multinomial 1")
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from repl.answer import Answer, Span
 from repl.live import LiveView, Pace, coloured, numbers, tail
 from sampling.events import Event, Finished, Prefilled, Step
-from sampling.metrics import RunMetrics
+from sampling.measure.metrics import RunMetrics
 from tests.repl.test_answer import make_step
 
 WORDS = ["the ", "fox ", "🙂", "日本 ", "tree\n", "\x1b[2Jevil "]

@@ -10,7 +10,7 @@ import pytest
 
 from repl import app
 from repl.loading import Loading
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from repl.tables import Row, comparison_table, notes
-from sampling.divergence import Divergence
-from sampling.metrics import RunMetrics
+from sampling.measure.divergence import Divergence
+from sampling.measure.metrics import RunMetrics
 
 AR = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
 SD = RunMetrics(

@@ -7,8 +7,8 @@ import torch
 
 from sampling.beam import BeamSearch, Candidate, common_start
 from sampling.events import BeamStep, Event, Finished, Hypothesis
+from sampling.forward.runner import ModelRunner
 from sampling.pair import Pair
-from sampling.runner import ModelRunner
 from tests.conformance.toy import PROMPT, VOCAB, toy_pair
 from utils.errors import UserError
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from sampling import divergence
-from sampling.divergence import first_difference, judge
+from sampling.measure import divergence
+from sampling.measure.divergence import first_difference, judge
 from tests.tiny_pair import tiny_pair
 
 

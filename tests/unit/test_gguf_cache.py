@@ -1,6 +1,5 @@
 """Conversion of GGUF files into the cache: exact, once, whole, and safe between processes."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,11 +12,10 @@ from transformers import AutoTokenizer
 
 from sampling.loading import gguf_cache
 from sampling.loading.gguf_cache import CACHE_VARIABLE, META, cache_folder, converted
-from sampling.models import LoadOptions, load_pair
+from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
 from utils.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 RACE = """
 import sys, pathlib
 from sampling.loading.gguf_cache import converted
@@ -132,12 +130,8 @@ def test_what_a_killed_process_left_is_ignored_and_removed(gguf: Path, monkeypat
 
 
 def test_two_processes_at_once_make_one_folder(gguf: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", RACE, str(gguf)]
-    racers = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     results = [(*racer.communicate(timeout=200), racer.returncode) for racer in racers]
     assert [code for _, _, code in results] == [0, 0], results
     folders = {Path(out.strip()) for out, _, _ in results}

@@ -7,8 +7,8 @@ import torch
 
 from egag.controller import DraftBudget, GammaController
 from ngram_assisted.nasd import NgramDrafter
+from ngram_assisted.ngram_counts import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
-from ngram_assisted.storage import NGramStorage
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Limits, best_draft

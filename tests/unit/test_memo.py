@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from sampling.memo import MemoProcessor, MemoRunner
-from sampling.runner import ModelRunner
+from sampling.forward.runner import ModelRunner
+from sampling.proof.memo import MemoProcessor, MemoRunner
 from tests.tiny_pair import tiny_llama
 from utils.logits_processor import MultinomialProcessor
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from sampling.events import BeamStep, Finished, Hypothesis, Prefilled, Step
-from sampling.metrics import RunMetrics, cost_ratio, speedup
+from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
 
 V = 100
 

@@ -11,14 +11,14 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, WhisperConfig
 
-from sampling.adapter import TransformersModel
-from sampling.cache import RollbackCache
-from sampling.lean import LeanModel
+from sampling.forward.adapter import TransformersModel
+from sampling.forward.cache import RollbackCache
+from sampling.forward.lean import LeanModel
+from sampling.forward.runner import Reading
 from sampling.loading import devices, sources
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
+from sampling.loading.pairs import LoadOptions, Pair, load_pair
 from sampling.loading.stop import stop_ids
-from sampling.models import LoadOptions, Pair, load_pair
-from sampling.runner import Reading
 from tests import tiny
 from utils.errors import UnknownName, UserError
 

@@ -5,9 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sampling.cache import RollbackCache
 from sampling.events import Step
-from sampling.proposal import Proposal, ancestor_mask, children, depths
+from sampling.forward.cache import RollbackCache
+from sampling.forward.tree import ancestor_mask, children, depths
+from sampling.proposal import Proposal
 
 
 def test_the_docstrings_tree() -> None:

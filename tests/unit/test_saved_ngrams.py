@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ngram_assisted.ngram_counts import NGramStorage, OneLevelNGramStorage
 from ngram_assisted.saved import dumps, loads, vocabulary_digest
-from ngram_assisted.storage import NGramStorage, OneLevelNGramStorage
 from utils.errors import UserError
 
 VOCABULARY = vocabulary_digest({"a": 0, "b": 1, "c": 2, "d": 3})

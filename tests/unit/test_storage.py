@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_assisted.storage import NGramStorage, OneLevelNGramStorage
+from ngram_assisted.ngram_counts import NGramStorage, OneLevelNGramStorage
 
 
 def test_an_order_far_beyond_the_text_costs_nothing() -> None:

@@ -13,7 +13,7 @@ from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import Draft, Limits, best_draft
 from sampling.drafter import Context
-from sampling.proposal import depths
+from sampling.forward.tree import depths
 from tests.conformance.toy import toy_runner
 from utils.logits_processor import GreedyProcessor
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.heads.checkpoint import Head
 from sampling.heads.config import HeadConfig
-from sampling.heads.published.block import block_fields, check_block
+from sampling.heads.head_files import Head
+from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.source import Source, check_shapes, rename
 
 _SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}

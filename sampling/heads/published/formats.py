@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sampling.heads.checkpoint import CONFIG, Head, load_head, read_json
+from sampling.forward.runner import CausalModel
 from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.head_files import CONFIG, Head, load_head, read_json
 from sampling.heads.published.eagle import read_eagle, read_eagle3, read_speculators
+from sampling.heads.published.medusa import read_hydra, read_medusa
 from sampling.heads.published.mtp import COUNTS, read_mtp
-from sampling.heads.published.parallel import read_hydra, read_medusa
 from sampling.heads.published.source import Source
-from sampling.runner import CausalModel
 from utils.errors import UserError
 
 _OWN = "method"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.heads.checkpoint import Head
 from sampling.heads.config import HeadConfig
-from sampling.heads.published.block import block_fields, check_block
+from sampling.heads.head_files import Head
+from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.source import Source, check_shapes, rename
 
 COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")

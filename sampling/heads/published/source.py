@@ -10,8 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from sampling.heads.checkpoint import Head, read_json
 from sampling.heads.config import HeadConfig
+from sampling.heads.head_files import Head, read_json
 from utils.errors import UserError
 
 USUAL = ("model.safetensors", "pytorch_model.bin")

@@ -1,0 +1,1 @@
+"""Commands of the shell, with their options."""

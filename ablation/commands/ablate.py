@@ -1,0 +1,137 @@
+"""The command behind `scripts/run_ablation.py`. What costs seconds to import is imported once a call is right."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablation.commands.options import Drafter, DrafterDevice, Heads, Target, TrustRemoteCode, exit_statuses, out_console
+
+if TYPE_CHECKING:
+    from ablation.plan.file import Experiment
+    from sampling.engine import Engine
+
+DEFAULT_RESULTS = Path(__file__).resolve().parent.parent / "scripts" / "ablation_results.csv"
+
+EXAMPLES = """\b
+Examples:
+  uv run scripts/run_ablation.py
+      the plan quick: AR, SD, EGAG and NASD on 8 prompts
+  uv run scripts/run_ablation.py gamma --limit 4 --out g.csv
+      a built-in plan on four prompts
+  uv run scripts/run_ablation.py --prompt "Tell me a story" --methods speculative --gamma 2,4,6
+      one prompt, three draft lengths
+  uv run scripts/run_ablation.py my.toml --dry-run
+      the grid, and about how long it takes
+  uv run scripts/run_ablation.py my.toml --resume
+      go on after Ctrl-C, a crash or a kill
+"""
+
+
+def ablate(
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="quick, gamma, nasd, egag, copies, trained, paper, or a .toml file.")
+    ] = "quick",
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt in place of the plan's.")] = None,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SET|FILE", help="dialogue, translation, long, code, grounded, all, or a JSONL file."),
+    ] = None,
+    methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these methods.")] = None,
+    gamma: Annotated[str | None, typer.Option(metavar="N,...", help="Draft lengths to try, such as 2,4,6,8.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE,...", help="Values of any parameter; repeatable.")
+    ] = None,
+    processor: Annotated[
+        list[str] | None, typer.Option(metavar="NAME ARGS", help='As in "nucleus 0.8 0.9"; repeatable.')
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="How often the whole grid, interleaved.")] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most prompts.")] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
+    ] = DEFAULT_RESULTS,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the results file.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")
+    ] = False,
+    trace: Annotated[bool | None, typer.Option(help="Write each round to a JSONL file.")] = None,
+    target: Target = None,
+    drafter: Drafter = None,
+    heads: Heads = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16")] = None,
+    drafter_device: DrafterDevice = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Run a grid of methods over prompts into a CSV file, and report it with statistics and plots.
+
+    Each row is on the disk before the next generation starts: after Ctrl-C, a crash or a kill, --resume goes
+    on. Plain autoregression is always there, and once more as a control that shows the noise.
+
+    Exit status: 0 all ran; 1 a generation failed or the output could not be written; 2 the call is wrong; 130
+    stopped by Ctrl-C, after the row under way and its report.
+    """
+    with exit_statuses():
+        from ablation.commands.request import parameter_lists
+        from ablation.plan.file import Overrides, read_experiment
+
+        overrides = Overrides(
+            prompt=prompt,
+            prompts=tuple(prompts or ()),
+            methods=methods,
+            parameters=parameter_lists(assignments or (), gamma),
+            processors=tuple(processor or ()),
+            seeds=seeds,
+            repeats=repeats,
+            length=length,
+            limit=limit,
+            trace=trace,
+            target=target,
+            drafter=drafter,
+            heads=heads,
+            device=device,
+            drafter_device=drafter_device,
+            dtype=dtype,
+            trust_remote_code=trust_remote_code or None,
+        )
+        experiment = read_experiment(plan, overrides)
+        status = _dry_run(experiment) if dry_run else _run(experiment, out, resume, overwrite)
+    raise typer.Exit(status)
+
+
+def _engine(experiment: "Experiment") -> "Engine":
+    from ablation.commands.options import load
+    from sampling.engine import Engine
+
+    return Engine(load(experiment.pair))
+
+
+def _dry_run(experiment: "Experiment") -> int:
+    from ablation.run.estimate import grid_table
+    from ablation.run.probe import estimated
+
+    out_console().print(grid_table(experiment.plan))
+    typer.echo(estimated(_engine(experiment), experiment.plan, one_a_method=True).text)
+    return 0
+
+
+def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> int:
+    from rich.console import Console
+
+    from ablation.run.conduct import conduct, reported
+    from ablation.run.job import Files, Run, check_output
+
+    check_output(out, resume, overwrite)
+    engine, files = _engine(experiment), Files(out)
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    err = Console(stderr=True)
+    with Run(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as run:
+        outcome = conduct(run, err)
+        failed = outcome.failed + run.failed_before
+    reported(files.results, outcome, out_console(), err)
+    return 130 if outcome.stopped else 1 if failed else 0

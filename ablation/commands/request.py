@@ -1,0 +1,80 @@
+"""What a command line asks for, checked as a whole before a model is loaded. No torch is imported here."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from ablation.commands.speculative_config import ServerConfig, parse_speculative_config
+from ablation.plan.prompt_file import Prompt, checked_text, read_prompts
+from ablation.results.trace import is_trace
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UserError
+
+
+def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
+    """The one prompt that was typed, or those of a file."""
+    if (prompt is None) == (prompts is None):
+        raise UserError("--prompt and --prompts: give one of them")
+    if prompts is not None:
+        return read_prompts(prompts)
+    if not prompt or not prompt.strip():
+        raise UserError(f"--prompt: {prompt!r} given; allowed: a text that is not empty")
+    return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
+
+
+def choose_config(text: str | None, methods: str | None, models: Mapping[str, str | None]) -> ServerConfig | None:
+    """The server's configuration, which must not be contradicted by the options beside it.
+
+    models: what the options `drafter` and `heads` name.
+    """
+    if text is None:
+        return None
+    if methods is not None:
+        raise UserError("--speculative-config names the method; --methods cannot be given as well")
+    config = parse_speculative_config(text)
+    for option, model in config.models.items():
+        if models.get(option) not in (None, model):
+            raise UserError(f"--{option} {models[option]!r} and model {model!r} of --speculative-config differ")
+    return config
+
+
+def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, object]]) -> Settings:
+    """Settings from `name=value` texts and from options of their own (None = not given), which win."""
+    pairs = []
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        usage = PARAMETERS[name].usage
+        if not equals:
+            raise UserError(f"--set {text!r} given; allowed: {name}=VALUE, where VALUE is {usage}")
+        pairs.append((name, value))
+    pairs += [(name, str(value)) for name, value in named if value is not None]
+    settings = Settings()
+    settings.assign_all(pairs)
+    return settings
+
+
+def parameter_lists(assignments: Sequence[str], gamma: str | None) -> dict[str, str]:
+    """Lists of values by parameter, from `name=v1,v2` texts and from `--gamma`."""
+    lists: dict[str, str] = {} if gamma is None else {"gamma": gamma}
+    for text in assignments:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {text!r} given; allowed: {PARAMETERS[name].name}=VALUE,...")
+        if lists.setdefault(name, values) != values:
+            raise UserError(f"{name} is given twice: {lists[name]!r} and {values!r}")
+    return lists
+
+
+def open_trace(path: Path | None) -> TextIO | None:
+    """A trace file to write line by line, or None. What it holds stays until the first round is written.
+
+    Raises `UserError` for a path that cannot be written, and for a file that holds anything but a trace.
+    """
+    if path is None:
+        return None
+    try:
+        if path.is_file() and not is_trace(path):
+            raise UserError(f"{str(path)!r} exists and is no trace; it was left as it is. Choose another name")
+        return path.open("a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be written: {error.strerror}") from None

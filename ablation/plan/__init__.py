@@ -1,0 +1,1 @@
+"""What an experiment consists of: plan files, prompt sets, the grid."""

@@ -1,0 +1,140 @@
+"""What a plan file says: every key read and checked; what is wrong is told at once, with its line.
+
+No torch is imported here.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablation.plan.lines import PlanLines
+from ablation.plan.methods_table import MethodTable, check_tables, read_tables
+from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompt_sets import ALL, find_sources, gather
+from ablation.plan.section import Faults, Section, many, one, words
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UserError
+from utils.parameter import Chosen, choice, integer, toggle
+
+_MOST_RUNS = 1000
+
+LENGTH, PROCESSOR, _SEED = (PARAMETERS[name] for name in ("length", "processor", "seed"))
+SEEDS = integer("seeds", 1, "how many seeds", minimum=1, maximum=_MOST_RUNS)
+REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, maximum=_MOST_RUNS)
+LIMIT = integer("limit", None, "most prompts in all", minimum=1)
+_CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
+_TRACE = toggle("trace", False, "write one line a round")
+PAIR = {
+    parameter.name: parameter
+    for parameter in (
+        words("target", "a model id, a folder or a .gguf file"),
+        words("drafter", "a model id, a folder or a .gguf file"),
+        words("heads", "folders of trained heads, commas between"),
+        words("device"),
+        words("drafter_device"),
+        choice("dtype", "auto", "", ("auto", "float32", "bfloat16", "float16")),
+        toggle("trust_remote_code", False, ""),
+    )
+}
+_KEYS = (
+    *("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace"),
+    *("pair", "settings", "methods"),
+)
+ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A file as it is written, its values parsed. `values` holds every setting; prompts None: not read."""
+
+    name: str
+    values: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    repeats: int
+    processors: tuple[Chosen, ...]
+    prompts: tuple[Prompt, ...] | None
+    limit: int | None
+    control: bool
+    trace: bool
+    pair: Mapping[str, Any]
+    tables: tuple[MethodTable, ...]
+
+
+def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
+    """The whole file. Raises `UserError`."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        entries = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"plan {str(path)!r} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"plan {str(path)!r} is not TOML: {error}") from None
+    faults = Faults(str(path), PlanLines(text))
+    top = Section(entries, faults)
+    top.allow(_KEYS)
+    values = {**base, **_read_settings(_table(top, "settings"))}
+    values["length"] = top.read("length", one(LENGTH), values["length"])
+    tables = read_tables(entries.get("methods", []), faults)
+    check_tables(tables, values, faults)
+    contents = Contents(
+        name=top.read("name", one(words("name")), path.stem),
+        values=values,
+        seeds=top.read("seeds", _seeds(values["seed"]), (values["seed"],)),
+        repeats=top.read("repeats", one(REPEATS), 1),
+        processors=top.read("processors", many(PROCESSOR), (values["processor"],)),
+        prompts=_read_prompts(top, path.parent) if read_prompts else None,
+        limit=top.read("limit", one(LIMIT), None),
+        control=top.read("control", one(_CONTROL), True),
+        trace=top.read("trace", one(_TRACE), False),
+        pair=_read_pair(_table(top, "pair")),
+        tables=tables,
+    )
+    faults.check()
+    return contents
+
+
+def _table(top: Section, key: str) -> Section:
+    entries = top.entries.get(key, {})
+    if not isinstance(entries, dict):
+        top.fault(f"{key}: {entries!r} given; allowed: a [{key}] table", key)
+        entries = {}
+    return Section(entries, top.faults, key)
+
+
+def _read_settings(section: Section) -> dict[str, Any]:
+    allowed = [name for name in PARAMETERS if name not in METHODS and name not in ELSEWHERE]
+    misplaced = [key for key in section.entries if key in METHODS or key in ELSEWHERE]
+    for key in misplaced:
+        where = f"at the top of the file, as {ELSEWHERE[key]}" if key in ELSEWHERE else "in a [[methods]] table"
+        section.fault(f"{key} is no setting of all configurations; allowed: {key} {where}", key)
+    section.allow((*allowed, *misplaced), shown=allowed)
+    values = {key: section.read(key, one(PARAMETERS[key]), None) for key in section.entries if key in allowed}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _read_pair(section: Section) -> dict[str, Any]:
+    section.allow(tuple(PAIR))
+    return {key: section.read(key, one(PAIR[key]), None) for key in section.entries if key in PAIR}
+
+
+def _read_prompts(top: Section, folder: Path) -> tuple[Prompt, ...]:
+    def parse(value: Any) -> tuple[Prompt, ...]:
+        return gather(find_sources(many(words("prompts", "names of prompt sets and .jsonl files"))(value), folder))
+
+    return top.read("prompts", parse, ()) if "prompts" in top.entries else gather(find_sources([ALL], folder))
+
+
+def _seeds(first: int) -> Callable[[Any], tuple[int, ...]]:
+    """Reads a list of seeds, or how many there are from `first` on."""
+
+    def parse(value: Any) -> tuple[int, ...]:
+        return many(_SEED)(value) if isinstance(value, list) else count_seeds(first, one(SEEDS)(value))
+
+    return parse
+
+
+def count_seeds(first: int, count: int) -> tuple[int, ...]:
+    return tuple(range(first, first + count))

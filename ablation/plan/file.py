@@ -1,0 +1,161 @@
+"""An experiment from a TOML file and the command line, checked as a whole before a model is loaded.
+
+No torch is imported here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablation.plan.choice import choose_names
+from ablation.plan.contents import (
+    LENGTH,
+    LIMIT,
+    PAIR,
+    PROCESSOR,
+    REPEATS,
+    SEEDS,
+    Contents,
+    count_seeds,
+    read_contents,
+)
+from ablation.plan.grid import Plan
+from ablation.plan.methods_table import MethodTable, choose_tables, multiply, owners, replace_values
+from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompt_sets import find_sources, gather
+from ablation.plan.section import many, one, unknown, words
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UserError
+from utils.parameter import Parameter
+
+PLANS = Path(__file__).parent.parent / "plans"
+_FLAGS = {"length": "length", "processor": "processor", "seed": "seeds"}
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What a plan file asks for. `pair` holds the arguments of `LoadOptions` that were given."""
+
+    name: str
+    plan: Plan
+    pair: Mapping[str, Any]
+    trace: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What the command line says in place of the file; None or empty: nothing.
+
+    prompts: sets and files. methods: names between commas. parameters: name -> values between commas.
+    seeds: how many.
+    """
+
+    prompt: str | None = None
+    prompts: tuple[str, ...] = ()
+    methods: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    processors: tuple[str, ...] = ()
+    seeds: int | None = None
+    repeats: int | None = None
+    length: int | None = None
+    limit: int | None = None
+    target: str | None = None
+    drafter: str | None = None
+    heads: str | None = None
+    device: str | None = None
+    drafter_device: str | None = None
+    dtype: str | None = None
+    trust_remote_code: bool | None = None
+    trace: bool | None = None
+
+
+def plan_names() -> tuple[str, ...]:
+    """The built-in plans."""
+    return tuple(sorted(path.stem for path in PLANS.glob("*.toml")))
+
+
+def read_experiment(name_or_path: str, overrides: Overrides | None = None, base: Settings | None = None) -> Experiment:
+    """The experiment of a built-in plan or a file, with what the command line says instead.
+
+    `base` holds the settings that the file does not give. Raises `UserError` that names every bad key of
+    the file (the first ten) with its line.
+    """
+    overrides = overrides or Overrides()
+    path = _find_plan(name_or_path)
+    replaced = overrides.prompt is not None or bool(overrides.prompts)
+    contents = read_contents(path, base or Settings(), read_prompts=not replaced)
+    return _override(contents, overrides)
+
+
+def _find_plan(given: str) -> Path:
+    if Path(given).suffix.lower() == ".toml":
+        return Path(given)
+    if given not in plan_names():
+        raise unknown("plan", given, plan_names(), ".toml")
+    return PLANS / f"{given}.toml"
+
+
+def _override(contents: Contents, overrides: Overrides) -> Experiment:
+    """What the command line says goes before what the file says. Raises `UserError`."""
+    values = dict(contents.values)
+    tables, given = _choose_tables(contents.tables, overrides)
+    values.update(given)
+    values["length"] = _given(LENGTH, overrides.length, values["length"])
+    seeds, processors = contents.seeds, contents.processors
+    if overrides.seeds is not None:
+        seeds = count_seeds(values["seed"], _given(SEEDS, overrides.seeds, 1))
+    if overrides.processors:
+        processors = many(PROCESSOR)(list(overrides.processors))
+    plan = Plan(
+        prompts=_choose_prompts(contents, overrides),
+        configurations=multiply(tables, values, contents.control),
+        values=values,
+        processors=processors,
+        seeds=seeds,
+        repeats=_given(REPEATS, overrides.repeats, contents.repeats),
+    )
+    pair = {name: _given(PAIR[name], getattr(overrides, name), contents.pair.get(name)) for name in PAIR}
+    pair = {name: value for name, value in pair.items() if value is not None}
+    return Experiment(contents.name, plan, pair, contents.trace if overrides.trace is None else overrides.trace)
+
+
+def _given(parameter: Parameter, value: Any, otherwise: Any) -> Any:
+    """A value of the command line within the parameter's limits, or what holds without it."""
+    return otherwise if value is None else one(parameter)(value)
+
+
+def _choose_tables(
+    tables: Sequence[MethodTable], overrides: Overrides
+) -> tuple[tuple[MethodTable, ...], dict[str, Any]]:
+    """The tables after --methods and --set, and the settings that --set gives to all configurations."""
+    chosen = tuple(tables)
+    if overrides.methods is not None:
+        names = choose_names(overrides.methods)
+        if not names:
+            raise UserError(f"no method to run; allowed: {', '.join(METHODS)}")
+        chosen = choose_tables(tables, names)
+    if not chosen:
+        raise UserError(f"the plan names no method; allowed: a [[methods]] table or --methods of {', '.join(METHODS)}")
+    settings = {}
+    for name, text in overrides.parameters.items():
+        parameter = PARAMETERS[name]
+        if name in METHODS or name in _FLAGS:
+            raise UserError(f"{name} is no parameter of a method; allowed: --{_FLAGS.get(name, 'methods')}")
+        if owners(name):
+            chosen = replace_values(chosen, name, many(parameter)([part.strip() for part in text.split(",")]))
+        else:
+            settings[name] = parameter.parse(text)
+    return chosen, settings
+
+
+def _choose_prompts(contents: Contents, overrides: Overrides) -> tuple[Prompt, ...]:
+    if overrides.prompt is not None and overrides.prompts:
+        raise UserError("--prompt and --prompts: give one of them")
+    if overrides.prompt is not None:
+        return (Prompt("prompt", (words("--prompt").parse(overrides.prompt),)),)
+    prompts = contents.prompts
+    if prompts is None:
+        prompts = gather(find_sources(overrides.prompts, Path()))
+    return prompts[: _given(LIMIT, overrides.limit, contents.limit)]

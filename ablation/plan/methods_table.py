@@ -1,0 +1,123 @@
+"""From the tables of methods in a plan to its configurations."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from ablation.plan.grid import AGAIN, Configuration
+from ablation.plan.section import Faults, Section, many, one
+from sampling.methods import METHODS, REFERENCE
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UserError
+from utils.parameter import Parameter
+
+_Resolved = tuple[str, tuple[tuple[str, str], ...]]
+
+_METHOD = Parameter("method", None, "", ", ".join(METHODS), lambda text: METHODS[text].name)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodTable:
+    """A method with lists of values that multiply out; `place` is its place among the tables, from 1."""
+
+    method: str
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    place: int = 0
+
+
+def read_tables(given: Any, faults: Faults) -> tuple[MethodTable, ...]:
+    """The `[[methods]]` tables of a file, without those that are wrong."""
+    if not isinstance(given, list) or not all(isinstance(entries, dict) for entries in given):
+        faults.add("methods: allowed: a [[methods]] table for each method", "methods")
+        return ()
+    sections = [Section(entries, faults, "methods", place) for place, entries in enumerate(given, start=1)]
+    return tuple(table for section in sections if (table := _read_table(section)) is not None)
+
+
+def _read_table(section: Section) -> MethodTable | None:
+    method = section.read("method", one(_METHOD), None)
+    if method is None:
+        if "method" not in section.entries:
+            section.fault(f"method is missing; allowed: {_METHOD.usage}", "")
+        return None
+    own = {parameter.name: parameter for parameter in METHODS[method].parameters}
+    foreign = [key for key in section.entries if key in PARAMETERS and key not in own]
+    for key in foreign:
+        section.fault(_foreign(key, method), key)
+    section.allow(("method", *own, *foreign), shown=("method", *own))
+    values = {key: section.read(key, many(own[key]), ()) for key in section.entries if key in own}
+    return MethodTable(method, values, section.place) if all(values.values()) else None
+
+
+def _foreign(name: str, method: str) -> str:
+    """Why a setting cannot stand in a method's table."""
+    own = ", ".join(parameter.name for parameter in METHODS[method].parameters) or "none"
+    whose = owners(name)
+    belongs = f"it is one of {', '.join(whose)}" if whose else "it holds for every method"
+    return f"{name} is no parameter of {method}, {belongs}; allowed for {method}: {own}"
+
+
+def owners(name: str) -> tuple[str, ...]:
+    """The methods that have a parameter."""
+    return tuple(m.name for m in METHODS.values() if name in (parameter.name for parameter in m.parameters))
+
+
+def replace_values(tables: Sequence[MethodTable], name: str, values: tuple[Any, ...]) -> tuple[MethodTable, ...]:
+    """The tables with these values of a parameter wherever the method has it. Raises `UserError` where none has."""
+    if not any(table.method in owners(name) for table in tables):
+        kept = ", ".join(dict.fromkeys(table.method for table in tables)) or "none"
+        raise UserError(f"{name}: no method of the plan has it; it belongs to {', '.join(owners(name))}; here: {kept}")
+    return tuple(
+        MethodTable(t.method, {**t.values, name: values}, t.place) if t.method in owners(name) else t for t in tables
+    )
+
+
+def choose_tables(tables: Sequence[MethodTable], methods: Sequence[str]) -> tuple[MethodTable, ...]:
+    """The tables of these methods; a method without one gets one with its defaults."""
+    kept = [table for table in tables if table.method in methods]
+    missing = [name for name in methods if name not in (table.method for table in kept)]
+    return (*kept, *(MethodTable(name) for name in missing))
+
+
+def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], faults: Faults) -> None:
+    """Note values that do not go together and configurations that come twice. `values` holds every setting."""
+    found: dict[_Resolved, int] = {}
+    for table in tables:
+        for configuration, resolved in _expand(table, values):
+            try:
+                _check_together(resolved)
+            except UserError as error:
+                faults.add(str(error), "", "methods", table.place)
+            if resolved in found:
+                line = faults.lines.line("", "methods", found[resolved])
+                message = f"{configuration.name} is in the table of line {line} already; allowed: each one once"
+                faults.add(message, "", "methods", table.place)
+            found.setdefault(resolved, table.place)
+
+
+def multiply(tables: Sequence[MethodTable], values: Mapping[str, Any], control: bool) -> tuple[Configuration, ...]:
+    """Plain autoregression, then each table multiplied out, each configuration once, then the control.
+
+    `values` holds every setting. Raises `UserError` for values that do not go together.
+    """
+    found: dict[_Resolved, Configuration] = {}
+    for table in tables:
+        for configuration, resolved in _expand(table, values):
+            _check_together(resolved)
+            found.setdefault(resolved, configuration)
+    others = (configuration for configuration in found.values() if configuration.method != REFERENCE)
+    return (Configuration(REFERENCE), *others, *([AGAIN] if control else []))
+
+
+def _expand(table: MethodTable, values: Mapping[str, Any]) -> Iterator[tuple[Configuration, _Resolved]]:
+    """A table's configurations, each with all its parameters as text, by which two of them are the same."""
+    for combination in product(*table.values.values()):
+        parameters = tuple(zip(table.values, combination, strict=True))
+        all_values = {**values, **dict(parameters)}
+        shown = tuple((p.name, p.show(all_values[p.name])) for p in METHODS[table.method].parameters)
+        yield Configuration(table.method, parameters), (table.method, shown)
+
+
+def _check_together(resolved: _Resolved) -> None:
+    Settings().assign_all(resolved[1])

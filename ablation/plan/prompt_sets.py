@@ -1,0 +1,76 @@
+"""The prompts of a plan: from the built-in sets and from files, in turn, under ids that are theirs alone."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+from ablation.plan.prompt_file import Prompt, read_prompts
+from ablation.plan.section import unknown
+from utils.errors import UserError
+
+FOLDER = Path(__file__).parent.parent / "prompts"
+ALL = "all"
+
+
+def set_names() -> tuple[str, ...]:
+    """The built-in prompt sets."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.jsonl")))
+
+
+def find_sources(names: Sequence[str], folder: Path) -> tuple[Path, ...]:
+    """The files that names of sets and paths relative to `folder` stand for, each once. Raises `UserError`."""
+    return tuple(dict.fromkeys(path for name in names for path in _find(name, folder)))
+
+
+def _find(name: str, folder: Path) -> tuple[Path, ...]:
+    sets = set_names()
+    if name == ALL:
+        return tuple(FOLDER / f"{one}.jsonl" for one in sets)
+    if name in sets:
+        return (FOLDER / f"{name}.jsonl",)
+    path = (folder / name).resolve()
+    if path.suffix == ".jsonl" or path.is_file():
+        return (path,)
+    raise unknown("prompt set", name, (*sets, ALL), ".jsonl")
+
+
+def gather(sources: Sequence[Path]) -> tuple[Prompt, ...]:
+    """The prompts of all sources, one of each in turn, so that a run that is stopped early has seen all tasks.
+
+    Where two sources share an id, the ids of a file of one's own are led by its stem ("mine:3"); those of the
+    built-in sets stay. Raises `UserError` for files that cannot be read and for ids that are still not unique.
+    """
+    read = [_read(source) for source in sources]
+    counts = Counter(str(prompt.id) for prompts in read for prompt in prompts)
+    named = [
+        _led(source.stem, prompts) if source.parent != FOLDER and _share(prompts, counts) else prompts
+        for source, prompts in zip(sources, read, strict=True)
+    ]
+    owner: dict[str, Path] = {}
+    for source, prompts in zip(sources, named, strict=True):
+        for prompt in prompts:
+            earlier = owner.setdefault(str(prompt.id), source)
+            if earlier != source:
+                raise UserError(
+                    f"prompt id {prompt.id!r} is in {str(earlier)!r} and in {str(source)!r}; rename one file"
+                )
+    return tuple(prompt for turn in zip_longest(*named) for prompt in turn if prompt is not None)
+
+
+def _read(source: Path) -> tuple[Prompt, ...]:
+    """A file's prompts; 1 and "1" are one id, as a results file knows them by their text."""
+    prompts = read_prompts(source)
+    twice = [name for name, count in Counter(str(prompt.id) for prompt in prompts).items() if count > 1]
+    if twice:
+        raise UserError(f"prompt file {str(source)!r}: id {twice[0]} is there as a number and as a text; rename one")
+    return prompts
+
+
+def _share(prompts: Sequence[Prompt], counts: Counter[str]) -> bool:
+    return any(counts[str(prompt.id)] > 1 for prompt in prompts)
+
+
+def _led(stem: str, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    return tuple(replace(prompt, id=f"{stem}:{prompt.id}") for prompt in prompts)

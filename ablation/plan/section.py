@@ -1,0 +1,112 @@
+"""One table of a plan file, read key by key; what is wrong is collected, so that it is told all at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ablation.plan.lines import PlanLines
+from ablation.plan.prompt_file import checked_text
+from utils.errors import UnknownName, UserError
+from utils.parameter import Parameter
+
+_SHOWN_ERRORS = 10
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Faults:
+    """What is wrong in a file called `name`, with the line of each."""
+
+    name: str
+    lines: PlanLines
+    found: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, message: str, key: str, table: str = "", place: int = 1) -> None:
+        """Note what is wrong with a key; the same thing twice is noted once."""
+        fault = (self.lines.line(key, table, place) or 0, message)
+        if fault not in self.found:
+            self.found.append(fault)
+
+    def check(self) -> None:
+        """Raises `UserError` with the first ten faults, in the order of the lines."""
+        shown = [f"line {line}: {message}" if line else message for line, message in sorted(self.found)]
+        if shown:
+            more = [f"and {len(shown) - _SHOWN_ERRORS} more"] if len(shown) > _SHOWN_ERRORS else []
+            raise UserError("\n  ".join([f"plan {self.name!r}:", *shown[:_SHOWN_ERRORS], *more]))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table of the file; `place` is which one of its name, from 1."""
+
+    entries: Mapping[str, Any]
+    faults: Faults
+    table: str = ""
+    place: int = 1
+
+    def read(self, key: str, parse: Callable[[Any], T], default: T) -> T:
+        """What `parse` makes of a key; the default where it is not there or wrong."""
+        if key not in self.entries:
+            return default
+        try:
+            return parse(self.entries[key])
+        except UserError as error:
+            self.fault(str(error), key)
+            return default
+
+    def allow(self, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
+        """Note every key that is none of these; `shown`: what the message says is allowed."""
+        for key in self.entries:
+            if key not in names:
+                self.fault(str(UnknownName("key", key, shown or names)), key)
+
+    def fault(self, message: str, key: str) -> None:
+        """Note what is wrong with a key."""
+        self.faults.add(message, key, self.table, self.place)
+
+
+def one(parameter: Parameter) -> Callable[[Any], Any]:
+    """Reads a single value: a TOML number, boolean or string, as the parameter takes its text."""
+
+    def parse(value: Any) -> Any:
+        if isinstance(value, bool):
+            return parameter.parse("true" if value else "false")
+        if not isinstance(value, str | int | float):
+            raise UserError(f"{parameter.name}: {value!r} given; allowed: {parameter.usage}")
+        return parameter.parse(str(value))
+
+    return parse
+
+
+def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads a single value or a list of them, each once."""
+
+    def parse(value: Any) -> tuple[Any, ...]:
+        given = value if isinstance(value, list) else [value]
+        if not given:
+            raise UserError(f"{parameter.name}: an empty list given; allowed: one value or more")
+        values = tuple(one(parameter)(entry) for entry in given)
+        shown = [parameter.show(entry) for entry in values]
+        twice = next((text for place, text in enumerate(shown) if text in shown[:place]), None)
+        if twice is not None:
+            raise UserError(f"{parameter.name}: {twice} is given twice; allowed: each value once")
+        return values
+
+    return parse
+
+
+def words(name: str, usage: str = "a text that is not empty") -> Parameter:
+    """A free text."""
+
+    def parse(text: str) -> str:
+        if not text.strip():
+            raise UserError(f"{name}: {text!r} given; allowed: {usage}")
+        return checked_text(text, name)
+
+    return Parameter(name, None, "", usage, parse)
+
+
+def unknown(kind: str, given: str, allowed: Sequence[str], file: str) -> UserError:
+    """The error for a name that is none of the built-in ones and no file either."""
+    said = str(UnknownName(kind, given, allowed))
+    return UserError(f"{said}{'' if said.endswith('?') else '.'} Or give a {file} file")

@@ -1,0 +1,1 @@
+"""What a run leaves behind: records, their columns and files, the manifest, traces."""

@@ -1,0 +1,125 @@
+"""The file beside the results that says how they came about, and whether a run may go on with them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablation.plan.grid import Plan
+from ablation.results.record import resolved_settings
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS
+from utils.errors import UserError
+from utils.files import write_atomically
+from utils.provenance import code_digest, commit, machine, versions, weights_digest
+
+if TYPE_CHECKING:
+    from sampling.pair import ModelInfo, Pair
+
+
+def manifest_path(results: Path) -> Path:
+    """`name.manifest.json` beside `name.csv`."""
+    return results.with_name(f"{results.stem}.manifest.json")
+
+
+def describe(plan: Plan, pair: "Pair", name: str) -> dict[str, Any]:
+    """A new manifest. `fixed` is what changes results: a run that differs in it must not add rows."""
+    head, dirty = commit()
+    return {
+        "plan": name,
+        "commit": head,
+        "uncommitted_changes": dirty,
+        "fixed": {
+            "grid": _grid(plan, pair),
+            "target": _model(pair.target_info),
+            "drafter": _model(pair.drafter_info) if pair.drafter_info else None,
+            "heads": {kind: weights_digest(str(pair.heads[kind])) for kind in _heads(plan, pair)},
+            "machine": machine(pair.target.device),
+            "versions": versions(),
+            "code": code_digest(),
+        },
+        "runs": [],
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A manifest. Raises `UserError` for a file that is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"manifest {str(path)!r} cannot be read: {error}") from None
+    if (
+        not isinstance(found, dict)
+        or not isinstance(found.get("fixed"), dict)
+        or not isinstance(found.get("runs"), list)
+    ):
+        raise UserError(f"{str(path)!r} is no manifest")
+    return found
+
+
+def write(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the file as a whole. Raises `UserError` when it cannot be written; the old one then stays."""
+    try:
+        write_atomically(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
+
+
+def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise `UserError` where a run would differ from the one before in what changes results."""
+    differences = list(_differences(old["fixed"], json.loads(json.dumps(new["fixed"]))))
+    if differences:
+        shown = "\n  ".join(differences[:10])
+        raise UserError(
+            f"--resume: this run differs from the one that wrote the file, its rows would not compare:\n  {shown}\n"
+            "allowed: the same call on the same code and machine, or another --out"
+        )
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _grid(plan: Plan, pair: "Pair") -> dict[str, Any]:
+    """The plan as plain values, each configuration with all it depends on."""
+    show = PARAMETERS["processor"].show
+    return {
+        "configurations": {
+            c.name: resolved_settings(c.method, {**plan.values, **dict(c.parameters)}, pair)
+            for c in plan.configurations
+        },
+        "processors": [show(processor) for processor in plan.processors],
+        "seeds": list(plan.seeds),
+        "repeats": plan.repeats,
+        "prompts": {str(prompt.id): [*prompt.turns, plan.length(prompt)] for prompt in plan.prompts},
+    }
+
+
+def _heads(plan: Plan, pair: "Pair") -> list[str]:
+    """The kinds of trained heads that the plan's methods draft with."""
+    needed = {METHODS[c.method].needs({**plan.values, **dict(c.parameters)}) for c in plan.configurations}
+    return sorted(kind for kind in pair.heads if kind in needed)
+
+
+def _model(info: "ModelInfo") -> dict[str, Any]:
+    return {
+        **asdict(info),
+        "place": Path(info.place).name,
+        "weights": weights_digest(info.place) if info.place else None,
+    }
+
+
+def _differences(old: Any, new: Any, path: Sequence[str] = ()) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            yield from _differences(old.get(name), new.get(name), (*path, name))
+    elif old != new:
+        yield f"{'.'.join(path)}: {_short(old)} then, {_short(new)} now"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,159 @@
+"""One measured generation: the object that `run --json` prints and a row of a results file."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ablation.results.column import column, measured, metric
+from sampling.methods import METHODS, WEIGHTS
+from sampling.settings import GENERAL, PARAMETERS
+from utils.parameter import Chosen, Values
+
+if TYPE_CHECKING:
+    from ablation.plan.grid import Place
+    from ablation.run.machine import Machine
+    from sampling.measure.comparison import Comparison
+    from sampling.pair import Pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One prompt, turn, method and repeat. Unknown is None; the fields' metadata document them."""
+
+    id: str | int = column("", "the prompt's own id, else its line's number in the file")
+    task: str | None = column("", "the prompt's `task` or `category`")
+    turn: int = column("", "turn of the conversation, from 1; each method continues its own conversation")
+    method: str = column("", "name of the method")
+    lossless: bool | None = column(
+        "", "the output has the target's own law; null for another output: the drafter model alone, beam search"
+    )
+    settings: dict[str, Any] = column("", "general settings and the method's own parameters")
+    prompt_tokens: int | None = metric(
+        "tokens",
+        "length of the prompt, with the chat template and earlier turns; what an encoder reads, where there is one",
+    )
+    new_tokens: int | None = metric("tokens", "generated ids, a stop token included", "len(output_ids)")
+    output_ids: list[int] | None = metric("", "the generated ids")
+    text: str | None = column("", "the generated text, without special tokens")
+    finish_reason: str | None = metric("", "`stop` (a stop token), `length` or `context` (the window is full)")
+    prefill_s: float | None = metric("s", "forwards over the prompt but its last token, the drafter's included")
+    decode_s: float | None = metric("s", "all rounds")
+    ttft_s: float | None = metric(
+        "s", "time to the first token; of a search, until one is settled", "prefill_s + first round"
+    )
+    wall_s: float | None = metric("s", "the whole generation; nothing that shows or records", "prefill_s + decode_s")
+    tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
+    e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
+    rounds: int | None = metric("", "target forwards after prefill")
+    drafted: int | None = metric("tokens", "drafts proposed")
+    tested: int | None = metric("tokens", "drafts judged: up to and including a round's first rejection")
+    accepted: int | None = metric("tokens", "drafts accepted and emitted")
+    acceptance_rate: float | None = metric("", "share of the drafts that was kept", "accepted / drafted")
+    alpha: float | None = metric("", "share of the judged drafts that was kept", "accepted / tested")
+    tokens_per_round: float | None = metric(
+        "tokens", "1.00 for plain autoregression; null for a search", "new_tokens / rounds"
+    )
+    accept_hist: list[int] | None = metric("rounds", "entry i counts the rounds that accepted i drafts")
+    draft_ms: float | None = metric("ms", "a round's proposing and learning", "mean over rounds")
+    verify_ms: float | None = metric("ms", "a round's target forward", "mean over rounds")
+    other_ms: float | None = metric("ms", "a round's processors, judging and bookkeeping", "mean over rounds")
+    mean_gamma: float | None = metric("tokens", "the draft length that the rule asked for", "mean over rounds")
+    mean_entropy: float | None = metric(
+        "nats", "entropy of the drafter's raw distribution for a round's first draft", "mean over rounds that drafted"
+    )
+    peak_memory_mb: float | None = column(
+        "MB (10^6 bytes)", "CUDA: peak allocated in this generation; else the process's peak resident memory so far"
+    )
+    speedup: float | None = column(
+        "",
+        "against `target` on the same prompt, turn and repeat; null without it and for another output",
+        "tokens_per_s / tokens_per_s of target",
+    )
+    first_divergence: int | None = column("", "greedy: index of the first new id that differs from `target`'s")
+    divergence_verdict: str | None = column(
+        "",
+        "greedy: `exact`; `tie`, the two candidates' logits are closer than the dtype resolves; or `BUG`. "
+        "Null where nothing is to be compared, also in later turns when the conversations differ",
+    )
+    error: str | None = column("", "why the generation failed; then everything unknown is null")
+    repeat: int = column("", "repeat of the run, from 0")
+    configuration: str = column(
+        "", "the method with the parameters that set it apart in a grid; `control` is `target` once more"
+    )
+    c: float | None = column(
+        "",
+        "time a drafted token over the time of the reference's one-token forward",
+        "(draft time / drafted) / (verify_ms of target)",
+    )
+    mean_normalised_entropy: float | None = metric(
+        "", "mean of H / ln V: what EGAG reads", "mean over rounds that drafted"
+    )
+    tested_at: list[int] | None = metric("rounds", "entry i counts the rounds that judged a draft at position i + 1")
+    tokens_by_round: list[int] | None = metric("tokens", "what each round emitted, in order")
+    score: float | None = metric(
+        "nats", "what beam search ranked its answer by", "ln p / ((min_length + len) / (min_length + 1)) ** alpha"
+    )
+    started: str | None = column("UTC", "when the generation began")
+    cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
+    other_cores: float | None = column(
+        "cores", "kept busy meanwhile by other processes or a hypervisor's other guests, on average"
+    )
+
+    def to_json(self) -> str:
+        """The object on one line, in ASCII."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+def relevant_settings(method: str, values: Values) -> dict[str, Any]:
+    """What a method's run depends on: the general settings and its own parameters, as JSON values."""
+    names = [parameter.name for parameter in (*GENERAL, *METHODS[method].relevant(values))]
+    shown = ((name, values[name]) for name in names)
+    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen) else value for name, value in shown}
+
+
+def resolved_settings(method: str, values: Values, pair: "Pair") -> dict[str, Any]:
+    """The same with what `auto` came to on this pair and machine, where the pair can run the method."""
+    settings, drafter = relevant_settings(method, values), METHODS[method].needs(values)
+    if WEIGHTS.name in settings and drafter is not None and pair.has(drafter):
+        rough = pair.drafts_in_int8(drafter, settings[WEIGHTS.name])
+        settings[WEIGHTS.name] = "int8" if rough else "full"
+    return settings
+
+
+def make_record(comparison: "Comparison", place: "Place", machine: "Machine", error: str | None) -> Record:
+    """The record of a generation that has run, or has failed with `error`, in this comparison."""
+    configuration, engine = place.configuration, comparison.engine
+    values = {**comparison.values, **dict(configuration.parameters)}
+    if error is None:
+        settings = resolved_settings(place.method, values, engine.pair)
+    else:
+        settings = relevant_settings(place.method, values)
+    about: dict[str, Any] = {
+        "id": place.prompt.id,
+        "task": place.prompt.task,
+        "turn": place.turn,
+        "method": place.method,
+        "lossless": place.lossless,
+        "settings": settings,
+        "repeat": place.repeat,
+        "configuration": configuration.name,
+        "started": machine.started,
+        "cpu_mhz": machine.cpu_mhz,
+        "other_cores": machine.other_cores,
+    }
+    if error is not None:
+        return Record(**about, error=error)
+    from utils.memory import peak_memory_mb  # with torch, which reading results does not need
+
+    name = configuration.name
+    metrics, divergence = comparison.metrics[name], comparison.divergence(name)
+    return Record(
+        **about,
+        **{name: getattr(metrics, name) for name in measured(Record)},
+        text=engine.pair.decode(metrics.output_ids),
+        peak_memory_mb=peak_memory_mb(engine.pair.target.device),
+        speedup=comparison.speedup(name),
+        c=comparison.cost_ratio(name),
+        first_divergence=divergence.index if divergence else None,
+        divergence_verdict=divergence.verdict if divergence else None,
+    )

@@ -1,0 +1,104 @@
+"""One line a round: what was drafted, what was judged, where the time went."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from ablation.results.column import column
+from sampling.events import Step
+from sampling.settings import PARAMETERS
+
+if TYPE_CHECKING:
+    from ablation.plan.grid import Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A line of a trace file; lists have one entry a draft."""
+
+    id: str | int = column("", "the prompt's id")
+    turn: int = column("", "turn of the conversation, from 1")
+    method: str = column("", "name of the method")
+    repeat: int = column("", "repeat of the run, from 0")
+    configuration: str = column("", "the method with the parameters that set it apart in a grid")
+    processor: str = column("", "how tokens were chosen")
+    seed: int = column("", "random seed of the run")
+    lossless: bool | None = column("", "the output has the target's own law; null for another output")
+    round: int = column("", "number of the round, from 0")
+    position: int = column("", "index of the round's first new token in prompt + output")
+    gamma: int = column("tokens", "the draft length that the rule asked for")
+    drafts: tuple[int, ...] = column("", "ids of the drafts")
+    parents: tuple[int, ...] | None = column("", "index of the draft that each one follows, -1 the text; null: a chain")
+    q: tuple[float, ...] = column("", "each draft's probability under the drafter")
+    p: tuple[float, ...] = column("", "each draft's probability under the target, at its place")
+    path: tuple[int, ...] = column("", "indices of the drafts that were accepted, in order")
+    accepted: int = column("tokens", "drafts accepted and emitted")
+    next: int | None = column("", "id that the target chose after them; null after an accepted stop token")
+    entropy: float | None = column("nats", "H of the drafter's raw distribution for the first draft")
+    draft_ms: float = column("ms", "proposing and learning")
+    verify_ms: float = column("ms", "the target's forward")
+    other_ms: float = column("ms", "processors, judging, bookkeeping")
+
+    def to_json(self) -> str:
+        """The object on one line, in ASCII."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+def make_round(place: "Place", step: Step) -> Round:
+    """The trace line of a step."""
+    return Round(
+        id=place.prompt.id,
+        turn=place.turn,
+        method=place.method,
+        repeat=place.repeat,
+        configuration=place.configuration.name,
+        processor=PARAMETERS["processor"].show(place.processor),
+        seed=place.seed,
+        lossless=place.lossless,
+        round=step.round,
+        position=step.position,
+        gamma=step.gamma,
+        drafts=step.drafts,
+        parents=step.parents,
+        q=step.q,
+        p=step.p,
+        path=step.path,
+        accepted=step.accepted,
+        next=step.next_token,
+        entropy=step.entropy,
+        draft_ms=step.draft_s * 1e3,
+        verify_ms=step.verify_s * 1e3,
+        other_ms=step.other_s * 1e3,
+    )
+
+
+class Tracer:
+    """Writes a line a round to an open file; without a file it writes nothing."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+
+    def begin(self, place: "Place") -> None:
+        """A generation starts."""
+
+    def step(self, place: "Place", step: Step) -> None:
+        """A round is over."""
+        if self._file is None:
+            return
+        try:
+            print(make_round(place, step).to_json(), file=self._file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from None
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is empty or begins as a line of a trace does."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    return not head or (head.startswith(b'{"id": ') and b'"round": ' in head)
+
+
+def trace_path(results: Path) -> Path:
+    """`name.trace.jsonl` beside `name.csv`."""
+    return results.with_name(f"{results.stem}.trace.jsonl")

@@ -1,0 +1,1 @@
+"""Playing a plan: generations in turn, estimate, progress, into a file."""

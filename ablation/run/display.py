@@ -1,0 +1,138 @@
+"""How far an ablation is: a bar with the time left, the row under way, and speedups so far."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from ablation.plan.grid import Place
+from ablation.results.record import Record
+from sampling.events import Step
+from sampling.settings import PARAMETERS
+
+_MOST_SHOWN = 5
+
+
+class Speedups:
+    """The median speedup of each configuration so far."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, list[float]] = defaultdict(list)
+
+    def add(self, record: Record) -> None:
+        """Account for a record; plain autoregression is what the others are against."""
+        if record.speedup is not None and record.configuration != "target":
+            self._ratios[record.configuration].append(record.speedup)
+
+    def best(self, most: int = _MOST_SHOWN) -> list[tuple[str, float]]:
+        """The configurations with the highest medians, highest first."""
+        medians = [(name, median(ratios)) for name, ratios in self._ratios.items()]
+        return sorted(medians, key=lambda pair: -pair[1])[:most]
+
+
+def describe(place: Place) -> str:
+    """The row under way in one line."""
+    processor = PARAMETERS["processor"].show(place.processor)
+    turn = f" turn {place.turn}" if place.turn > 1 else ""
+    repeat = f" repeat {place.repeat}" if place.repeat else ""
+    return f"{place.prompt.id}{turn} | {place.configuration.name} | {processor} | seed {place.seed}{repeat}"
+
+
+class BarDisplay:
+    """On a terminal. Painted between generations only, never by a thread that would share the machine with one."""
+
+    def __init__(self, console: Console, done: int, total: int) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, auto_refresh=False, speed_estimate_period=600)
+        self._task = self._progress.add_task("", total=total, completed=done)
+        self._speedups = Speedups()
+        self._place = ""
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+
+    def __enter__(self) -> "BarDisplay":
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._live.stop()
+
+    def begin(self, place: Place) -> None:
+        """Show what runs now."""
+        self._place = describe(place)
+        self._paint()
+
+    def step(self, place: Place, step: Step) -> None:
+        """A round is over; nothing is painted, so that rounds follow each other at once."""
+
+    def record(self, record: Record) -> None:
+        """Count a row."""
+        self._speedups.add(record)
+        self._progress.advance(self._task)
+        if record.error is not None:
+            self._live.console.print(f"{record.id} {record.configuration} failed: {record.error}", style="red")
+
+    def _paint(self) -> None:
+        best = "   ".join(f"{name} {value:.2f}x" for name, value in self._speedups.best())
+        lines = [Text(self._place, no_wrap=True, overflow="ellipsis")]
+        if best:
+            lines.append(Text(f"median speedup against AR so far: {best}", style="dim"))
+        self._live.update(Group(self._progress.get_renderable(), *lines), refresh=True)
+
+
+class LineDisplay:
+    """Where there is no terminal: a line a prompt, with the speed of AR and the ratios against it."""
+
+    def __init__(self, console: Console, done: int, total: int) -> None:
+        self._console, self._done, self._total = console, done, total
+        self._block: list[Record] = []
+        self._place: Place | None = None
+
+    def __enter__(self) -> "LineDisplay":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._flush()
+
+    def begin(self, place: Place) -> None:
+        """A prompt is complete when the next one begins."""
+        if (
+            self._place is not None
+            and replace(self._place, configuration=place.configuration, lossless=place.lossless) != place
+        ):
+            self._flush()
+        self._place = place
+
+    def step(self, place: Place, step: Step) -> None:
+        """A round is over."""
+
+    def record(self, record: Record) -> None:
+        """Count a row."""
+        self._done += 1
+        self._block.append(record)
+
+    def _flush(self) -> None:
+        if self._block:
+            said = "  ".join(_words(self._block))
+            line = f"{self._done}/{self._total} {self._block[0].id}: {said}"
+            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+        self._block = []
+
+
+def _words(block: Iterable[Record]) -> Iterable[str]:
+    for record in block:
+        if record.error is not None:
+            yield f"{record.configuration} failed"
+        elif record.configuration == "target" and record.tokens_per_s is not None:
+            yield f"target {record.tokens_per_s:.1f} tok/s"
+        elif record.speedup is not None:
+            yield f"{record.configuration} {record.speedup:.2f}x"
+
+
+def display(console: Console, done: int, total: int) -> BarDisplay | LineDisplay:
+    """What suits the console."""
+    return (BarDisplay if console.is_terminal else LineDisplay)(console, done, total)

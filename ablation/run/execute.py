@@ -1,0 +1,169 @@
+"""Plays a plan on one engine, interleaved, and yields a record for each generation as soon as it is known."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ablation.plan.grid import Configuration, Key, Pass, Place, Plan
+from ablation.plan.prompt_file import Prompt
+from ablation.results.record import Record, make_record
+from ablation.run.machine import Machine
+from sampling.engine import Engine
+from sampling.events import Step
+from sampling.measure.comparison import Comparison
+from sampling.methods import METHODS, REFERENCE
+from utils.errors import UserError
+from utils.memory import reset_peak_memory
+
+_log = logging.getLogger(__name__)
+
+WARM_UP = "Seven grey herons stood in the shallow water and waited for the tide to turn."
+WARM_UP_TOKENS = 16
+
+
+class Watcher(Protocol):
+    """Is told what happens, always outside the measured time."""
+
+    def begin(self, place: Place) -> None: ...
+
+    def step(self, place: Place, step: Step) -> None: ...
+
+
+class Unwatched:
+    """Nobody looks."""
+
+    def begin(self, place: Place) -> None:
+        """A generation starts."""
+
+    def step(self, place: Place, step: Step) -> None:
+        """A round is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an earlier run left of a generation: its text, or its error."""
+
+    text: str
+    error: str | None = None
+
+
+def warm_up(engine: Engine, plan: Plan) -> Iterator[tuple[Configuration, Comparison]]:
+    """One unmeasured generation a configuration and processor, on a sentence that is no measured prompt.
+
+    Yields each with its account. Leaves no memory. Raises `UserError` when a method cannot run on this
+    pair at all.
+    """
+    prompt = engine.pair.encode([WARM_UP], plan.values["chat"])[: engine.pair.target.window // 2]
+    for processor in plan.processors:
+        values = {**plan.values, "processor": processor, "length": WARM_UP_TOKENS}
+        for configuration in plan.configurations:
+            comparison = Comparison(engine, values, prompt)
+            parameters = dict(configuration.parameters)
+            for _ in comparison.run(configuration.name, method=configuration.method, parameters=parameters):
+                pass
+            yield configuration, comparison
+    engine.forget()
+
+
+def execute(
+    engine: Engine, plan: Plan, watcher: Watcher | None = None, done: Mapping[Key, Done] | None = None
+) -> Iterator[Record]:
+    """The records of a plan, each as soon as its generation is over.
+
+    On each prompt the reference goes first and the others follow in a rotating order. Each pass over the
+    prompts starts without memory of earlier ones. A generation that fails leaves a record with its error.
+    `done` generations are not yielded; where others of their prompt are missing, the reference runs again,
+    so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
+    on them.
+    """
+    done = done or {}
+    for number, one in enumerate(plan.passes()):
+        if all(place.key in done for place in plan.places(one)):
+            continue
+        engine.forget()
+        for index, prompt in enumerate(plan.prompts):
+            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done)
+            yield from conversation.play(plan.order(index + number))
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """The turns of one prompt in one pass; each configuration continues what it said itself."""
+
+    engine: Engine
+    plan: Plan
+    prompt: Prompt
+    one: Pass
+    watcher: Watcher
+    done: Mapping[Key, Done]
+    said: dict[str, list[str]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def play(self, order: tuple[Configuration, ...]) -> Iterator[Record]:
+        values = {
+            **self.plan.values,
+            "processor": self.one.processor,
+            "seed": self.one.seed,
+            "length": self.plan.length(self.prompt),
+        }
+        for turn, text in enumerate(self.prompt.turns, start=1):
+            comparison = Comparison(self.engine, values)
+            places = [self._place(turn, configuration) for configuration in order]
+            missing = any(place.key not in self.done for place in places)
+            for place in places:
+                earlier = self.done.get(place.key)
+                if earlier is None:
+                    yield self._record(comparison, place, text)
+                elif self._remembers(place) or (missing and place.configuration.name == REFERENCE):
+                    self._answer(comparison, place, text, Unwatched())
+                else:
+                    self._remember(place, text, earlier)
+
+    def _place(self, turn: int, configuration: Configuration) -> Place:
+        one, method = self.one, configuration.method
+        values = {**self.plan.values, "processor": one.processor, **dict(configuration.parameters)}
+        lossless = self.engine.lossless(method, values) if METHODS[method].other is None else None
+        return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless)
+
+    def _remembers(self, place: Place) -> bool:
+        return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})
+
+    def _record(self, comparison: Comparison, place: Place, text: str) -> Record:
+        with Machine() as machine:
+            self.watcher.begin(place)
+            self._answer(comparison, place, text, self.watcher)
+        return make_record(comparison, place, machine, self.errors.get(place.configuration.name))
+
+    def _answer(self, comparison: Comparison, place: Place, text: str, watcher: Watcher) -> None:
+        """One generation; once a configuration has failed, its conversation has no next turn."""
+        name = place.configuration.name
+        if name in self.errors:
+            return
+        said = self.said.setdefault(name, [])
+        said.append(text)
+        reset_peak_memory(self.engine.pair.target.device)
+        for step in self._steps(comparison, place, said):
+            watcher.step(place, step)
+        if name not in self.errors:
+            said.append(self.engine.pair.decode(comparison.metrics[name].output_ids))
+
+    def _steps(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Step]:
+        """The rounds of a generation; what goes wrong in it, and not in who reads them, ends up in `errors`."""
+        name, parameters = place.configuration.name, dict(place.configuration.parameters)
+        try:
+            ids = self.engine.pair.encode(said, comparison.values["chat"])
+            for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
+                if isinstance(event, Step):
+                    yield event
+        except UserError as error:
+            self.errors[name] = str(error)
+        except Exception as error:  # out of memory, or a bug: the other generations are still worth having
+            _log.exception("prompt %s, turn %d: %s failed", place.prompt.id, place.turn, name)
+            self.errors[name] = f"{type(error).__name__}: {error}"
+
+    def _remember(self, place: Place, text: str, earlier: Done) -> None:
+        name = place.configuration.name
+        self.said.setdefault(name, []).extend((text, earlier.text))
+        if earlier.error is not None:
+            self.errors.setdefault(name, earlier.error)

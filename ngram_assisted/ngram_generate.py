@@ -1,0 +1,63 @@
+"""N-gram assisted decoding as a plain function."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from egag.controller import FixedGamma
+from ngram_assisted.nasd import NgramDrafter
+from ngram_assisted.ngram_counts import NGramStorage
+from sampling.api.arguments import check
+from sampling.api.generate import Model, StopTokens, rate, run, runners
+from sampling.drafter import Drafter
+from sampling.drafters.target_first import TargetFirst
+from utils.logits_processor import LogitsProcessor
+
+
+def ngram_assisted_speculative_generate(
+    inputs: Sequence[int],
+    ngramstorage: NGramStorage,
+    target: Model,
+    tokenizer: Any = None,
+    gamma: int = 5,
+    filler_top_k: int = 3,
+    logits_processor: LogitsProcessor | None = None,
+    max_gen_len: int = 40,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    first_target: bool = True,
+    stop_if_unknown: bool = False,
+    debug: bool = False,
+) -> tuple[list[int], float]:
+    """The new ids of n-gram assisted decoding and the acceptance rate, accepted / drafted.
+
+    ngramstorage: counts that draft. The prompt is added to what it holds; `reset()` it for a fresh start. Where the
+    target is an encoder-decoder model, the prompt is what its encoder reads, and drafts are copied from there too.
+    filler_top_k: the target's candidates a position that are counted; 1 = only the emitted token.
+    stop_if_unknown: draft nothing behind a context that was never seen; otherwise the text's most frequent token.
+    Other arguments: see `sampling.speculative_generate`.
+    """
+    check(gamma=gamma, filler_top_k=filler_top_k)
+    kind = NgramDrafter if stop_if_unknown else _NeverAtALoss
+    drafter: Drafter = kind(ngramstorage, filler_top_k, reset=False)
+    with runners(use_cache, target) as (big,):
+        account = run(
+            big,
+            TargetFirst(drafter) if first_target else drafter,
+            FixedGamma(gamma),
+            inputs,
+            max_gen_len,
+            logits_processor,
+            eos_tokens_id,
+            debug,
+            tokenizer=tokenizer,
+        )
+    return account.output_ids, rate(account)
+
+
+class _NeverAtALoss(NgramDrafter):
+    """Behind an unknown context it drafts the most frequent token of what it was asked to continue."""
+
+    def fallback(self, tokens: Sequence[int]) -> int | None:
+        return Counter(tokens).most_common(1)[0][0]

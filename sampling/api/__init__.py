@@ -1,0 +1,1 @@
+"""Plain functions and processors for Python code."""

@@ -1,0 +1,118 @@
+"""The loop behind transformers' own `generate`: `model.generate(..., custom_generate=speculative(drafter))`."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation import GenerateDecoderOnlyOutput
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+
+from egag.controller import FixedGamma
+from sampling.api.generate import Model, encodes, name_of, run, runners
+from sampling.drafter import NullDrafter
+from sampling.drafters.model import ModelDrafter
+from sampling.measure.metrics import RunMetrics
+from utils.errors import UserError
+from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKNucleusProcessor
+
+_WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+_IGNORED = (
+    "prompt_lookup_num_tokens",
+    "penalty_alpha",
+    "dola_layers",
+    "output_scores",
+    "output_logits",
+    "output_hidden_states",
+    "output_attentions",
+)
+_CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
+
+
+@dataclass
+class SpeculativeOutput(GenerateDecoderOnlyOutput):
+    """transformers' output, `sequences` `[1, n]`, and what the run was: rounds, drafts, times (`RunMetrics`)."""
+
+    metrics: RunMetrics | None = None
+
+
+def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., Tensor | SpeculativeOutput]:
+    """A decoding method for transformers' `generate`; without a drafter it is plain autoregression on our loop.
+
+    Of the generation config it takes lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p`. With
+    `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several
+    prompts, for padding, beams, other processors, other stopping criteria, scores and hidden states, and an
+    encoder-decoder model. transformers hands on no streamer: one is told the prompt and nothing else.
+    """
+
+    def decoding_method(
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        logits_processor: Collection[Any],
+        stopping_criteria: Collection[Any],
+        generation_config: GenerationConfig,
+        **inputs: Any,
+    ) -> Tensor | SpeculativeOutput:
+        _refuse_encoder(model)
+        _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
+        with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
+            account = run(
+                target,
+                ModelDrafter(small[0]) if small else NullDrafter(),
+                FixedGamma(gamma if small else 0),
+                input_ids[0].tolist(),
+                generation_config.max_length - input_ids.shape[1],
+                _processor(generation_config),
+                generation_config.eos_token_id,
+                debug=False,
+            )
+        sequences = torch.cat([input_ids, input_ids.new_tensor([account.output_ids])], dim=1)
+        if generation_config.return_dict_in_generate:
+            return SpeculativeOutput(sequences=sequences, metrics=account)
+        return sequences
+
+    return decoding_method
+
+
+def _processor(config: GenerationConfig) -> LogitsProcessor:
+    if not config.do_sample:
+        return GreedyProcessor()
+    most = config.top_k or 2**31 - 1
+    return TopKNucleusProcessor(
+        1.0 if config.temperature is None else config.temperature, most, 1.0 if config.top_p is None else config.top_p
+    )
+
+
+def _refuse_encoder(model: PreTrainedModel) -> None:
+    """`generate` has run the encoder by itself, and what it read is not handed on."""
+    if encodes(model):
+        raise UserError(
+            f"{name_of(model)} is an encoder-decoder model; allowed: a decoder-only model, or "
+            "sampling.speculative_generate_encoder_decoder"
+        )
+
+
+def _check(
+    ids: Tensor, processors: Collection[Any], criteria: Collection[Any], config: GenerationConfig, mask: Tensor | None
+) -> None:
+    """Refuse what would be silently ignored."""
+    if (config.num_beams or 1) > 1:
+        raise UserError(f"num_beams {config.num_beams} given; allowed: 1, or sampling.beam_search_generate")
+    for name in _IGNORED:
+        if getattr(config, name, None):
+            raise UserError(
+                f"{name} is not part of this loop; allowed: generate without it, or without custom_generate"
+            )
+    if ids.shape[0] != 1:
+        raise UserError(f"{ids.shape[0]} prompts given; allowed: one at a time")
+    if mask is not None and not bool((mask == 1).all()):
+        raise UserError("the attention mask hides tokens; allowed: a prompt without padding")
+    for given, known in ((processors, _WARPERS), (criteria, _CRITERIA)):
+        unknown = [type(one).__name__ for one in given if not isinstance(one, known)]
+        if unknown:
+            raise UserError(
+                f"{unknown[0]} is not part of this loop; allowed: {', '.join(kind.__name__ for kind in known)}"
+            )

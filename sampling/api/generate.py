@@ -1,0 +1,254 @@
+"""Plain functions for code that has transformers models and lists of ids. Behind each is the one loop.
+
+Names and arguments are those that repositories of speculative decoding share, so that code written for one of them
+runs on this loop. `for event in sampling.decode(...)` is the same with every round told.
+"""
+
+import math
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from transformers import PreTrainedModel
+
+from egag.controller import FixedGamma, GammaController
+from egag.egag import EntropyGamma
+from sampling.api.arguments import check, common_rows, prompt_ids, refuse_no_model, refuse_no_processor, stop_ids
+from sampling.beam import BeamSearch
+from sampling.drafter import Drafter, NullDrafter
+from sampling.drafters.model import ModelDrafter
+from sampling.drafters.target_first import TargetFirst
+from sampling.events import BeamStep, Step
+from sampling.forward.encoder_decoder import EncoderDecoderModel
+from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.loading.adapt import adapted
+from sampling.loading.checks import has_encoder, refuse_config, refuse_two_kinds
+from sampling.loop import decode
+from sampling.lossy import UnadjustedVerifier
+from sampling.measure.metrics import RunMetrics
+from sampling.verifier import RejectionVerifier, Verifier
+from utils.errors import UserError
+from utils.logits_processor import GreedyProcessor, LogitsProcessor
+
+Model: TypeAlias = PreTrainedModel | ModelRunner
+StopTokens: TypeAlias = int | Collection[int] | None
+
+
+def autoregressive_generate(
+    inputs: Sequence[int],
+    model: Model,
+    max_gen_len: int = 40,
+    logits_processor: LogitsProcessor | None = None,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    debug: bool = False,
+) -> list[int]:
+    """The new ids of plain autoregression: after `inputs` (ids), or of the decoder, where an encoder reads `inputs`.
+
+    model: a transformers causal or encoder-decoder model, or a `ModelRunner`. logits_processor: default greedy.
+    eos_tokens_id: id or ids that end the text, default the model's own. use_cache: without, every forward starts at
+    the first token. debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
+
+    Raises `UserError` for an empty prompt, one that fills the context window, ids that the model does not know, and
+    other arguments that are not allowed.
+    """
+    with runners(use_cache, model) as (target,):
+        account = run(target, NullDrafter(), FixedGamma(0), inputs, max_gen_len, logits_processor, eos_tokens_id, debug)
+    return account.output_ids
+
+
+def speculative_generate(
+    inputs: Sequence[int],
+    drafter: Model,
+    target: Model,
+    tokenizer: Any = None,
+    gamma: int = 5,
+    use_egag: bool = False,
+    gamma_min: int = 1,
+    gamma_max: int | None = None,
+    egag_ema_beta: float = 0.0,
+    logits_processor: LogitsProcessor | None = None,
+    max_gen_len: int = 40,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    skip_sample_adjustment: bool = False,
+    first_target: bool = True,
+    debug: bool = False,
+) -> tuple[list[int], float]:
+    """The new ids of speculative decoding (arXiv 2211.17192) and the acceptance rate, accepted / drafted.
+
+    The ids follow the target's own law; under greedy they are those of `autoregressive_generate`. drafter: a
+    smaller model of the same vocabulary and kind. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
+    between `gamma_min` and `gamma_max` (default gamma), smoothed by `egag_ema_beta`. first_target: the first
+    token comes from the target alone. tokenizer: for `debug`, to show text; and for models whose output matrices differ
+    in rows, to tell padding from another vocabulary. Other arguments: see
+    `autoregressive_generate`. The rate is NaN where nothing was drafted.
+
+    LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from what drafts
+    left of it; the output's law then leans towards the drafter (under greedy it stays exact).
+    """
+    rule = _rule(gamma, use_egag, gamma_min, gamma if gamma_max is None else gamma_max, egag_ema_beta)
+    with runners(use_cache, target, drafter, tokenizer=tokenizer) as (big, small):
+        drafts: Drafter = ModelDrafter(small)
+        account = run(
+            big,
+            TargetFirst(drafts) if first_target else drafts,
+            rule,
+            inputs,
+            max_gen_len,
+            logits_processor,
+            eos_tokens_id,
+            debug,
+            UnadjustedVerifier() if skip_sample_adjustment else RejectionVerifier(),
+            tokenizer,
+        )
+    return account.output_ids, rate(account)
+
+
+def beam_search_generate(
+    inputs: Sequence[int],
+    model: Model,
+    max_gen_len: int = 40,
+    num_beams: int = 4,
+    top_k: int = 3,
+    min_length: int = 5,
+    alpha: float = 1.2,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    tokenizer: Any = None,
+    debug: bool = False,
+) -> list[int]:
+    """The new ids of the best text that beam search finds (`sampling.beam.BeamSearch` tells score and rule).
+
+    num_beams: texts that are kept; top_k: continuations of each that are tried. The score of a text of `len` new
+    ids is ln p / ((min_length + len) / (min_length + 1)) ** alpha. Other arguments: see
+    `autoregressive_generate`. Nothing is drawn: no processor plays a part.
+    """
+    check(num_beams=num_beams, top_k=top_k, min_length=min_length, alpha=alpha, max_gen_len=max_gen_len)
+    search = BeamSearch(num_beams, top_k, min_length, alpha)
+    account = RunMetrics()
+    with runners(use_cache, model) as (target,):
+        stop = _stop(target, eos_tokens_id)
+        for event in search.decode(target, prompt_ids(inputs, target), max_new_tokens=max_gen_len, stop=stop):
+            account.add(event)
+            if debug and isinstance(event, BeamStep):
+                beams = ", ".join(f"{beam.score:.2f} {_shown(beam.tokens, tokenizer)}" for beam in event.beams)
+                sys.stderr.write(f"round {event.round}: {beams}\n")
+    return account.output_ids
+
+
+def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_beta: float) -> GammaController:
+    check(gamma=gamma)
+    if not use_egag:
+        return FixedGamma(gamma)
+    check(gamma_min=gamma_min, gamma_max=gamma_max, egag_ema_beta=egag_ema_beta)
+    if gamma_min > gamma_max:
+        raise UserError(f"gamma_min {gamma_min} is above gamma_max {gamma_max}")
+    return EntropyGamma(gamma_min, gamma_max, egag_ema_beta)
+
+
+@contextmanager
+def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[list[ModelRunner]]:
+    """A runner for each model, over their common vocabulary; transformers models are given back as they were.
+
+    Raises `UserError` for what is no model, for models with an encoder beside models without, for those that no
+    runner can run, and for two vocabularies of which a tokenizer does not say that one is the other padded.
+    """
+    kind = ModelRunner if use_cache else RecomputingRunner
+    before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
+    try:
+        refuse_two_kinds([name_of(model) for model in models], [encodes(model) for model in models])
+        given = [_runner(model) for model in models]
+        rows = common_rows(given, tokenizer)
+        yield [kind(one.model, rows) for one in given]
+    finally:
+        for model, training, attention in before:
+            model.train(training)
+            if model.config._attn_implementation != attention:
+                model.set_attn_implementation(attention)
+
+
+def _runner(model: Model) -> ModelRunner:
+    """Raises `UserError` for a transformers model whose cache cannot be rolled back."""
+    if isinstance(model, ModelRunner):
+        return model
+    refuse_config(name_of(model), model.config, getattr(model, "_is_stateful", False))
+    return ModelRunner(adapted(name_of(model), model))
+
+
+def encodes(model: Model) -> bool:
+    """Whether it is an encoder-decoder model. Raises `UserError` for what is no model."""
+    refuse_no_model(model)
+    if isinstance(model, ModelRunner):
+        return isinstance(model.model, EncoderDecoderModel)
+    return has_encoder(model.config)
+
+
+def name_of(model: Model) -> str:
+    """What errors call it: its class."""
+    return type(model.model if isinstance(model, ModelRunner) else model).__name__
+
+
+def run(
+    target: ModelRunner,
+    drafter: Drafter,
+    gamma: GammaController,
+    inputs: Sequence[int],
+    max_gen_len: int,
+    processor: LogitsProcessor | None,
+    stop: StopTokens,
+    debug: bool,
+    verifier: Verifier | None = None,
+    tokenizer: Any = None,
+) -> RunMetrics:
+    """The account of one generation, every argument as the public functions take it."""
+    check(max_gen_len=max_gen_len)
+    refuse_no_processor(processor)
+    account = RunMetrics()
+    events = decode(
+        target,
+        drafter,
+        gamma,
+        verifier or RejectionVerifier(),
+        processor or GreedyProcessor(),
+        prompt_ids(inputs, target),
+        max_new_tokens=max_gen_len,
+        stop=_stop(target, stop),
+        rng=torch.Generator(target.device).manual_seed(int(torch.randint(2**62, ()))),
+    )
+    for event in events:
+        account.add(event)
+        if debug and isinstance(event, Step):
+            sys.stderr.write(_told(event, tokenizer) + "\n")
+    return account
+
+
+def rate(account: RunMetrics) -> float:
+    """Accepted / drafted, NaN where nothing was drafted."""
+    return account.accepted / account.drafted if account.drafted else math.nan
+
+
+def _stop(target: ModelRunner, given: StopTokens) -> frozenset[int]:
+    """Ids that end a text: the given ones, else the model's own, as its generation config names them."""
+    if given is not None:
+        return stop_ids(given, target)
+    config = getattr(getattr(target.model, "hf", None), "generation_config", None)
+    own = getattr(config, "eos_token_id", None)
+    return frozenset(id for id in ([own] if isinstance(own, int) else own or ()) if 0 <= id < target.vocab_size)
+
+
+def _told(step: Step, tokenizer: Any) -> str:
+    """One round as a line: what was drafted, how much of it was accepted, what followed."""
+    drafted = f"drafted {_shown(step.drafts, tokenizer)}, accepted {step.accepted} of {len(step.drafts)}"
+    own = "" if step.next_token is None else f", then {_shown([step.next_token], tokenizer)}"
+    return f"round {step.round}: {drafted}{own}"
+
+
+def _shown(ids: Sequence[int], tokenizer: Any) -> str:
+    """Ids as text where a tokenizer is at hand."""
+    return repr(tokenizer.decode(list(ids))) if tokenizer is not None and ids else str(list(ids))

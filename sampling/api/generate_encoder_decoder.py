@@ -1,0 +1,101 @@
+"""The plain functions under the names that code for T5, BART and Marian models calls.
+
+`autoregressive_generate` and `speculative_generate` run encoder-decoder models as they are, in the same loop; these
+two call them, and refuse a decoder-only model, which would take the source for the beginning of its own text.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sampling.api.generate import (
+    Model,
+    StopTokens,
+    autoregressive_generate,
+    encodes,
+    name_of,
+    speculative_generate,
+)
+from utils.errors import UserError
+from utils.logits_processor import LogitsProcessor
+
+
+def autoregressive_generate_encoder_decoder(
+    inputs: Sequence[int],
+    model: Model,
+    max_gen_len: int = 40,
+    logits_processor: LogitsProcessor | None = None,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    debug: bool = False,
+) -> list[int]:
+    """The decoder's new ids for `inputs` (the source, ids that the encoder reads), by plain autoregression.
+
+    The decoder's start token, and a forced first token where there is one, are not among them. Of the model's
+    generation settings these, `eos_token_id` and single `bad_words_ids` are kept to. model: a transformers model of
+    the T5, mT5, BART or Marian family, or a `ModelRunner`. Other arguments: see `autoregressive_generate`.
+
+    Raises `UserError` for a decoder-only model, an empty source, or one that the encoder cannot read.
+    """
+    _refuse_decoder_only("autoregressive_generate", model)
+    return autoregressive_generate(
+        inputs, model, max_gen_len, logits_processor, eos_tokens_id, pad_token_id, use_cache, debug
+    )
+
+
+def speculative_generate_encoder_decoder(
+    inputs: Sequence[int],
+    drafter: Model,
+    target: Model,
+    tokenizer: Any = None,
+    gamma: int = 5,
+    use_egag: bool = False,
+    gamma_min: int = 1,
+    gamma_max: int | None = None,
+    egag_ema_beta: float = 0.0,
+    logits_processor: LogitsProcessor | None = None,
+    max_gen_len: int = 40,
+    eos_tokens_id: StopTokens = None,
+    pad_token_id: int | None = None,
+    use_cache: bool = True,
+    skip_sample_adjustment: bool = False,
+    first_target: bool = True,
+    debug: bool = False,
+) -> tuple[list[int], float]:
+    """The decoder's new ids for `inputs` (the source) by speculative decoding, and the acceptance rate.
+
+    Drafter and target each read the source with their own encoder. The ids: see
+    `autoregressive_generate_encoder_decoder`; the rate and other arguments: see `speculative_generate`.
+    LOSSY with `skip_sample_adjustment`, as there.
+
+    Raises `UserError` where either model is decoder-only.
+    """
+    _refuse_decoder_only("speculative_generate", target, drafter)
+    return speculative_generate(
+        inputs,
+        drafter,
+        target,
+        tokenizer,
+        gamma,
+        use_egag,
+        gamma_min,
+        gamma_max,
+        egag_ema_beta,
+        logits_processor,
+        max_gen_len,
+        eos_tokens_id,
+        pad_token_id,
+        use_cache,
+        skip_sample_adjustment,
+        first_target,
+        debug,
+    )
+
+
+def _refuse_decoder_only(meant: str, *models: Model) -> None:
+    """meant: the function for such a model."""
+    for model in models:
+        if not encodes(model):
+            raise UserError(
+                f"{name_of(model)} is a decoder-only model; allowed: an encoder-decoder model, or sampling.{meant}"
+            )

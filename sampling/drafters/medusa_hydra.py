@@ -1,0 +1,145 @@
+"""Medusa and Hydra draft: heads that look several places ahead from one state of the target."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.drafter import Context
+from sampling.drafters.draft_tree import TreeShape
+from sampling.drafters.steps import StepDrafter
+from sampling.events import Step
+from sampling.forward.int8 import Int8Linear
+from sampling.forward.linear import Kernel, Linear, make_linear
+from sampling.forward.runner import CausalModel
+from sampling.heads.head_files import Head
+from sampling.heads.inference import output_matrix
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a drafter's layers come from: the head's weights, the target that it drafts for, a kernel.
+
+    The kernel is the output matrices'. What reads the target's states is never rounded: a few of their entries are
+    so large that nothing would be left of the others.
+    """
+
+    head: Head
+    target: CausalModel
+    kernel: Kernel = make_linear
+
+    def linear(self, name: str) -> Linear:
+        """A layer of the head, with its bias where it has one."""
+        bias, like = self.head.weights.get(f"{name}.bias"), self.target.embedding
+        return make_linear(self.head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
+
+    def linears(self, name: str) -> list[Linear]:
+        """One layer of this name for each step."""
+        return [self.linear(f"{name}.{step}") for step in range(self.head.config.steps)]
+
+
+class _Residual:
+    """x + SiLU(W x + b), block after block."""
+
+    def __init__(self, source: _Source, prefix: str) -> None:
+        self._layers = [source.linear(f"{prefix}.{place}.linear") for place in range(source.head.config.layers)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self._layers:
+            x = x + F.silu(layer(x))
+        return x
+
+
+class _Outputs:
+    """The output matrix of each step: the target's rows, or one that each head brings."""
+
+    def __init__(self, source: _Source) -> None:
+        own = source.head.config.own_output
+        self._own = [layer.with_kernel(source.kernel) for layer in source.linears("outputs")] if own else []
+        self._shared = None if own else output_matrix(source.head, source.target).with_kernel(source.kernel)
+
+    def __call__(self, step: int, x: Tensor) -> Tensor:
+        return self._own[step](x) if self._shared is None else self._shared(x)
+
+
+class _ParallelDrafter(StepDrafter):
+    """Keeps the target's last state and, while a proposal is drawn, the path to every draft."""
+
+    method: str
+
+    def __init__(self, source: _Source, shape: TreeShape | None = None) -> None:
+        self.config, self.shape = source.head.config, shape
+        self.needs_hidden = (source.target.num_layers,)
+        self._residual = [_Residual(source, f"heads.{step}") for step in range(self.config.steps)]
+        self._outputs = _Outputs(source)
+        self._state: Tensor | None = None
+        self._paths: list[list[int]] = []
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        head, target = pair.head(cls.method), pair.target.model
+        rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
+        return cls(_Source(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
+
+    def begin(self, ctx: Context) -> None:
+        self._state = None
+        self._learn(ctx)
+
+    def observe(self, ctx: Context, step: Step) -> None:
+        self._learn(ctx)
+
+    def room(self, ctx: Context) -> int:
+        return 0 if self._state is None else self.config.steps
+
+    def root(self, ctx: Context) -> Tensor:
+        self._paths, self._last = [], ctx.tokens[-1]
+        return self._logits([[]])
+
+    def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        above = [[] if parent < 0 else self._paths[parent] for parent in parents]
+        self._paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]
+        return self._logits(self._paths[len(self._paths) - len(parents) :])
+
+    @abstractmethod
+    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+        """Raw logits `[k, V]` behind paths of equal length."""
+
+    def _learn(self, ctx: Context) -> None:
+        (layer,) = self.needs_hidden
+        if ctx.hidden and len(ctx.hidden[layer]):
+            self._state = ctx.hidden[layer][-1:]
+
+
+class MedusaDrafter(_ParallelDrafter):
+    """Medusa (arXiv 2401.10774): what stands k places ahead, whatever stands between."""
+
+    method = "medusa"
+
+    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+        step = len(paths[0])
+        assert self._state is not None
+        return self._outputs(step, self._residual[step](self._state)).expand(len(paths), -1)
+
+
+class HydraDrafter(_ParallelDrafter):
+    """Hydra (arXiv 2402.05109): a draft depends on the drafts before it."""
+
+    method = "hydra"
+
+    def __init__(self, source: _Source, shape: TreeShape | None = None) -> None:
+        super().__init__(source, shape)
+        self._embedding = source.target.embedding
+        self._joins, self._residuals = source.linears("joins"), source.linears("residuals")
+
+    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+        step = len(paths[0])
+        assert self._state is not None
+        tokens = torch.tensor([[self._last, *path] for path in paths], device=self._embedding.device)
+        between = F.embedding(tokens, self._embedding).flatten(1)
+        joined = torch.cat([self._state.expand(len(paths), -1), between], dim=1)
+        first = self._residuals[step](joined) + F.silu(self._joins[step](joined))
+        return self._outputs(step, self._residual[step](first))

@@ -1,0 +1,1 @@
+"""Weights to logits: caches, runners and the forwards of the model families."""

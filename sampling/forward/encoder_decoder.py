@@ -1,0 +1,110 @@
+"""Encoder-decoder models: the encoder reads a prompt once, the decoder is a causal model like any other.
+
+Keys and values that the decoder has of the source belong to the reading and never change; those of its own text
+are rows of the `RollbackCache`, which rolls back as it does for every model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+from sampling.forward.adapter import TransformersWeights
+from sampling.forward.cache import RollbackCache
+from sampling.forward.decoders import FAMILIES
+from sampling.forward.runner import Reading
+from utils.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a checkpoint has its answers begin, and which tokens they never hold.
+
+    tokens: the decoder's start token, and the token that is forced behind it where there is one (the target
+    language of mBART, say): both stand in the text before the first round, and neither is output. banned:
+    ids that never follow, such as Marian's padding, whose logit of 0 would otherwise win.
+    """
+
+    tokens: tuple[int, ...]
+    banned: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, model: PreTrainedModel) -> "Opening":
+        """What the checkpoint's generation settings ask for. Raises `UserError` where no start token is named."""
+        settings: Any = model.generation_config
+        start = settings.decoder_start_token_id
+        start = getattr(model.config, "decoder_start_token_id", None) if start is None else start
+        if start is None:
+            raise UserError(
+                f"{name}: its configuration names no decoder_start_token_id; allowed: a checkpoint that says "
+                "with which token an answer begins"
+            )
+        forced = settings.forced_bos_token_id
+        banned = tuple(words[0] for words in settings.bad_words_ids or () if len(words) == 1)
+        return cls((start,) if forced is None else (start, forced), banned)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the decoder sees of a source: the encoder's states `[1, s, H]`, and each layer's keys and values of them."""
+
+    states: Tensor
+    cross: DynamicCache
+
+
+class EncoderDecoderModel(TransformersWeights):
+    """A model of one of `FAMILIES`; `read` gives the one that answers a source, on the same weights."""
+
+    def __init__(self, model: PreTrainedModel, opening: Opening, memory: Memory | None = None) -> None:
+        super().__init__(model)
+        self.opening = opening
+        self.memory = memory
+        self._decoder = FAMILIES[model.config.model_type](model)
+        self._banned = torch.tensor(opening.banned, dtype=torch.long, device=self.device)
+        self.num_layers = len(self._decoder.layers)
+        self.window: int = self._decoder.window
+        self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        """See `CausalModel.read`. Raises `UserError` for a prompt that is longer than the encoder's window."""
+        if len(prompt) > self._decoder.source_window:
+            raise UserError(
+                f"the prompt has {len(prompt)} tokens; allowed: at most {self._decoder.source_window}, "
+                "which the encoder can read"
+            )
+        source = torch.tensor([list(prompt)], device=self.device)
+        states = self.hf.get_encoder()(input_ids=source).last_hidden_state
+        cross = DynamicCache()
+        for layer, (keys, values) in enumerate(self._decoder.cross(states)):
+            cross.update(keys, values, layer)
+        read = EncoderDecoderModel(self.hf, self.opening, Memory(states, cross))
+        return Reading(read, list(self.opening.tokens), tuple(prompt))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`; the decoder's layers, numbered as `decoder_hidden_states` are."""
+        if self.memory is None:
+            raise ValueError("the decoder has nothing to answer: read a source first")
+        both = EncoderDecoderCache(cache, self.memory.cross)
+        x = self._decoder.embed(tokens, positions)
+        bias = self._decoder.bias(positions, mask, cache.length)
+        states = [x]
+        for layer in self._decoder.layers:
+            x = self._decoder.step(layer, x, bias, self.memory.states, both)
+            states.append(x)
+        states[-1] = x = self._decoder.finish(x)
+        logits = self._decoder.logits(x[0, len(tokens) - rows :])
+        if len(self._banned):
+            logits = logits.index_fill(1, self._banned, torch.finfo(logits.dtype).min)
+        return logits, {layer: states[layer][0] for layer in hidden}

@@ -1,0 +1,103 @@
+"""Products in int8, to draft with: a drafter may be rough, since the target judges what it says.
+
+On a CPU a draft costs what it takes to read the drafter's weights. In int8 they are a quarter of float32, and a
+head of a small target stays in the cache. Drafts change by the rounding, outputs do not; under sampling the law
+that a draft is drawn from is the rounded one, which the rejection rule is told.
+"""
+
+import warnings
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from sampling.forward.linear import Kernel, Linear, kernel, race_ms
+from utils.errors import UserError
+
+_ENGINE = "fbgemm"
+_LOWEST = 1e-12
+_MIDDLE = 64
+_TOLERANCE = 0.05
+_MARGIN = 1.2
+
+
+class Int8Linear:
+    """Weights in 8 bits with one scale an output; inputs in 7 bits, which pairs of products in 16 bits cannot overflow.
+
+    Each row of the input has its own scale, so that a row's result depends on no other row. Computes in float32,
+    whatever the dtype.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        wide = weight.detach().float()
+        scale = wide.abs().amax(dim=1).clamp_(min=_LOWEST) / 127
+        self._packed = _packed((wide / scale.unsqueeze(1)).round_().to(torch.int8), scale)
+        self._bias = None if bias is None else bias.detach().float()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        size = wide.abs().amax(dim=1, keepdim=True).clamp_(min=_LOWEST)
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            wide / size, 1 / (_MIDDLE - 1), _MIDDLE, self._packed
+        )
+        y *= size
+        if self._bias is not None:
+            y += self._bias
+        return y.to(x.dtype)
+
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        weight, _ = torch.ops.quantized.linear_unpack(self._packed)
+        return kernel(weight.dequantize(), self._bias)
+
+
+def in_int8(wanted: str, like: Tensor, trained: bool) -> bool:
+    """Whether a drafter's products are computed in int8.
+
+    wanted: `int8`; `full`; or `auto`, which is int8 for what was trained to draft for its target, where int8 is
+    faster. like: a weight on the drafter's device. Raises `UserError` where int8 is asked for and cannot be had.
+    """
+    can = like.device.type == "cpu" and runs()
+    if wanted == "int8" and not can:
+        raise UserError(
+            f"draft_weights int8: products in int8 run on x86 CPUs, and the drafter is on {like.device}; "
+            "allowed: auto, full"
+        )
+    return wanted == "int8" or (wanted == "auto" and trained and can and pays(like.dtype))
+
+
+@cache
+def runs() -> bool:
+    """Whether torch has the products for this CPU, and they are right to a few percent."""
+    if _ENGINE not in torch.backends.quantized.supported_engines:
+        return False
+    chance = torch.Generator().manual_seed(0)
+    weight, x = torch.randn(64, 32, generator=chance), torch.randn(3, 32, generator=chance)
+    try:
+        error = Int8Linear(weight)(x) - x @ weight.T
+    except (RuntimeError, AttributeError):
+        return False
+    return bool(error.std() < _TOLERANCE * weight.shape[1] ** 0.5)
+
+
+@cache
+def pays(dtype: torch.dtype) -> bool:
+    """Whether a short probe finds int8 clearly faster than this dtype's kernel, for one token and a few together.
+
+    They take turns, because other work on the machine slows both.
+    """
+    rough, full = (sum(times) for times in race_ms((Int8Linear, kernel("cpu", dtype)), dtype))
+    return _MARGIN * rough < full
+
+
+def _packed(weight: Tensor, scale: Tensor) -> Tensor:
+    """The int8 weight in the layout of its products, which are fbgemm's whatever engine is the process's."""
+    zero, engine = torch.zeros(len(scale), dtype=torch.long), torch.backends.quantized.engine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's announcement that these tensors move to another package
+        quantized = torch._make_per_channel_quantized_tensor(weight, scale.double(), zero, 0)
+    torch.backends.quantized.engine = _ENGINE
+    try:
+        packed: Tensor = torch.ops.quantized.linear_prepack(quantized, None)
+    finally:
+        torch.backends.quantized.engine = engine
+    return packed

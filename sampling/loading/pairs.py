@@ -1,0 +1,123 @@
+"""Loading a pair: the public entry of everything that reads weights."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from sampling.forward.runner import ModelRunner
+from sampling.loading.checkpoint import Loaded, load
+from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
+from sampling.loading.devices import choose_device, choose_dtype
+from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
+from sampling.loading.sources import resolve
+from sampling.loading.stages import Progress, silent
+from sampling.pair import MODEL, Pair
+from utils.errors import UserError
+
+__all__ = ["LoadOptions", "Progress", "load_pair"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What to load and where, as a user writes it.
+
+    target, drafter: hub id, folder or FILE.gguf; a drafter may also be a distilled one trained here. target
+    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else no drafter.
+    drafter_device None: the target's.
+    heads: folders of trained heads, with commas between, beside those in models/.
+    """
+
+    target: str | None = None
+    drafter: str | None = None
+    device: str = "auto"
+    drafter_device: str | None = None
+    dtype: str = "auto"
+    trust_remote_code: bool = False
+    heads: str | None = None
+
+
+def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
+    """Load target and drafter, check that they fit each other, and say what was mended.
+
+    Raises `UserError` for everything that a user can put right: a name that leads nowhere, an unfit model,
+    tokenizers that differ, a device that is not there, too little memory.
+    """
+    device = choose_device(options.device)
+    drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
+    dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
+    target = _load(options.target, device, dtype, options, progress)
+    if target.encoder and options.heads:
+        raise UserError(
+            f"--heads {options.heads} given, and {target.info.name} is an encoder-decoder model; "
+            "allowed: heads for a decoder-only target"
+        )
+    heads = {} if target.encoder else heads_for(target.info.name, options.heads)
+    own = heads.pop(MODEL, None)
+    if options.drafter is None:
+        return replace(_alone(target) if own is None else _with_own_drafter(target, own), heads=heads)
+    if is_trained_model(options.drafter):
+        drafter = load_trained_model(Path(options.drafter).expanduser(), target)
+    elif (options.drafter, drafter_device, drafter_dtype) == (options.target, device, dtype):
+        drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
+    else:
+        drafter = _load(options.drafter, drafter_device, drafter_dtype, options, progress)
+    progress("Checking the pair")
+    return replace(_paired(target, drafter), heads=heads)
+
+
+def _with_own_drafter(target: Loaded, folder: Path) -> Pair:
+    """The target with the drafter that comes with the project, unless that one is for other weights of this name."""
+    try:
+        return _paired(target, load_trained_model(folder, target))
+    except UserError as error:
+        return replace(_alone(target), notes=(*target.notes, f"No drafter model: {error}."))
+
+
+def _load(
+    given: str | None, device: torch.device, dtype: torch.dtype, options: LoadOptions, progress: Progress
+) -> Loaded:
+    source = resolve(given, progress)
+    progress(f"Loading {source.name}")
+    return load(source, device, dtype, options.trust_remote_code)
+
+
+def _alone(target: Loaded) -> Pair:
+    return Pair(
+        ModelRunner(target.model),
+        None,
+        target.tokenizer,
+        target.stop,
+        target.info,
+        None,
+        target.notes,
+        encoder=target.encoder,
+    )
+
+
+def _paired(target: Loaded, drafter: Loaded) -> Pair:
+    names = (target.info.name, drafter.info.name)
+    refuse_two_kinds(names, (target.encoder, drafter.encoder))
+    sizes = (target.model.vocab_size, drafter.model.vocab_size)
+    tokens = compare_tokenizers(names, target.tokenizer, drafter.tokenizer, max(sizes))
+    rows, padded = common_vocabulary(names, sizes, tokens)
+    notes = (*target.notes, *drafter.notes, padded, _shorter_window(target, drafter))
+    return Pair(
+        ModelRunner(target.model, rows),
+        ModelRunner(drafter.model, rows),
+        target.tokenizer,
+        target.stop,
+        target.info,
+        drafter.info,
+        tuple(note for note in notes if note),
+        encoder=target.encoder,
+    )
+
+
+def _shorter_window(target: Loaded, drafter: Loaded) -> str | None:
+    if drafter.model.window >= target.model.window:
+        return None
+    return (
+        f"{drafter.info.name} sees {drafter.model.window} tokens, {target.info.name} {target.model.window}: "
+        f"behind token {drafter.model.window} nothing is drafted."
+    )

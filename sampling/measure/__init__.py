@@ -1,0 +1,1 @@
+"""What runs are compared by: metrics, plain decoding beside them, and where two outputs part."""

@@ -1,0 +1,98 @@
+"""Methods side by side on one prompt: each run measured against the target's plain autoregression."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sampling.engine import Engine
+from sampling.events import Event
+from sampling.measure.divergence import Divergence, judge
+from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
+from sampling.methods import METHODS, REFERENCE
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One generation: what ran with which values on which ids, and its account."""
+
+    method: str
+    values: Mapping[str, Any]
+    prompt: Sequence[int]
+    metrics: RunMetrics = field(default_factory=RunMetrics)
+
+
+class Comparison:
+    """The runs of several methods on one prompt (ids), and how they compare with plain autoregression.
+
+    Iterate `run(name)` for each; then read `metrics`, `speedup`, `cost_ratio` and `divergence`. A run is
+    named by its method, or by any other name where a method runs more than once with different values; what
+    drafters remember of earlier prompts is kept apart by it.
+    A run that was abandoned half-way stays in `metrics` with `finish_reason` None.
+    """
+
+    def __init__(self, engine: Engine, values: Mapping[str, Any], prompt: Sequence[int] = ()) -> None:
+        self.engine, self.values, self.prompt = engine, dict(values), list(prompt)
+        self._runs: dict[str, _Run] = {}
+
+    @property
+    def metrics(self) -> dict[str, RunMetrics]:
+        """The account of each run, by its name."""
+        return {name: run.metrics for name, run in self._runs.items()}
+
+    def run(
+        self,
+        name: str,
+        prompt: Sequence[int] | None = None,
+        *,
+        method: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Iterator[tuple[Event, RunMetrics]]:
+        """Events of one run with its account so far; the clock stands still at each of them.
+
+        prompt: ids in place of the common ones, where each run continues its own conversation.
+        method: what runs, where the name is not its name. parameters: values in place of the common ones.
+        """
+        values = {**self.values, **(parameters or {})}
+        run = _Run(method or name, values, self.prompt if prompt is None else list(prompt))
+        self._runs[name] = run
+        for event in self.engine.stream(run.method, run.values, run.prompt, name):
+            run.metrics.add(event)
+            yield event, run.metrics
+
+    def lossless(self, name: str) -> bool:
+        """Whether the run's output has the target's law under its processor."""
+        run = self._runs[name]
+        return self.engine.lossless(run.method, run.values)
+
+    def speedup(self, name: str) -> float | None:
+        """tokens/s over the reference's; 1.0 for the reference, None without one or for another output."""
+        reference = self._reference(name)
+        return None if reference is None else speedup(self._runs[name].metrics, reference.metrics)
+
+    def cost_ratio(self, name: str) -> float | None:
+        """c: time a drafted token over the reference's one-token forward."""
+        reference = self._reference(name)
+        return None if reference is None else cost_ratio(self._runs[name].metrics, reference.metrics)
+
+    def divergence(self, name: str) -> Divergence | None:
+        """The output against the reference's: only under greedy, where a lossless method must equal it.
+
+        Costs two passes of the target where they part. None where the question does not arise, as when
+        the two continued different conversations.
+        """
+        reference, run = self._reference(name), self._runs[name]
+        greedy = run.values["processor"].name == "greedy"
+        if reference is None or reference is run or not greedy or not self.lossless(name):
+            return None
+        if not self.finished(name) or run.prompt != reference.prompt:
+            return None
+        ids = reference.metrics.output_ids, run.metrics.output_ids
+        return judge(self.engine.pair.target, run.prompt, *ids)
+
+    def finished(self, name: str) -> bool:
+        """Whether the run has come to its end."""
+        return name in self._runs and self._runs[name].metrics.finish_reason is not None
+
+    def _reference(self, name: str) -> _Run | None:
+        comparable = self.finished(REFERENCE) and METHODS[self._runs[name].method].other is None
+        return self._runs[REFERENCE] if comparable else None

@@ -1,0 +1,1 @@
+"""Whether decoding is lossless: the tests behind `infer.py selftest`."""

@@ -1,0 +1,139 @@
+"""Do sampled tokens follow the target's law? Chi-square tests over thousands of short decode runs."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sampling.drafter import Drafter
+from sampling.engine import make_processor
+from sampling.events import Step
+from sampling.loop import decode
+from sampling.methods import CONTROLLERS, DRAFTERS, Method
+from sampling.pair import Pair
+from sampling.proof.memo import MemoProcessor, MemoRunner
+from sampling.proposal import Proposal
+from sampling.verifier import RejectionVerifier, Verdict, Verifier
+from utils.logits_processor import sample
+from utils.parameter import Chosen
+from utils.statistics import law_p_value
+
+DEPTHS = 3
+PROCESSOR = Chosen("topk", (1.0, 8))
+PROMPTS = (
+    "I like tea. You like milk. I like tea. You like",
+    "The cat sat on the mat. The dog sat on the rug. The cat sat on the",
+)
+_TEMPERATURES = (1.0, 2.0, 4.0, 8.0)
+_CERTAIN = 0.9
+_LEAST_SAMPLES = 100
+_LOOKS = 4
+
+
+class Unlawful(RejectionVerifier):
+    """Wrong on purpose: the token after a rejection is drawn from p, not from the residual of p and q."""
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+        verdict = super().verify(proposal, p, rng)
+        last = verdict.path[-1] + 1 if verdict.path else 0
+        return replace(verdict, token=int(sample(p[last : last + 1], rng)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A prompt (ids), its most likely continuation, and the target's law at each of its tokens `[V]`."""
+
+    prompt: list[int]
+    likely: list[int]
+    laws: list[Tensor]
+
+
+class LawTest:
+    """Many runs of the real loop, drafter, rule and verifier, on rows of logits that are computed once.
+
+    A run emits up to `DEPTHS` tokens and is over when it leaves the target's most likely continuation. So
+    the first token is tested against the target's law after the prompt, the second against the law given
+    the likely first, and so on: with two drafts a round these places hold accepted, recovered and bonus
+    tokens. Rounding plays no part (see `MemoRunner`).
+
+    temperature: the lowest of `_TEMPERATURES` at which no first token is nearly certain. A model that knows what
+    comes next would leave nothing to draw, and a wrong verifier nothing to be caught by.
+    """
+
+    def __init__(self, pair: Pair, values: Mapping[str, Any]) -> None:
+        self.pair = replace(pair, target=MemoRunner(pair.target), drafter=pair.drafter and MemoRunner(pair.drafter))
+        self.values = dict(values)
+        prompts = [pair.encode([text], chat=False) for text in PROMPTS]
+        for self.temperature in _TEMPERATURES:
+            self._processor = MemoProcessor(make_processor(replace(PROCESSOR, arguments=(self.temperature, 8))))
+            self._cases = [self._case(prompt) for prompt in prompts]
+            if all(case.laws[0].max() < _CERTAIN for case in self._cases):
+                break
+
+    def p_values(self, method: Method, verifier: Verifier, draws: int, seed: int, until: float = 0.0) -> list[float]:
+        """One p-value for each prompt and depth that enough runs reached: `len(PROMPTS) * DEPTHS` at most.
+
+        draws: runs a prompt.
+        until: stop after the quarter of a prompt's draws in which one falls below this; 0.0 = never. To look
+        again and again makes a small p-value likelier, so this is for a verifier that is known to be wrong:
+        there the question is whether the test notices, and draws after it has noticed answer nothing more.
+        """
+        drafter = DRAFTERS[method.drafter].build(self.pair, {**self.values, **method.preset})
+        rng = torch.Generator(self.pair.target.device).manual_seed(seed)
+        found: list[float] = []
+        for case in self._cases:
+            counts: list[Counter[int]] = [Counter() for _ in range(DEPTHS)]
+            p_values: list[float] = []
+            for look in range(_LOOKS):
+                for _ in range(draws * look // _LOOKS, draws * (look + 1) // _LOOKS):
+                    for depth, token in enumerate(self._run(case, method, drafter, verifier, rng)):
+                        counts[depth][token] += 1
+                pairs = zip(counts, case.laws, strict=True)
+                p_values = [law_p_value(count, law) for count, law in pairs if count.total() >= _LEAST_SAMPLES]
+                if smallest(p_values) < until:
+                    return [*found, *p_values]
+            found += p_values
+        return found
+
+    def _case(self, prompt: list[int]) -> _Case:
+        target, likely, laws = self.pair.target, list[int](), list[Tensor]()
+        start = target.read(prompt).tokens
+        for _ in range(DEPTHS):
+            target.crop(0)
+            laws.append(self._processor(target.catch_up([*start, *likely]).logits)[0])
+            likely.append(int(laws[-1].argmax()))
+        return _Case(prompt, likely, laws)
+
+    def _run(
+        self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, rng: torch.Generator
+    ) -> Iterator[int]:
+        """The tokens of one run, up to and including the first that is not the likely one."""
+        controller = CONTROLLERS[method.controller].build(self.pair, {**self.values, **method.preset})
+        events = decode(
+            self.pair.target,
+            drafter,
+            controller,
+            verifier,
+            self._processor,
+            case.prompt,
+            max_new_tokens=DEPTHS,
+            rng=rng,
+        )
+        emitted = (token for event in events if isinstance(event, Step) for token in event.emitted)
+        for token, likely in zip(emitted, case.likely, strict=True):
+            yield token
+            if token != likely:
+                return
+
+
+def tests_per_method() -> int:
+    """How many p-values a method can have: what a Bonferroni correction divides by."""
+    return len(PROMPTS) * DEPTHS
+
+
+def smallest(p_values: Sequence[float]) -> float:
+    """The most suspicious of them; 1.0 when there was nothing to test."""
+    return min(p_values, default=1.0)

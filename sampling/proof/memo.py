@@ -1,0 +1,125 @@
+"""Rows of logits and laws that are computed once: what makes thousands of draws from real models affordable."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sampling.forward.runner import CausalModel, ModelRunner, Output, Reading
+from utils.logits_processor import LogitsProcessor
+
+_Path = tuple[int, ...]
+_TELLING = 16
+
+
+class MemoRunner(ModelRunner):
+    """The rows of another runner's model, each a function of the source, the token path before it and nothing else.
+
+    The sequence is a list of ids, and a row seen before costs no forward. Because a path has one row,
+    however many tokens share its forward, a law that is computed from these rows and a decode loop that
+    runs on them agree to the bit: what then differs is the algorithm, never rounding.
+    """
+
+    def __init__(self, runner: ModelRunner) -> None:
+        super().__init__(runner.model, runner.vocab_size)
+        self._source = ModelRunner(runner.model, runner.vocab_size)
+        self._prompt: _Path | None = None
+        self._held: _Path = ()
+        self._fed: _Path = ()
+        self._rows: dict[tuple[_Path, _Path, tuple[int, ...]], Output] = {}
+
+    def on(self, model: CausalModel) -> ModelRunner:
+        return MemoRunner(self._source.on(model))
+
+    @property
+    def length(self) -> int:
+        return len(self._fed)
+
+    def crop(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot crop {self.length} rows to {length}")
+        self._fed = self._fed[:length]
+
+    def keep(self, base: int, path: Sequence[int]) -> None:
+        self._fed = (*self._fed[: base + 1], *(self._fed[base + 1 + row] for row in path))
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        if self._prompt != tuple(prompt):
+            self._reading, self._prompt, self._held = self._source.read(prompt), tuple(prompt), ()
+        self._fed = ()
+        return self._reading
+
+    def forward(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Output:
+        ids = tokens.tolist() if isinstance(tokens, Tensor) else list(tokens)
+        count = len(ids) if rows is None else rows
+        asked = range(0 if hidden else len(ids) - count, len(ids))
+        paths = [(*self._fed, *_path(ids, parents, place)) for place in asked]
+        found = [self._row(path, tuple(hidden)) for path in reversed(paths)][::-1]
+        self._fed = (*self._fed, *ids)
+        logits = [row.logits for row in found[len(found) - count :]]
+        return Output(
+            torch.cat(logits) if logits else torch.empty(0, self.vocab_size, device=self.device),
+            {layer: torch.cat([row.hidden[layer] for row in found]) for layer in hidden},
+        )
+
+    def _row(self, path: _Path, hidden: tuple[int, ...]) -> Output:
+        key = self._given, path, hidden
+        if key not in self._rows:
+            self._compute(path, hidden)
+        return self._rows[key]
+
+    @property
+    def _given(self) -> _Path:
+        """What an encoder has read."""
+        return () if self._prompt is None else self._reading.source
+
+    @torch.inference_mode()
+    def _compute(self, path: _Path, hidden: tuple[int, ...]) -> None:
+        """The rows of a path and of those on the way that one forward gives as well; a row seen before stays."""
+        common = 0
+        while common < min(len(self._held), len(path) - 1) and self._held[common] == path[common]:
+            common += 1
+        self._source.crop(common)
+        output = self._source.forward(path[common:], hidden=hidden)
+        self._held = path
+        for row, end in enumerate(range(common + 1, len(path) + 1)):
+            states = {layer: output.hidden[layer][row : row + 1] for layer in hidden}
+            self._rows.setdefault((self._given, path[:end], hidden), Output(output.logits[row : row + 1], states))
+
+
+class MemoProcessor(LogitsProcessor):
+    """Another processor's laws, each computed once: equal rows of logits have equal laws."""
+
+    def __init__(self, processor: LogitsProcessor) -> None:
+        self.greedy = processor.greedy
+        self._processor = processor
+        self._laws: dict[tuple[float, ...], list[tuple[Tensor, Tensor]]] = {}
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        return torch.cat([self._law(row) for row in logits.split(1)])
+
+    def _law(self, row: Tensor) -> Tensor:
+        """The law `[1, V]` of a row `[1, V]`, which its first logits lead to and all of them must confirm."""
+        alike = self._laws.setdefault(tuple(row[0, :_TELLING].tolist()), [])
+        for seen, law in alike:
+            if torch.equal(seen, row):
+                return law
+        alike.append((row.clone(), self._processor(row)))
+        return alike[-1][1]
+
+
+def _path(ids: Sequence[int], parents: Sequence[int] | None, place: int) -> Sequence[int]:
+    """The fed tokens that row `place` sees, itself the last: all before it, or in a tree its ancestors."""
+    if parents is None:
+        return ids[: place + 1]
+    path = [ids[place]]
+    while place > 0:
+        place = parents[place - 1] + 1
+        path.append(ids[place])
+    return path[::-1]

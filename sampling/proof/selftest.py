@@ -1,0 +1,158 @@
+"""Is this pair's output unchanged? Three checks a method, each with numbers that a doubter can ask for.
+
+greedy   the output equals plain autoregression, id by id; a tie within the dtype's rounding is told apart
+redraft  the drafts of a method with a drafter model equal those of a drafter with a fresh cache
+law      sampled tokens follow the target's law; the same test on a verifier that is wrong on purpose
+         must be caught, else the law was not tested (it ends early once it is, a thousandfold below the level)
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from egag.controller import FixedGamma
+from sampling.drafter import Context, Drafter
+from sampling.engine import Engine, make_processor, make_verifier
+from sampling.events import Step
+from sampling.forward.runner import ModelRunner, Reading
+from sampling.measure.comparison import Comparison
+from sampling.measure.divergence import judge
+from sampling.methods import DRAFTERS, METHODS, REFERENCE, Method
+from sampling.pair import Pair
+from sampling.proof.law import PROCESSOR, LawTest, Unlawful, smallest, tests_per_method
+from sampling.settings import Settings
+from utils.errors import UserError
+from utils.parameter import Chosen
+
+FALSE_ALARM = 1e-3
+PROMPTS = (
+    "Repeat this sentence three times: the quick brown fox jumps over the lazy dog.",
+    "List the days of the week, then list them again.",
+    "Why is the sky blue?",
+)
+_GREEDY = Chosen("greedy", (1.0,))
+_TOKENS = 40
+_DRAWS = 500
+_MOST = 4
+_MARGIN = 0.1
+_REDRAFTED_ROUNDS = 8
+
+Grade = Literal["PASS", "FAIL", "WEAK"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of one method. WEAK: nothing wrong was seen, and nothing wrong could have been."""
+
+    name: str
+    verdict: Grade
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All checks of a method; its verdict is the worst of theirs."""
+
+    method: str
+    checks: tuple[Check, ...]
+
+    @property
+    def verdict(self) -> Grade:
+        found = {check.verdict for check in self.checks}
+        return "FAIL" if "FAIL" in found else "WEAK" if "WEAK" in found else "PASS"
+
+
+def testable(pair: Pair) -> tuple[str, ...]:
+    """The methods that the checks apply to: lossless ones on the target, which this pair can run."""
+    engine, values = Engine(pair), {**Settings(), "processor": PROCESSOR}
+    return tuple(
+        name
+        for name, method in METHODS.items()
+        if name != REFERENCE
+        and method.other is None
+        and ((needed := method.needs(values)) is None or pair.has(needed))
+        and engine.lossless(name, values)
+    )
+
+
+class Selftest:
+    """The checks for a pair and some methods (default: all `testable` ones); `report` runs them for one.
+
+    `level` is that of a single law test: `FALSE_ALARM` over the number of tests of the whole run
+    (Bonferroni), so that a run in which nothing is wrong sees a law FAIL with at most that probability.
+    Raises `UserError` for a method that the checks do not apply to.
+    """
+
+    def __init__(self, pair: Pair, methods: Sequence[str] | None = None, draws: int = _DRAWS) -> None:
+        allowed = testable(pair)
+        self.pair, self.methods = pair, tuple(methods or allowed)
+        for name in self.methods:
+            if METHODS[name].name not in allowed:
+                raise UserError(f"{name} cannot be checked against plain autoregression; allowed: {', '.join(allowed)}")
+        self.values = {**Settings(), "processor": _GREEDY, "length": _TOKENS}
+        self.level = FALSE_ALARM / (len(self.methods) * tests_per_method())
+        self._law_test, self._draws = LawTest(pair, self.values), draws
+        self._comparisons = self._references()
+
+    def report(self, name: str) -> Report:
+        """All checks of one method."""
+        method = METHODS[name]
+        rounds = [[event for event, _ in c.run(name) if isinstance(event, Step)] for c in self._comparisons]
+        checks = [self._greedy(name)]
+        if method.drafter == "model" and self.pair.drafter is not None:
+            checks.append(self._redraft(method, self.pair.drafter, rounds))
+        return Report(name, (*checks, self._law(method)))
+
+    def _references(self) -> list[Comparison]:
+        engine = Engine(self.pair)
+        prompts = [self.pair.encode([text], chat=True) for text in PROMPTS]
+        comparisons = [Comparison(engine, self.values, prompt) for prompt in prompts]
+        for comparison in comparisons:
+            for _ in comparison.run(REFERENCE):
+                pass
+        return comparisons
+
+    def _greedy(self, name: str) -> Check:
+        verdicts: Counter[str] = Counter(d.verdict for c in self._comparisons if (d := c.divergence(name)) is not None)
+        return _judged("greedy", verdicts, sum(c.metrics[name].drafted for c in self._comparisons))
+
+    def _redraft(self, method: Method, runner: ModelRunner, rounds: Sequence[Sequence[Step]]) -> Check:
+        """Later rounds only: the first has nothing to roll back."""
+        fresh = replace(self.pair, drafter=ModelRunner(runner.model, runner.vocab_size))
+        drafter: Drafter = DRAFTERS[method.drafter].build(fresh, self.values)
+        verdicts: Counter[str] = Counter()
+        for comparison, steps in zip(self._comparisons, rounds, strict=True):
+            reading, output = self.pair.target.read(comparison.prompt), comparison.metrics[method.name].output_ids
+            for step in [step for step in steps[1:] if step.drafts][:_REDRAFTED_ROUNDS]:
+                said = output[: step.position - len(reading.tokens)]
+                again = self._drafts(drafter, replace(reading, tokens=[*reading.tokens, *said]), len(step.drafts))
+                verdicts[judge(runner, comparison.prompt, [*said, *again], [*said, *step.drafts]).verdict] += 1
+        return _judged("redraft", verdicts, verdicts.total())
+
+    def _drafts(self, drafter: Drafter, text: Reading, count: int) -> list[int]:
+        rng, tokens = torch.Generator(self.pair.target.device), text.tokens
+        ctx = Context(tokens, len(tokens), self.pair.target, make_processor(_GREEDY), rng, source=text.source)
+        drafter.begin(ctx)
+        drafts: list[int] = drafter.propose(ctx, FixedGamma(count), count).tokens.tolist()
+        return drafts
+
+    def _law(self, method: Method) -> Check:
+        """As many draws as it takes to notice a wrong verifier, at most `_MOST` times those asked for."""
+        test, draws = self._law_test, self._draws
+        control = smallest(test.p_values(method, Unlawful(), draws, seed=1, until=self.level * _MARGIN))
+        if control >= self.level:
+            draws *= _MOST
+            control = smallest(test.p_values(method, Unlawful(), draws, seed=1, until=self.level * _MARGIN))
+        p_value = smallest(test.p_values(method, make_verifier(method, self.values), draws, seed=0))
+        verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"
+        numbers = {"p_value": p_value, "control_p_value": control, "level": self.level, "draws": draws}
+        return Check("law", verdict, {**numbers, "temperature": self._law_test.temperature})
+
+
+def _judged(name: str, verdicts: Counter[str], seen: int) -> Check:
+    """FAIL with any BUG, WEAK when nothing was drafted."""
+    numbers = {"drafted": seen, "exact": verdicts["exact"], "tie": verdicts["tie"], "BUG": verdicts["BUG"]}
+    return Check(name, "FAIL" if verdicts["BUG"] else "PASS" if seen else "WEAK", numbers)
