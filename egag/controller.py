@@ -2,7 +2,7 @@
 
 A rule may stop before a token is drawn or after one, which is then kept. No rule drops a token already
 drawn: that would bias the output's law. Rules read only the draft side of the current round; `update`
-tells them the verdict of the round before the next one starts.
+tells them the verdict and the times of the round before the next one starts.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,14 @@ class GammaController:
         return drafted < self.gamma
 
     def update(self, step: "Step") -> None:
-        """Learn from a judged round."""
+        """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""
+
+    def adopt(self, earlier: "GammaController") -> None:
+        """Go on with what `earlier`, of the same kind, remembers of earlier prompts."""
+
+    def memory(self) -> str:
+        """What is kept of earlier prompts, in words; empty where nothing is."""
+        return ""
 
 
 class FixedGamma(GammaController):

@@ -1,6 +1,7 @@
 """NASD: n-gram assisted speculative decoding. Counts of the text so far draft what comes next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import abc
+from copy import copy
 from itertools import islice
 from typing import Any, Self
 
@@ -8,10 +9,11 @@ import torch
 
 from egag.controller import GammaController
 from ngram_assisted.ngram_counts import NGramStorage
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.events import Step
 from sampling.methods import STORAGES
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 
 
 class NgramDrafter(Drafter):
@@ -19,26 +21,29 @@ class NgramDrafter(Drafter):
 
     The storage is filled from the prompt, then from what is emitted, and at every position on the accepted
     path with the target's other top `top_k_filler` candidates. `top_k_filler` 1 counts the emitted token
-    only (the NAPD method). With `reset` off the counts outlive the prompt.
+    only (the NAPD method). With `reset` off all sequences share the counts of `storage`; with it on each has its
+    own, and `storage` is that of the last.
     """
 
     def __init__(self, storage: NGramStorage, top_k_filler: int = 3, reset: bool = True) -> None:
         self.storage, self.top_k_filler, self.reset = storage, top_k_filler, reset
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         chosen = values["set_ngramstorage"]
         storage = STORAGES[chosen.name].load()(*chosen.arguments)
         return cls(storage, values["top_k_filler"], values["reset_in_between"])
 
-    def begin(self, ctx: Context) -> None:
+    def begin(self, seq: Sequence) -> None:
         if self.reset:
+            self.storage = copy(self.storage)
             self.storage.reset()
-        self.storage.initialize(ctx.text)
+        seq.drafting[self] = self.storage
+        self.storage.initialize(seq.text)
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         drafts: list[int] = []
-        following = self._following(ctx.tokens)
+        following = self._following(seq.drafting[self], seq.tokens)
         while len(drafts) < limit and gamma.before(len(drafts), None):
             token = next(following, None)
             if token is None:
@@ -46,39 +51,41 @@ class NgramDrafter(Drafter):
             drafts.append(token)
             if not gamma.after(len(drafts), None, None):
                 break
-        return Proposal(torch.tensor(drafts, dtype=torch.long, device=ctx.device))
+        return Proposal(torch.tensor(drafts, dtype=torch.long, device=seq.device))
 
-    def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
+    def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The most frequent tokens after text and `pending` drafts, until a context is unknown."""
-        order = self.storage.n - 1
-        return list(islice(self._following([*ctx.tokens[-order:], *pending]), max(0, limit)))
+        storage: NGramStorage = seq.drafting[self]
+        text = [*seq.tokens[1 - storage.n :], *pending]
+        return list(islice(self._following(storage, text), max(0, limit)))
 
-    def fallback(self, tokens: Sequence[int]) -> int | None:
+    def fallback(self, tokens: abc.Sequence[int]) -> int | None:
         """What is drafted behind an unknown context of this text; None ends the draft."""
         return None
 
-    def _following(self, tokens: Sequence[int]) -> Iterator[int]:
+    def _following(self, storage: NGramStorage, tokens: abc.Sequence[int]) -> abc.Iterator[int]:
         """The most frequent token, then the one after it, and so on, until a context is unknown."""
-        order, fallback = self.storage.n - 1, self.fallback(tokens)
+        order, fallback = storage.n - 1, self.fallback(tokens)
         window = list(tokens[-order:])
         while True:
-            known = self.storage.next_token(window)
+            known = storage.next_token(window)
             token = fallback if known is None else known
             if token is None:
                 return
             yield token
             window = [*window, token][-order:]
 
-    def observe(self, ctx: Context, step: Step) -> None:
+    def observe(self, seq: Sequence, step: Step) -> None:
+        storage: NGramStorage = seq.drafting[self]
         rows = [0, *(row + 1 for row in step.path)][: len(step.emitted)]
-        candidates = self._candidates(ctx, rows)
+        candidates = self._candidates(seq, rows)
         for place, token in enumerate(step.emitted):
             at = step.position + place
-            context = ctx.tokens[max(0, at - self.storage.n + 1) : at]
-            self.storage.update(context, token)
+            context = seq.tokens[max(0, at - storage.n + 1) : at]
+            storage.update(context, token)
             for other in candidates[place]:
                 if other != token:
-                    self.storage.update(context, other)
+                    storage.update(context, other)
 
     def adopt(self, earlier: Drafter) -> None:
         """Counts of a storage of the same kind and order."""
@@ -91,11 +98,11 @@ class NgramDrafter(Drafter):
     def memory(self) -> str:
         return f"{len(self.storage):,} contexts counted"
 
-    def _candidates(self, ctx: Context, rows: list[int]) -> list[list[int]]:
+    def _candidates(self, seq: Sequence, rows: list[int]) -> list[list[int]]:
         """The target's most likely tokens at each judged position, `top_k_filler` of them."""
-        if self.top_k_filler == 1 or ctx.logits is None:
+        if self.top_k_filler == 1 or seq.logits is None:
             return [[] for _ in rows]
         top: list[list[int]] = (
-            ctx.logits[rows].topk(min(self.top_k_filler, ctx.logits.shape[-1]), dim=-1).indices.tolist()
+            seq.logits[rows].topk(min(self.top_k_filler, seq.logits.shape[-1]), dim=-1).indices.tolist()
         )
         return top

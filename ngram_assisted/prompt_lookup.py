@@ -1,13 +1,14 @@
 """Prompt lookup (arXiv 2304.04487): find the last tokens earlier in the text, and copy what followed."""
 
-from collections.abc import Mapping, Sequence
+from collections import abc
 from typing import Any, Self
 
 import torch
 
 from egag.controller import GammaController
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 
 Gram = tuple[int, ...]
 
@@ -19,12 +20,12 @@ class GramIndex:
     entry an n-gram: a look-up does not depend on the length of the text.
     """
 
-    def __init__(self, sizes: Sequence[int], latest: bool = True) -> None:
+    def __init__(self, sizes: abc.Sequence[int], latest: bool = True) -> None:
         self.sizes, self.latest = sizes, latest
         self._ends: dict[Gram, int] = {}
         self._read = 0
 
-    def read(self, tokens: Sequence[int]) -> None:
+    def read(self, tokens: abc.Sequence[int]) -> None:
         """Index what is new in the text, which begins with what was read before."""
         for end in range(max(1, self._read), len(tokens)):
             for size in self.sizes:
@@ -34,7 +35,7 @@ class GramIndex:
                         self._ends[gram] = end
         self._read = len(tokens)
 
-    def find(self, tokens: Sequence[int]) -> int | None:
+    def find(self, tokens: abc.Sequence[int]) -> int | None:
         """Index of what followed the end of the text at the place it was found, longest end first.
 
         Example: sizes 3, 2, 1 in the text 5 6 7 8 5 6 find the pair 5 6, which 7 at index 2 followed.
@@ -56,27 +57,26 @@ class PromptLookupDrafter(Drafter):
     def __init__(self, max_ngram_size: int = 3, min_ngram_size: int = 1, lookup_occurrence: str = "latest") -> None:
         self.sizes = range(max_ngram_size, min_ngram_size - 1, -1)
         self.latest = lookup_occurrence == "latest"
-        self.index = GramIndex(self.sizes, self.latest)
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         return cls(**values)
 
-    def begin(self, ctx: Context) -> None:
-        self.index = GramIndex(self.sizes, self.latest)
-        self.index.read(ctx.text)
+    def begin(self, seq: Sequence) -> None:
+        index = seq.drafting[self] = GramIndex(self.sizes, self.latest)
+        index.read(seq.text)
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         if not gamma.before(0, None):
-            return Proposal.empty(ctx.device)
-        copied = self.continuation(ctx, (), min(gamma.gamma, limit))
-        return Proposal(torch.tensor(copied, dtype=torch.long, device=ctx.device))
+            return Proposal.empty(seq.device)
+        copied = self.continuation(seq, (), min(gamma.gamma, limit))
+        return Proposal(torch.tensor(copied, dtype=torch.long, device=seq.device))
 
-    def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
+    def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """What followed the end of text and `pending` drafts; a copy may run on into the drafts."""
-        text = ctx.text
-        self.index.read(text)
-        start = self.index.find([*text[-self.sizes[0] - 1 :], *pending])
+        text, index = seq.text, seq.drafting[self]
+        index.read(text)
+        start = index.find([*text[-self.sizes[0] - 1 :], *pending])
         if start is None or limit < 1:
             return []
         copied = text[start : start + limit]

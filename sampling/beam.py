@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sampling.branches import Branches
 from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis, Prefilled
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import Runner, prefill
 from sampling.loop import check_room
 from utils.errors import UserError
 from utils.timing import PhaseClock
@@ -76,7 +76,7 @@ class BeamSearch:
 
     @torch.inference_mode()
     def decode(
-        self, target: ModelRunner, prompt: Sequence[int], *, max_new_tokens: int, stop: Collection[int] = ()
+        self, target: Runner, prompt: Sequence[int], *, max_new_tokens: int, stop: Collection[int] = ()
     ) -> Iterator[Event]:
         """Search after `prompt` (token ids): one `Prefilled`, a `BeamStep` a round, one `Finished`.
 
@@ -85,12 +85,12 @@ class BeamSearch:
         holds an event. Raises `UserError` as `sampling.loop.decode` does.
         """
         check_room(target, prompt, max_new_tokens)
-        if target.read(prompt).source:
+        if target.read(prompt).encoder_ids:
             raise UserError("beam search runs on decoder-only models, and the target is an encoder-decoder model")
         limit = min(max_new_tokens, target.window - len(prompt))
         clock = PhaseClock(target.device)
         clock.start()
-        target.prefill(prompt[:-1])
+        prefill(target, prompt[:-1])
         clock.lap("prefill")
         yield Prefilled(len(prompt), clock.stop()["prefill"])
 

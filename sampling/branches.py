@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import Runner
 
 
 class Branches:
@@ -14,7 +14,7 @@ class Branches:
     When texts change places or share a beginning only row numbers are copied, never keys and values.
     """
 
-    def __init__(self, target: ModelRunner) -> None:
+    def __init__(self, target: Runner) -> None:
         self._target, self._base = target, target.length
         self._lines = torch.zeros(1, 0, dtype=torch.long)
 

@@ -9,7 +9,7 @@ import torch
 from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.events import Event
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import Runner
 from sampling.loop import decode
 from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, SEARCHES, VERIFIERS, Method, verifier_part
 from sampling.pair import Pair
@@ -99,7 +99,7 @@ class Engine:
         self._drafters.clear()
         self._earlier.clear()
 
-    def _target(self, method: Method, pair: Pair) -> ModelRunner:
+    def _target(self, method: Method, pair: Pair) -> Runner:
         if method.runs == "target":
             return pair.target
         if pair.drafter is None:

@@ -1,15 +1,22 @@
-"""decode(): the one decode loop. Autoregression is the empty proposal; a method is what fills it."""
+"""decode(): the decode loop of one sequence. Autoregression is the empty proposal; a method is what fills it.
 
-from collections.abc import Collection, Iterator, Sequence
+A round is three functions, which know nothing of who drives them: `propose`, `judge`, `commit`. The driver of many
+sequences (`sampling/batch.py`) calls the same three.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from egag.controller import GammaController
-from sampling.drafter import Context, Drafter
+from sampling import sequence
+from sampling.drafter import Drafter
 from sampling.events import Event, Finished, FinishReason, Prefilled, Step
-from sampling.forward.runner import ModelRunner
-from sampling.verifier import Verdict, Verifier
+from sampling.forward.runner import Output, Runner, prefill
+from sampling.proposal import Proposal
+from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.timing import PhaseClock
@@ -17,7 +24,7 @@ from utils.timing import PhaseClock
 
 @torch.inference_mode()
 def decode(
-    target: ModelRunner,
+    target: Runner,
     drafter: Drafter,
     gamma: GammaController,
     verifier: Verifier,
@@ -37,90 +44,122 @@ def decode(
     consumer may stop at any of them. `rng` lives on the target's device. Raises `UserError` for an empty
     prompt, a prompt that leaves no room in the context window, or fewer than one new token.
     """
-    _refuse_empty(prompt)
+    refuse_empty(prompt)
     clock = PhaseClock(target.device)
     clock.start()
-    reading = target.read(prompt)
-    start = reading.tokens
-    check_room(target, start, max_new_tokens)
-    ctx = Context(list(start), len(start), target, processor, rng, source=reading.source)
-    ctx.hidden = target.prefill(start[:-1], drafter.needs_hidden)
-    gamma.begin()
-    drafter.begin(ctx)
+    seq = begin(target, gamma, processor, prompt, max_new_tokens, stop, rng)
+    seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
+    drafter.begin(seq)
     clock.lap("prefill")
     yield Prefilled(len(prompt), clock.stop()["prefill"])
 
-    end = min(len(start) + max_new_tokens, target.window)
-    reason: FinishReason | None = None
-    number = 0
-    while reason is None:
+    while seq.reason is None:
         clock.start()
-        proposal = drafter.propose(ctx, gamma, end - len(ctx.tokens) - 1)
-        asked = gamma.gamma
+        proposal = propose(seq, drafter)
         clock.lap("draft")
-
-        base = target.length
-        assert base == len(ctx.tokens) - 1, "the cache holds every token but the last"
-        root = torch.tensor(ctx.tokens[-1:], device=target.device)
-        output = target.forward(torch.cat([root, proposal.tokens]), proposal.parents, drafter.needs_hidden)
+        output = target.forward(fed(seq, proposal), proposal.parents, drafter.needs_hidden)
         clock.lap("verify")
-
-        verdict = verifier.verify(proposal, processor(output.logits), rng)
-        step = _cut(_step(ctx, number, asked, proposal.tokens.tolist(), proposal.parents, verdict), stop)
-        target.keep(base, step.path)
-        target.crop(len(ctx.tokens) + len(step.emitted) - 1)
-        ctx.tokens.extend(step.emitted)
-        ctx.logits = output.logits
-        ctx.hidden = {layer: states[[0, *(row + 1 for row in step.path)]] for layer, states in output.hidden.items()}
-        if proposal.entropy is not None:
-            step = replace(step, entropy=proposal.entropy.item())
+        step = judge(seq, proposal, verifier, processor(output.logits))
+        commit(seq, step, output)
         clock.lap("other")
-
-        gamma.update(step)
-        drafter.observe(ctx, step)
-        reason = _reason(ctx, step, stop, len(start) + max_new_tokens, target.window)
-        if reason is not None:
-            drafter.finish(ctx)
+        learn(seq, drafter, step)
         clock.lap("draft")
-        seconds = clock.stop()
-        number += 1
-        yield replace(step, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
-    yield Finished(reason, len(ctx.tokens) - len(start))
+        seq.last = timed(step, clock.stop())
+        yield seq.last
+    if seq.last is not None:
+        gamma.update(seq.last)
+    yield Finished(seq.reason, seq.new_tokens)
 
 
-def check_room(target: ModelRunner, start: Sequence[int], max_new_tokens: int) -> None:
-    """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
-    _refuse_empty(start)
-    if len(start) >= target.window:
-        raise UserError(
-            f"the prompt has {len(start)} tokens; the context window of {target.window} leaves no room for one more"
-        )
-    if max_new_tokens < 1:
-        raise UserError(f"{max_new_tokens} new tokens asked for; allowed: 1 or more")
+def propose(seq: sequence.Sequence, drafter: Drafter) -> Proposal:
+    """The round's drafts. The rule first learns what the last round brought and what it took."""
+    assert seq.slot.length == len(seq.tokens) - 1, "the cache holds every token but the last"
+    if seq.last is not None:
+        seq.control.update(seq.last)
+    return drafter.propose(seq, seq.control, seq.room)
 
 
-def _refuse_empty(prompt: Sequence[int]) -> None:
-    if not prompt:
-        raise UserError("the prompt is empty; allowed: at least one token")
-
-
-def _step(
-    ctx: Context, number: int, gamma: int, drafts: list[int], parents: tuple[int, ...] | None, verdict: Verdict
-) -> Step:
-    return Step(
-        round=number,
-        position=len(ctx.tokens),
-        gamma=gamma,
-        drafts=tuple(drafts),
-        parents=parents,
+def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Tensor) -> Step:
+    """The round, from the target's distributions `p` `[n + 1, V]`; nothing has changed yet."""
+    verdict = verifier.verify(proposal, p, seq.rng)
+    step = Step(
+        round=seq.rounds,
+        position=len(seq.tokens),
+        gamma=seq.control.gamma,
+        drafts=verdict.drafts,
+        parents=proposal.parents,
         q=verdict.q,
         p=verdict.p,
         path=verdict.path,
         tested=verdict.tested,
         next_token=verdict.token,
-        entropy=None,
-        vocab_size=ctx.target.vocab_size,
+        entropy=verdict.entropy,
+        vocab_size=seq.slot.vocab_size,
     )
+    return _cut(step, seq.stop)
+
+
+def commit(seq: sequence.Sequence, step: Step, output: Output) -> None:
+    """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
+    base = len(seq.tokens) - 1
+    seq.slot.keep(base, step.path)
+    seq.slot.crop(base + len(step.emitted))
+    seq.tokens.extend(step.emitted)
+    seq.rounds += 1
+    seq.logits = output.logits
+    seq.hidden = {layer: states[[0, *(row + 1 for row in step.path)]] for layer, states in output.hidden.items()}
+    seq.reason = _reason(seq)
+
+
+def learn(seq: sequence.Sequence, drafter: Drafter, step: Step) -> None:
+    """Let the drafter learn from a committed round."""
+    drafter.observe(seq, step)
+    if seq.reason is not None:
+        drafter.finish(seq)
+
+
+def begin(
+    target: Runner,
+    gamma: GammaController,
+    processor: LogitsProcessor,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    stop: Collection[int],
+    rng: torch.Generator,
+) -> sequence.Sequence:
+    """A sequence whose prompt was read, by an encoder where there is one, and is not in the cache yet."""
+    reading = target.read(prompt)
+    check_room(target, reading.tokens, max_new_tokens)
+    gamma.begin()
+    tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
+    return sequence.Sequence(tokens, target, processor, rng, gamma, max_new_tokens, stop, encoder_ids)
+
+
+def fed(seq: sequence.Sequence, proposal: Proposal) -> Tensor:
+    """What the target reads in a round: the last token and the drafts, `[n + 1]`."""
+    return torch.cat([torch.tensor(seq.tokens[-1:], device=seq.device), proposal.tokens])
+
+
+def timed(step: Step, seconds: Mapping[str, float]) -> Step:
+    """The round with the time of its phases."""
+    return replace(step, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
+
+
+def check_room(target: Runner, start: Sequence[int], max_new_tokens: int) -> None:
+    """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
+    refuse_empty(start)
+    if len(start) >= target.window:
+        raise UserError(
+            f"the prompt has {len(start)} tokens; the context window of {target.window} leaves no room for one more"
+        )
+    if max_new_tokens < 1:
+        raise UserError(f"{max_new_tokens} new tokens asked for; expected 1 or more")
+
+
+def refuse_empty(prompt: Sequence[int]) -> None:
+    """Raises `UserError` for a prompt without a token."""
+    if not prompt:
+        raise UserError("the prompt is empty; expected at least one token")
 
 
 def _cut(step: Step, stop: Collection[int]) -> Step:
@@ -132,9 +171,9 @@ def _cut(step: Step, stop: Collection[int]) -> Step:
     return step
 
 
-def _reason(ctx: Context, step: Step, stop: Collection[int], end: int, window: int) -> FinishReason | None:
-    if step.emitted[-1] in stop:
+def _reason(seq: sequence.Sequence) -> FinishReason | None:
+    if seq.tokens[-1] in seq.stop:
         return "stop"
-    if len(ctx.tokens) >= end:
-        return "length"
-    return "context" if len(ctx.tokens) >= window else None
+    if len(seq.tokens) < seq.end:
+        return None
+    return "length" if seq.new_tokens == seq.max_new_tokens else "context"

@@ -6,9 +6,8 @@ Under greedy the first three are lossless all the same: p is one-hot, and only i
 import torch
 from torch import Tensor
 
-from sampling.forward.tree import depths
 from sampling.proposal import Proposal
-from sampling.verifier import RejectionVerifier, Verdict, Verifier, read_drafts
+from sampling.verifier import Decision, RejectionVerifier, Verifier, deepest
 from utils.logits_processor import LogitsProcessor, sample
 
 
@@ -25,9 +24,15 @@ class TopPVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        kept = torch.where(_top_p_set(p, self.top_p), p, 0.0)
-        return _accept(proposal, p, kept > 0.0, kept, rng)
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        kept = self._kept(p)
+        return _accept(proposal, kept > 0.0, kept, rng)
+
+    def last(self, p: Tensor, rng: torch.Generator) -> Tensor:
+        return sample(self._kept(p), rng)
+
+    def _kept(self, p: Tensor) -> Tensor:
+        return torch.where(_top_p_set(p, self.top_p), p, 0.0)
 
 
 class TypicalVerifier(Verifier):
@@ -42,10 +47,10 @@ class TypicalVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
         entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
         threshold = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
-        return _accept(proposal, p, p > threshold, p, rng)
+        return _accept(proposal, p > threshold, p, rng)
 
 
 class UnadjustedVerifier(RejectionVerifier):
@@ -67,8 +72,8 @@ class AcceptAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        return _accept(proposal, p, torch.ones_like(p, dtype=torch.bool), p, rng)
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        return _accept(proposal, torch.ones_like(p, dtype=torch.bool), p, rng)
 
 
 class RejectAllVerifier(Verifier):
@@ -77,8 +82,8 @@ class RejectAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        return _accept(proposal, p, torch.zeros_like(p, dtype=torch.bool), p, rng)
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        return _accept(proposal, torch.zeros_like(p, dtype=torch.bool), p, rng)
 
 
 def _top_p_set(p: Tensor, top_p: float) -> Tensor:
@@ -88,26 +93,12 @@ def _top_p_set(p: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
-def _accept(proposal: Proposal, p: Tensor, allowed: Tensor, law: Tensor, rng: torch.Generator) -> Verdict:
+def _accept(proposal: Proposal, allowed: Tensor, law: Tensor, rng: torch.Generator) -> Decision:
     """The deepest path of allowed drafts, the first of equals, and a token drawn from `law` where it ends.
 
     allowed, law: `[n + 1, V]`, rows as in p.
     """
-    drafts = read_drafts(proposal, p, rng)
-    parents = proposal.parent_rows
-    rows = torch.tensor([parent + 1 for parent in parents], dtype=torch.long, device=p.device)
-    passed = allowed[rows, proposal.tokens].tolist()
-    reached = [True] * len(parents)  # every ancestor passed
-    for row, parent in enumerate(parents):
-        reached[row] = parent < 0 or (reached[parent] and passed[parent])
-    depth = depths(parents)
-    ends = [row for row in range(len(parents)) if reached[row] and passed[row]]
-    path: list[int] = []
-    row = max(ends, key=lambda end: (depth[end], -end), default=-1)
-    while row >= 0:
-        path.append(row)
-        row = parents[row]
-    path.reverse()
-    end = path[-1] if path else -1
-    token = int(sample(law[end + 1].unsqueeze(0), rng))
-    return Verdict(tuple(path), token, sum(reached), drafts.p, drafts.q)
+    rows = torch.tensor(proposal.parent_rows, dtype=torch.long, device=law.device) + 1
+    passed = allowed[rows, proposal.tokens]
+    end = deepest(proposal, passed)
+    return Decision(end, sample(law.index_select(0, end.view(1) + 1), rng), passed)

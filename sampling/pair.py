@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
-from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import WholeRunner
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from utils.errors import UserError
@@ -40,8 +41,8 @@ class Pair:
     encoder: both are encoder-decoder models.
     """
 
-    target: ModelRunner
-    drafter: ModelRunner | None
+    target: WholeRunner
+    drafter: WholeRunner | None
     tokenizer: PreTrainedTokenizerBase
     stop: frozenset[int]
     target_info: ModelInfo
@@ -116,12 +117,10 @@ class Pair:
 
     def fresh(self) -> "Pair":
         """The same models with empty caches."""
-        return self._with(ModelRunner)
+        return replace(self, target=self.target.another(), drafter=self.drafter and self.drafter.another())
 
     def recomputing(self) -> "Pair":
         """The same models without a KV cache: the reference that cached runs must agree with."""
-        return replace(self._with(RecomputingRunner), cached=False)
-
-    def _with(self, runner: type[ModelRunner]) -> "Pair":
-        drafter = self.drafter and runner(self.drafter.model, self.drafter.vocab_size)
-        return replace(self, target=runner(self.target.model, self.target.vocab_size), drafter=drafter)
+        target = RecomputingRunner(self.target.model, self.target.vocab_size)
+        drafter = self.drafter and RecomputingRunner(self.drafter.model, self.drafter.vocab_size)
+        return replace(self, target=target, drafter=drafter, cached=False)

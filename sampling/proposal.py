@@ -13,8 +13,8 @@ class Proposal:
     tokens: `[n]` int64. parents: n row numbers, -1 = the last committed token; None = a chain (row i
     hangs off row i - 1). probs: `[n, V]` float32, the q each token was drawn from, given its earlier
     siblings (drawn without replacement: they are 0 in it); None = a point mass (the drafter was certain, as
-    an n-gram match is). entropy: 0-d, nats, of the raw distribution of the first draft; None where there
-    is none.
+    an n-gram match is). first: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None where
+    there are none.
 
     Example: the tree  root -> a, root -> b, a -> c  is tokens [a, b, c], parents (-1, -1, 0).
     """
@@ -22,7 +22,7 @@ class Proposal:
     tokens: Tensor
     parents: tuple[int, ...] | None = None
     probs: Tensor | None = None
-    entropy: Tensor | None = None
+    first: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

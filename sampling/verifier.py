@@ -2,6 +2,8 @@
 
 Words: a draft is accepted or rejected; after a rejection the target's own token is the recovered one,
 after full acceptance the bonus one. p is the target's distribution, q the drafter's, both processed.
+
+Everything is decided where the distributions lie, and read once: `Verifier.verify` packs what the host has to know.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +14,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from sampling.forward.tree import children
+from egag.entropy import entropy
+from sampling.forward.tree import ancestor_mask, children
 from sampling.proposal import Proposal
 from utils.logits_processor import LogitsProcessor, sample
 
@@ -21,14 +24,30 @@ from utils.logits_processor import LogitsProcessor, sample
 class Verdict:
     """Accepted rows in order, the token that follows them, how many drafts were judged.
 
-    p, q: probability of each draft under the target and the drafter at its place, one entry a draft.
+    drafts, p, q: of each draft its token, and its probability under the target and the drafter at its place.
+    entropy: nats, of the drafter's raw distribution for the first draft; None where there is none.
     """
 
+    drafts: tuple[int, ...]
     path: tuple[int, ...]
     token: int
     tested: int
     p: tuple[float, ...]
     q: tuple[float, ...]
+    entropy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided on the device: the row of the last accepted draft (0-d, -1 = none), and the next token `[1]`.
+
+    passed: `[n]` bool, for a strategy that looks at all children of an accepted draft; None where they are tried
+    in order, and the first that is accepted ends the trial.
+    """
+
+    end: Tensor
+    token: Tensor
+    passed: Tensor | None = None
 
 
 class Verifier(ABC):
@@ -44,8 +63,18 @@ class Verifier(ABC):
         """Whether the output has the target's own law under this processor."""
 
     @abstractmethod
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        """Which of n > 0 drafts are accepted and what follows, from `p` `[n + 1, V]`; nothing is read."""
+
+    def last(self, p: Tensor, rng: torch.Generator) -> Tensor:
+        """The next token `[1]` where nothing was drafted, from `p` `[1, V]`."""
+        return sample(p, rng)
+
     def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
         """The verdict from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i."""
+        if not len(proposal):
+            return Verdict((), (), int(self.last(p, rng)), 0, (), (), None)
+        return _read(proposal, p, self.decide(proposal, p, rng))
 
 
 class RejectionVerifier(Verifier):
@@ -53,35 +82,62 @@ class RejectionVerifier(Verifier):
 
     At a node the children are tried in order: x is accepted with probability min(1, p(x) / q(x)); on a
     rejection p becomes norm(max(p - q, 0)), with q the law that this child was drawn from. With no child
-    left, the next token is drawn from p. A chain has one child a node, a point mass a one-hot q, and
-    greedy a one-hot p: none of them is a special case.
+    left, the next token is drawn from p. Greedy is a one-hot p and no special case.
+
+    Children that are point masses are accepted with probability p(x) each, all together at the price of one
+    uniform number: so a whole tree of them is judged at once.
     """
 
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        drafts = read_drafts(proposal, p, rng)
-        below = children(proposal.parent_rows)
-        path: list[int] = []
-        node, tested, law = -1, 0, p[0]
-        while node in below:
-            first = tested
-            for row in below[node]:
-                p_x = drafts.p[row] if tested == first else law[drafts.tokens[row]].item()
-                tested += 1
-                if drafts.coins[row] * drafts.q[row] < p_x:
-                    path.append(row)
-                    node, law = row, p[row + 1]
-                    break
-                law = self.rest(law, _law_of(proposal, row, p))
-            else:
-                break
-        return Verdict(tuple(path), int(sample(law.unsqueeze(0), rng)), tested, drafts.p, drafts.q)
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        if proposal.parents is None:
+            return self._chain(proposal, p, rng)
+        return self._points(proposal, p, rng) if proposal.probs is None else self._siblings(proposal, p, rng)
 
     def rest(self, law: Tensor, q: Tensor) -> Tensor:
-        """What is left of a node's law `[V]` when a draft from `q` was rejected."""
+        """What is left of a node's law `[V]` when drafts from `q` were rejected."""
         return residual(law, q)
+
+    def _chain(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        """The drafts up to the first whose coin fails; behind it the residual, behind all of them p."""
+        count = len(proposal)
+        p_x, q_x = _of_drafts(proposal, p)
+        coins = torch.rand(count, generator=rng, device=p.device)
+        accepted = (coins * q_x < p_x).long().cumprod(0).sum()
+        law = p.index_select(0, accepted.view(1))[0]
+        rejected = self.rest(law, _law_of(proposal, accepted.clamp(max=count - 1), p))
+        return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, law).unsqueeze(0), rng))
+
+    def _points(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
+        parents = torch.tensor(proposal.parents, device=p.device)
+        p_x = _of_drafts(proposal, p)[0].to(_exact(p.device))
+        siblings = (parents.unsqueeze(1) == parents).tril(-1)
+        again = (siblings & (proposal.tokens.unsqueeze(1) == proposal.tokens)).any(1)
+        width = p_x.masked_fill(again, 0.0)
+        start = (siblings * width).sum(1)
+        coins = torch.rand(len(proposal) + 1, generator=rng, device=p.device, dtype=width.dtype)[parents + 1]
+        end = deepest(proposal, (start <= coins) & (coins < start + width))
+        law = p.index_select(0, end.view(1) + 1)[0]
+        tried = torch.zeros_like(law).scatter_reduce_(0, proposal.tokens, (parents == end).float(), "amax")
+        return Decision(end, sample(self.rest(law, tried).unsqueeze(0), rng))
+
+    def _siblings(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
+        _, q_x = _of_drafts(proposal, p)
+        coins = torch.rand(len(proposal), generator=rng, device=p.device)
+        yes = torch.ones((), dtype=torch.bool, device=p.device)
+        law, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
+        for row, parent in enumerate(proposal.parent_rows):
+            accepted = alive[parent] & (coins[row] * q_x[row] < law[parent][proposal.tokens[row]])
+            rejected = alive[parent] & ~accepted
+            law[parent] = torch.where(rejected, self.rest(law[parent], _law_of(proposal, row, p)), law[parent])
+            alive[parent], alive[row], law[row] = rejected, accepted, p[row + 1]
+            end = torch.where(accepted, row, end)
+        laws = torch.stack([law[row] for row in range(-1, len(proposal))])
+        return Decision(end, sample(laws.index_select(0, end.view(1) + 1), rng))
 
 
 class TargetMatchVerifier(Verifier):
@@ -93,8 +149,8 @@ class TargetMatchVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        return _follow(proposal, p, sample(p, rng), rng)
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        return _follow(proposal, sample(p, rng))
 
 
 class GreedyVerifier(Verifier):
@@ -103,8 +159,11 @@ class GreedyVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        return _follow(proposal, p, p.argmax(dim=-1), rng)
+    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+        return _follow(proposal, p.argmax(dim=-1))
+
+    def last(self, p: Tensor, rng: torch.Generator) -> Tensor:
+        return p.argmax(dim=-1)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
@@ -114,48 +173,86 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     return torch.where(mass > 0.0, rest / mass, p)
 
 
-def _law_of(proposal: Proposal, row: int, p: Tensor) -> Tensor:
+def deepest(proposal: Proposal, passed: Tensor) -> Tensor:
+    """Row (0-d) of the deepest draft that `passed` `[n]` with all its ancestors, the first of equals; -1 = none."""
+    count = len(proposal)
+    above = ancestor_mask(proposal.parent_rows)[1:, 1:].to(passed.device)
+    reached = (passed | ~above).all(1)
+    rank = reached * (above.sum(1) * count + torch.arange(count, 0, -1, device=passed.device))
+    return torch.where(reached.any(), rank.argmax(), -1)
+
+
+def _follow(proposal: Proposal, wanted: Tensor) -> Decision:
+    """Walk down while the target's choice `[n + 1]` at a node is one of its children."""
+    rows = _parent_rows(proposal, wanted.device)
+    end = deepest(proposal, wanted[rows] == proposal.tokens)
+    return Decision(end, wanted.index_select(0, end.view(1) + 1))
+
+
+def _law_of(proposal: Proposal, row: Tensor | int, p: Tensor) -> Tensor:
     """q of a draft, `[V]`: the distribution it was drawn from, one-hot for a point mass."""
     if proposal.probs is not None:
         return proposal.probs[row]
-    return torch.zeros_like(p[0]).scatter_(0, proposal.tokens[row : row + 1], 1.0)
+    return torch.zeros_like(p[0]).scatter_(0, proposal.tokens[row].view(1), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """One entry a draft, on the host: its token, p and q at its place, and a uniform number."""
-
-    tokens: tuple[int, ...]
-    p: tuple[float, ...]
-    q: tuple[float, ...]
-    coins: tuple[float, ...]
+def _parent_rows(proposal: Proposal, device: torch.device) -> Tensor:
+    """The row of p that judges each draft, `[n]`: its parent's."""
+    if proposal.parents is None:
+        return torch.arange(len(proposal), device=device)
+    return torch.tensor(proposal.parents, device=device) + 1
 
 
-def read_drafts(proposal: Proposal, p: Tensor, rng: torch.Generator) -> Drafts:
-    """All that judging needs of the drafts, in one transfer from the device."""
-    if not len(proposal):
-        return Drafts((), (), (), ())
-    rows = torch.tensor(proposal.parent_rows, device=p.device) + 1
+def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
+    """(p, q) of each draft at its place, `[n]`."""
     index = proposal.tokens.unsqueeze(-1)
-    p_draft = p[rows].gather(-1, index).squeeze(-1)
-    q_draft = torch.ones_like(p_draft) if proposal.probs is None else proposal.probs.gather(-1, index).squeeze(-1)
-    coins = torch.rand(len(proposal), generator=rng, device=p.device)
-    table = torch.stack([proposal.tokens.double(), p_draft.double(), q_draft.double(), coins.double()]).tolist()
-    return Drafts(tuple(int(token) for token in table[0]), *(tuple(column) for column in table[1:]))
+    p_x = p[_parent_rows(proposal, p.device)].gather(-1, index).squeeze(-1)
+    q_x = torch.ones_like(p_x) if proposal.probs is None else proposal.probs.gather(-1, index).squeeze(-1)
+    return p_x, q_x
 
 
-def _follow(proposal: Proposal, p: Tensor, choice: Tensor, rng: torch.Generator) -> Verdict:
-    """Walk down while the target's choice `[n + 1]` at a node is one of its children."""
-    drafts = read_drafts(proposal, p, rng)
-    wanted = choice.tolist()
+def _exact(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _read(proposal: Proposal, p: Tensor, decision: Decision) -> Verdict:
+    """One packet, read once: where the path ends, the next token, the entropy, then tokens, p, q and who passed."""
+    count, wide = len(proposal), _exact(p.device)
+    surprise = p.new_full((1,), torch.nan) if proposal.first is None else entropy(proposal.first).to(p.device).view(1)
+    passed = proposal.tokens.new_zeros(count) if decision.passed is None else decision.passed
+    parts = (decision.end.view(1), decision.token, surprise, proposal.tokens, *_of_drafts(proposal, p), passed)
+    end, token, nats, *rows = torch.cat([part.to(wide) for part in parts]).tolist()
+    path = _path(proposal, int(end))
+    return Verdict(
+        drafts=tuple(int(draft) for draft in rows[:count]),
+        path=path,
+        token=int(token),
+        tested=_tried(proposal, path) if decision.passed is None else _seen(proposal, rows[3 * count :]),
+        p=tuple(rows[count : 2 * count]),
+        q=tuple(rows[2 * count : 3 * count]),
+        entropy=None if proposal.first is None else nats,
+    )
+
+
+def _path(proposal: Proposal, end: int) -> tuple[int, ...]:
+    """The rows that lead to a row, itself the last; none for -1."""
+    parents, path = proposal.parent_rows, []
+    while end >= 0:
+        path.append(end)
+        end = parents[end]
+    return tuple(reversed(path))
+
+
+def _tried(proposal: Proposal, path: tuple[int, ...]) -> int:
+    """Drafts that were judged where children are tried in order: each node's up to the accepted one, else all."""
     below = children(proposal.parent_rows)
-    path: list[int] = []
-    node, tested = -1, 0
-    while rows := below.get(node):
-        match = next((row for row in rows if drafts.tokens[row] == wanted[node + 1]), None)
-        tested += len(rows) if match is None else rows.index(match) + 1
-        if match is None:
-            break
-        path.append(match)
-        node = match
-    return Verdict(tuple(path), wanted[node + 1], tested, drafts.p, drafts.q)
+    tried = sum(below[parent].index(row) + 1 for parent, row in zip((-1, *path), path, strict=False))
+    return tried + len(below.get(path[-1] if path else -1, ()))
+
+
+def _seen(proposal: Proposal, passed: list[float]) -> int:
+    """Drafts whose ancestors all passed."""
+    reached = {-1: True}
+    for row, parent in enumerate(proposal.parent_rows):
+        reached[row] = reached[parent] and (parent < 0 or bool(passed[parent]))
+    return sum(reached.values()) - 1

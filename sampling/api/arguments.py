@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import Runner
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import integer, number
@@ -39,7 +39,7 @@ def check(**arguments: Any) -> None:
 
 def refuse_no_model(model: Any) -> None:
     """Raises `UserError` for what is neither a transformers model nor a runner."""
-    if not isinstance(model, PreTrainedModel | ModelRunner):
+    if not isinstance(model, PreTrainedModel | Runner):
         raise UserError(
             f"{_short(model)} given as a model; allowed: a transformers model, or a runner of a loaded pair"
         )
@@ -51,7 +51,7 @@ def refuse_no_processor(processor: Any) -> None:
         raise UserError(f"logits_processor {_short(processor)} given; allowed: an instance such as GreedyProcessor()")
 
 
-def stop_ids(given: Any, target: ModelRunner) -> frozenset[int]:
+def stop_ids(given: Any, target: Runner) -> frozenset[int]:
     """One id that ends a text, or several. Raises `UserError` for what is none of the target's ids."""
     try:
         ids = frozenset(map(index, given) if isinstance(given, Collection) else [index(given)])
@@ -63,7 +63,7 @@ def stop_ids(given: Any, target: ModelRunner) -> frozenset[int]:
     return ids
 
 
-def prompt_ids(inputs: Sequence[int], target: ModelRunner) -> list[int]:
+def prompt_ids(inputs: Sequence[int], target: Runner) -> list[int]:
     """The prompt as Python integers. Raises `UserError` for what is no list of the target's ids."""
     try:
         ids = [index(token) for token in inputs]
@@ -77,7 +77,7 @@ def prompt_ids(inputs: Sequence[int], target: ModelRunner) -> list[int]:
     return ids
 
 
-def common_rows(models: Sequence[ModelRunner], tokenizer: Any) -> int:
+def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
     """Rows that all models have. More rows are padding where a tokenizer has no more tokens than are common."""
     sizes = [one.vocab_size for one in models]
     rows = min(sizes)

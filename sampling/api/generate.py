@@ -22,7 +22,8 @@ from sampling.drafters.model import ModelDrafter
 from sampling.drafters.target_first import TargetFirst
 from sampling.events import BeamStep, Step
 from sampling.forward.encoder_decoder import EncoderDecoderModel
-from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import ModelRunner, Runner, WholeRunner
 from sampling.loading.adapt import adapted
 from sampling.loading.checks import has_encoder, refuse_config, refuse_two_kinds
 from sampling.loop import decode
@@ -32,7 +33,7 @@ from sampling.verifier import RejectionVerifier, Verifier
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
-Model: TypeAlias = PreTrainedModel | ModelRunner
+Model: TypeAlias = PreTrainedModel | Runner
 StopTokens: TypeAlias = int | Collection[int] | None
 
 
@@ -48,7 +49,7 @@ def autoregressive_generate(
 ) -> list[int]:
     """The new ids of plain autoregression: after `inputs` (ids), or of the decoder, where an encoder reads `inputs`.
 
-    model: a transformers causal or encoder-decoder model, or a `ModelRunner`. logits_processor: default greedy.
+    model: a transformers causal or encoder-decoder model, or a runner. logits_processor: default greedy.
     eos_tokens_id: id or ids that end the text, default the model's own. use_cache: without, every forward starts at
     the first token. debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
 
@@ -153,7 +154,7 @@ def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_b
 
 
 @contextmanager
-def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[list[ModelRunner]]:
+def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[list[WholeRunner]]:
     """A runner for each model, over their common vocabulary; transformers models are given back as they were.
 
     Raises `UserError` for what is no model, for models with an encoder beside models without, for those that no
@@ -173,9 +174,9 @@ def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[
                 model.set_attn_implementation(attention)
 
 
-def _runner(model: Model) -> ModelRunner:
+def _runner(model: Model) -> Runner:
     """Raises `UserError` for a transformers model whose cache cannot be rolled back."""
-    if isinstance(model, ModelRunner):
+    if isinstance(model, Runner):
         return model
     refuse_config(name_of(model), model.config, getattr(model, "_is_stateful", False))
     return ModelRunner(adapted(name_of(model), model))
@@ -184,18 +185,18 @@ def _runner(model: Model) -> ModelRunner:
 def encodes(model: Model) -> bool:
     """Whether it is an encoder-decoder model. Raises `UserError` for what is no model."""
     refuse_no_model(model)
-    if isinstance(model, ModelRunner):
+    if isinstance(model, Runner):
         return isinstance(model.model, EncoderDecoderModel)
     return has_encoder(model.config)
 
 
 def name_of(model: Model) -> str:
     """What errors call it: its class."""
-    return type(model.model if isinstance(model, ModelRunner) else model).__name__
+    return type(model.model if isinstance(model, Runner) else model).__name__
 
 
 def run(
-    target: ModelRunner,
+    target: Runner,
     drafter: Drafter,
     gamma: GammaController,
     inputs: Sequence[int],
@@ -233,7 +234,7 @@ def rate(account: RunMetrics) -> float:
     return account.accepted / account.drafted if account.drafted else math.nan
 
 
-def _stop(target: ModelRunner, given: StopTokens) -> frozenset[int]:
+def _stop(target: Runner, given: StopTokens) -> frozenset[int]:
     """Ids that end a text: the given ones, else the model's own, as its generation config names them."""
     if given is not None:
         return stop_ids(given, target)

@@ -15,6 +15,7 @@ from sampling.distill.start import start
 from sampling.distill.tasks import TASKS, Task, Trunk
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.forward.lean import LeanModel
+from sampling.forward.runner import prefill
 from sampling.heads.config import HeadConfig, Kind
 from sampling.heads.head_files import load_head
 from sampling.heads.published.formats import check_fit
@@ -79,7 +80,7 @@ def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
     pieces = [piece for piece in pieces if len(piece) >= min(_SHORTEST, size)]
     rows = []
     for number, piece in enumerate(pieces, start=1):
-        states = pair.target.prefill(piece, layers)
+        states = prefill(pair.target, piece, layers)
         rows.append(
             Row(torch.tensor(piece), 1, False, {layer: part.to(torch.bfloat16) for layer, part in states.items()})
         )

@@ -8,17 +8,23 @@ what a draft head learns to continue. The idea of letting an aligned model write
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sampling.forward.batch_cache import BatchCache
+from egag.controller import FixedGamma
+from sampling import sequence as decoding
+from sampling.batch import Request, decode_many
+from sampling.drafter import NullDrafter
+from sampling.events import Prefilled, Step
 from sampling.forward.lean import LeanModel
-from sampling.forward.runner import ModelRunner
+from sampling.forward.rows import BatchRunner
+from sampling.forward.runner import ModelRunner, prefill
+from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
-from utils.logits_processor import sample
+from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKProcessor
 
 OPENINGS = (
     "",
@@ -61,6 +67,9 @@ OPENINGS = (
     "Is it true that",
 )
 
+# A user who has said no more has said nothing.
+_FEW = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Writing:
@@ -71,7 +80,6 @@ class Writing:
     """
 
     batch: int = 64
-    columns: int = 640
     user_tokens: int = 96
     answer_tokens: int = 256
     greedy: float = 0.5
@@ -95,24 +103,27 @@ class Dialogue:
     states: dict[int, Tensor]
 
 
-@dataclass
-class _Slot:
-    """A sequence under way: its tokens, those that are forced next, and its rows of states.
-
-    answer: where the answer starts; None while the user speaks, 0 while the rest of the template is forced.
-    """
+@dataclass(slots=True)
+class _Draft:
+    """A dialogue under way: whose answer is greedy, where it starts (None while the user speaks), states so far."""
 
     greedy: bool
-    tokens: list[int]
-    forced: list[int]
+    states: dict[int, list[Tensor]]
     answer: int | None = None
-    rows: list[int] = field(default_factory=list)
+
+
+class _Listening(NullDrafter):
+    """Plain decoding that asks for hidden states."""
+
+    def __init__(self, layers: Sequence[int]) -> None:
+        self.needs_hidden = tuple(layers)
 
 
 class Writer:
     """Lets a lean model write dialogues, a batch at a time. Raises `UserError` where it has no chat template.
 
-    turns: user turns to answer; None = the model writes them itself, without end.
+    turns: user turns to answer; None = the model writes them itself, without end. What it writes does not depend on
+    how many it writes at a time.
     """
 
     def __init__(
@@ -125,7 +136,7 @@ class Writer:
         turns: Sequence[str] | None = None,
     ):
         if not tokenizer.chat_template:
-            raise UserError("the target has no chat template to write dialogues with; allowed: --data FILE")
+            raise UserError("the target has no chat template to write dialogues with; use --data FILE")
         self._before, self._between = _template(tokenizer)
         room = model.window - len(self._before) - len(self._between)
         if room < 8:
@@ -137,10 +148,13 @@ class Writer:
         )
         self._model, self._stop, self._layers = model, stop, tuple(layers)
         openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
-        self._openings = [ids[: self._how.user_tokens] for ids in openings]
-        self._turns = None if turns is None else [self._ids(tokenizer, turn) for turn in turns][::-1]
+        self._openings = [ids[: self._how.user_tokens - 1] for ids in openings]
+        longest = room - self._how.answer_tokens
+        given = (tokenizer.encode(turn, add_special_tokens=False)[:longest] for turn in turns or ())
+        self._turns = None if turns is None else list(given)[::-1]
         self._choose = random.Random(how.seed)
-        self._rng = torch.Generator(model.device).manual_seed(how.seed)
+        self._drawn, self._greedy = TopKProcessor(how.temperature, how.top_k), GreedyProcessor()
+        self._answers: list[Request] = []
 
     def user_turn(self, dialogue: Dialogue) -> list[int]:
         """What the user says in it, without the template."""
@@ -161,94 +175,73 @@ class Writer:
 
     @torch.inference_mode()
     def write(self) -> Iterator[Dialogue]:
-        """Dialogues in the order in which they come to their end; unfinished ones count from 16 tokens on."""
-        runner = ModelRunner(self._model)
-        before = runner.forward(self._before[:-1], hidden=self._layers, rows=0).hidden
-        cache = BatchCache(runner.cache, self._how.batch, self._how.columns)
-        while self._turns is None or self._turns:
-            yield from self._wave(cache, before)
-            cache.rewind()
+        """Dialogues in the order in which they come to their end."""
+        plain = prefill(ModelRunner(self._model), self._before[:-1], self._layers)
+        self._opened = {layer: rows.to(torch.bfloat16) for layer, rows in plain.items()}
+        longest = max([self._how.user_tokens, *map(len, self._turns or ())]) + self._how.answer_tokens
+        capacity = len(self._before) + len(self._between) + longest
+        batch = self._how.batch if self._turns is None else min(self._how.batch, max(1, len(self._turns)))
+        drafter, verifier = _Listening(self._layers), RejectionVerifier()
+        many = BatchRunner(self._model, batch, capacity)
+        for request, seq, event in decode_many(many, drafter, lambda: FixedGamma(0), verifier, self._requests()):
+            if isinstance(event, Prefilled):
+                self._take_over(request, seq)
+            elif isinstance(event, Step):
+                self._add(request.tag, seq)
+            elif request.tag.answer is not None:
+                yield self._dialogue(request.tag, seq)
+            else:
+                self._hear(request, seq)
 
-    def _wave(self, cache: BatchCache, before: dict[int, Tensor]) -> Iterator[Dialogue]:
-        """Fill the columns once; what is unfinished at their end counts from a few answer tokens on."""
-        slots: list[_Slot | None] = [self._slot() for _ in range(self._how.batch)]
-        states: list[dict[int, Tensor]] = []
-        for column in range(cache.shared, cache.columns):
-            cache.column = column
-            if not any(slots):
+    def _requests(self) -> Iterator[Request]:
+        """What to write next: the answer to a turn that was just heard, else a new dialogue."""
+        while True:
+            if self._answers:
+                yield self._answers.pop()
+            elif self._turns is None:
+                prompt = [*self._before, *self._choose.choice(self._openings)]
+                room = self._how.user_tokens + len(self._before) - len(prompt)
+                yield self._request(prompt, self._drawn, room, self._draft(), len(self._before) - 1)
+            elif self._turns:
+                yield self._answer([*self._before, *self._turns.pop()], self._draft(), len(self._before) - 1)
+            else:
                 return
-            cache.show(torch.tensor([row for row, slot in enumerate(slots) if slot is not None]))
-            logits = self._step(cache, slots, states)
-            chosen = self._choices(logits, slots)
-            for row, slot in enumerate(slots):
-                if slot is None:
-                    continue
-                slot.rows.append(len(states) - 1)
-                if self._ended(slot, chosen[row]):
-                    yield self._dialogue(slot, row, before, states)
-                    slots[row] = self._slot() if cache.columns - column > self._how.user_tokens else None
-                    cache.restart([row])
-        for row, slot in enumerate(slots):
-            if slot is not None and slot.answer and len(slot.tokens) - slot.answer > 16:
-                yield self._dialogue(slot, row, before, states)
 
-    def _slot(self) -> _Slot | None:
-        """A new sequence; None where no turn is left."""
-        greedy = self._choose.random() < self._how.greedy
-        if self._turns is None:
-            return _Slot(greedy, list(self._before), list(self._choose.choice(self._openings)))
-        return _Slot(greedy, list(self._before), self._turns.pop() + self._between, 0) if self._turns else None
+    def _draft(self) -> _Draft:
+        return _Draft(self._choose.random() < self._how.greedy, {layer: [rows] for layer, rows in self._opened.items()})
 
-    def _ids(self, tokenizer: Any, turn: str) -> list[int]:
-        """A given user turn, cut to the room that the columns leave."""
-        ids: list[int] = tokenizer.encode(turn, add_special_tokens=False)
-        most = min(self._how.columns, self._model.window)
-        return ids[: most - len(self._before) - len(self._between) - self._how.answer_tokens]
+    def _answer(self, spoken: list[int], draft: _Draft, reuse: int) -> Request:
+        """The answer to what was spoken so far, the template's opening included."""
+        prompt = [*spoken, *self._between]
+        draft.answer = len(prompt)
+        processor = self._greedy if draft.greedy else self._drawn
+        return self._request(prompt, processor, self._how.answer_tokens, draft, reuse)
 
-    def _step(self, cache: BatchCache, slots: Sequence[_Slot | None], states: list[dict[int, Tensor]]) -> Tensor:
-        """One forward for the last token of every sequence; logits `[B, V]`."""
-        device = self._model.device
-        tokens = torch.tensor([slot.tokens[-1] if slot else 0 for slot in slots], device=device)
-        places = torch.tensor([len(slot.tokens) - 1 if slot else 0 for slot in slots], device=device)
-        logits, hidden = self._model.forward(tokens, places, None, cache, self._layers, len(slots))
-        states.append({layer: rows.to(torch.bfloat16) for layer, rows in hidden.items()})
-        return logits
+    def _request(self, prompt: list[int], processor: LogitsProcessor, room: int, draft: _Draft, reuse: int) -> Request:
+        return Request(prompt, processor, room, self._choose.getrandbits(62), self._stop, reuse, draft)
 
-    def _choices(self, logits: Tensor, slots: Sequence[_Slot | None]) -> list[int]:
-        """The most likely token for greedy answers, a drawn one for everything else."""
-        top, ids = logits.float().topk(self._how.top_k, dim=-1)
-        law = torch.softmax(top / self._how.temperature, dim=-1)
-        drawn = ids.gather(1, sample(law, self._rng).unsqueeze(1)).squeeze(1).tolist()
-        best = ids[:, 0].tolist()
-        answers = [slot is not None and slot.greedy and slot.answer is not None for slot in slots]
-        return [best[row] if answers[row] else drawn[row] for row in range(len(slots))]
+    def _hear(self, request: Request, seq: decoding.Sequence) -> None:
+        """A user turn is over: have it answered, unless next to nothing was said."""
+        spoken = seq.tokens[:-1] if seq.reason == "stop" else list(seq.tokens)
+        if len(spoken) - len(self._before) > _FEW:
+            self._answers.append(self._answer(spoken, request.tag, len(spoken)))
 
-    def _ended(self, slot: _Slot, chosen: int) -> bool:
-        """Take the next token; True when the answer is whole."""
-        if slot.forced:
-            slot.tokens.append(slot.forced.pop(0))
-            if not slot.forced and slot.answer == 0:
-                slot.answer = len(slot.tokens)
-            return False
-        if slot.answer is None:
-            user = len(slot.tokens) - len(self._before)
-            if (chosen in self._stop and user > 2) or user >= self._how.user_tokens:
-                slot.forced, slot.answer = list(self._between), 0
-                return self._ended(slot, chosen)
-            slot.tokens.append(chosen if chosen not in self._stop else self._between[-1])
-            return False
-        slot.tokens.append(chosen)
-        return chosen in self._stop or len(slot.tokens) - slot.answer >= self._how.answer_tokens
+    def _take_over(self, request: Request, seq: decoding.Sequence) -> None:
+        """States of a prompt: those of the rows that were taken over, then those of the others."""
+        draft = request.tag
+        for layer in self._layers:
+            fed = seq.hidden[layer].to(torch.bfloat16) if layer in seq.hidden else self._opened[layer][:0]
+            kept = torch.cat(draft.states[layer])[: len(request.prompt) - 1 - len(fed)]
+            draft.states[layer] = [kept, fed]
 
-    def _dialogue(self, slot: _Slot, row: int, before: dict[int, Tensor], states: list[dict[int, Tensor]]) -> Dialogue:
-        assert slot.answer
-        own = {
-            layer: torch.cat(
-                [before[layer].to(torch.bfloat16), torch.stack([states[i][layer][row] for i in slot.rows])]
-            )
-            for layer in self._layers
-        }
-        return Dialogue(slot.tokens, slot.answer, slot.greedy, own)
+    def _add(self, draft: _Draft, seq: decoding.Sequence) -> None:
+        for layer in self._layers:
+            draft.states[layer].append(seq.hidden[layer].to(torch.bfloat16))
+
+    def _dialogue(self, draft: _Draft, seq: decoding.Sequence) -> Dialogue:
+        assert draft.answer is not None
+        states = {layer: torch.cat(parts) for layer, parts in draft.states.items()}
+        return Dialogue(list(seq.tokens), draft.answer, draft.greedy, states)
 
 
 def _template(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -1,17 +1,30 @@
 """EAGLE and MTP draft: a block continues the target's hidden states."""
 
-from collections.abc import Mapping, Sequence
+from collections import abc
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from sampling.drafter import Context
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.steps import StepDrafter
 from sampling.events import Step
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
+from sampling.sequence import Sequence
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What is kept for a sequence: its rows in the head's cache, and features of the target that are not fed yet.
+
+    known: how many positions of the text have shown their features.
+    """
+
+    rows: RecurrentRunner
+    features: list[Tensor] = field(default_factory=list)
+    known: int = 0
 
 
 class RecurrentDrafter(StepDrafter):
@@ -23,60 +36,63 @@ class RecurrentDrafter(StepDrafter):
     method: str
 
     def __init__(
-        self, forward: RecurrentForward, features: Sequence[int], shape: TreeShape | None = None, cached: bool = True
+        self,
+        forward: RecurrentForward,
+        features: abc.Sequence[int],
+        shape: TreeShape | None = None,
+        cached: bool = True,
     ) -> None:
         self.needs_hidden = tuple(features)
         self.shape = shape
-        self._runner, self._cached = RecurrentRunner(forward), cached
-        self._features: list[Tensor] = []
-        self._known = 0
+        self._forward, self._cached = forward, cached
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         forward = RecurrentForward.of(head, target)
         if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
         return cls(forward, head.config.features, TreeShape.of(head.config, values), pair.cached)
 
-    def begin(self, ctx: Context) -> None:
-        self._runner.crop(0)
-        self._features, self._known = [], 0
-        self._learn(ctx)
-        if self._cached and self._known > 1 and self.room(ctx) > 0:
-            self._read_prompt(ctx.tokens)
+    def begin(self, seq: Sequence) -> None:
+        draft = seq.drafting[self] = _Draft(RecurrentRunner(self._forward))
+        self._learn(seq)
+        if self._cached and draft.known > 1 and self.room(seq) > 0:
+            self._read_prompt(draft, seq.tokens)
 
-    def observe(self, ctx: Context, step: Step) -> None:
-        self._learn(ctx)
+    def observe(self, seq: Sequence, step: Step) -> None:
+        self._learn(seq)
 
-    def room(self, ctx: Context) -> int:
-        return self._runner.window - len(ctx.tokens) if self._known else 0
+    def room(self, seq: Sequence) -> int:
+        return self._forward.window - len(seq.tokens) if seq.drafting[self].known else 0
 
-    def root(self, ctx: Context) -> Tensor:
+    def root(self, seq: Sequence) -> Tensor:
+        draft: _Draft = seq.drafting[self]
         if not self._cached:
-            self._runner.crop(0)
-        feature = torch.cat(self._features)
+            draft.rows.crop(0)
+        feature = torch.cat(draft.features)
         if self._cached:
-            self._features = []
-        start = self._runner.length
-        tokens = torch.tensor(ctx.tokens[start + 1 :], device=feature.device)
-        return self._runner.feed(tokens, feature)
+            draft.features = []
+        start = draft.rows.length
+        tokens = torch.tensor(seq.tokens[start + 1 :], device=feature.device)
+        return draft.rows.feed(tokens, feature)
 
-    def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        return self._runner.branch(tokens, parents)
+    def step(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+        draft: _Draft = seq.drafting[self]
+        return draft.rows.branch(tokens, parents)
 
-    def _read_prompt(self, tokens: Sequence[int]) -> None:
+    def _read_prompt(self, draft: _Draft, tokens: abc.Sequence[int]) -> None:
         """All rows of the prompt but the last, from which the first draft comes."""
-        feature = torch.cat(self._features)
-        self._runner.read(torch.tensor(tokens[1:-1], device=feature.device), feature[:-1])
-        self._features = [feature[-1:]]
+        feature = torch.cat(draft.features)
+        draft.rows.read(torch.tensor(tokens[1:-1], device=feature.device), feature[:-1])
+        draft.features = [feature[-1:]]
 
-    def _learn(self, ctx: Context) -> None:
+    def _learn(self, seq: Sequence) -> None:
         """Take the states of the positions that were just committed."""
-        if ctx.hidden and len(ctx.hidden[self.needs_hidden[0]]):
-            states = [ctx.hidden[layer] for layer in self.needs_hidden]
-            self._features.append(self._runner.forward.read(states))
-            self._known += len(states[0])
+        if seq.hidden and len(seq.hidden[self.needs_hidden[0]]):
+            states, draft = [seq.hidden[layer] for layer in self.needs_hidden], seq.drafting[self]
+            draft.features.append(self._forward.read(states))
+            draft.known += len(states[0])
 
 
 class EagleDrafter(RecurrentDrafter):

@@ -1,24 +1,25 @@
 """Two drafters in one: the few drafts of a model or head extended by copies, or whichever of the two promises more."""
 
-from collections.abc import Mapping, Sequence
+from collections import abc
 from typing import Any, Protocol, Self
 
 import torch
 
 from egag.controller import FixedGamma, GammaController
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.events import Step
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 
 
 class Copier(Protocol):
     """What a hybrid asks of a drafter without a model, beside being one."""
 
-    def begin(self, ctx: Context) -> None: ...
-    def observe(self, ctx: Context, step: Step) -> None: ...
-    def finish(self, ctx: Context) -> None: ...
-    def continuation(self, ctx: Context, pending: Sequence[int], limit: int) -> Sequence[int]:
+    def begin(self, seq: Sequence) -> None: ...
+    def observe(self, seq: Sequence, step: Step) -> None: ...
+    def finish(self, seq: Sequence) -> None: ...
+    def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """At most `limit` tokens that may follow the text and the drafts `pending`, which it must not learn."""
 
 
@@ -29,13 +30,13 @@ class _Pair(Drafter):
         self.model, self.copier = model, copier
         self.needs_hidden = model.needs_hidden
 
-    def begin(self, ctx: Context) -> None:
-        self.model.begin(ctx)
-        self.copier.begin(ctx)
+    def begin(self, seq: Sequence) -> None:
+        self.model.begin(seq)
+        self.copier.begin(seq)
 
-    def observe(self, ctx: Context, step: Step) -> None:
-        self.model.observe(ctx, step)
-        self.copier.observe(ctx, step)
+    def observe(self, seq: Sequence, step: Step) -> None:
+        self.model.observe(seq, step)
+        self.copier.observe(seq, step)
 
     def adopt(self, earlier: Drafter) -> None:
         if isinstance(earlier, _Pair):
@@ -44,12 +45,12 @@ class _Pair(Drafter):
     def memory(self) -> str:
         return str(self.copier.memory())
 
-    def finish(self, ctx: Context) -> None:
-        self.model.finish(ctx)
-        self.copier.finish(ctx)
+    def finish(self, seq: Sequence) -> None:
+        self.model.finish(seq)
+        self.copier.finish(seq)
 
 
-def _chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _chain(values: abc.Mapping[str, Any]) -> abc.Mapping[str, Any]:
     """The settings of a hybrid's model, which drafts a chain."""
     return {**values, "draft_tree": "chain"}
 
@@ -65,25 +66,25 @@ class ExtendedDrafter(_Pair):
         self.steps = num_model_steps
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         copier = DRAFTERS[values["hybrid_copy"]].build(pair, values)
         return cls(DRAFTERS[values["hybrid_model"]].build(pair, _chain(values)), copier, values["num_model_steps"])
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)
         if room < 1:
-            return Proposal.empty(ctx.device)
-        drawn = self.model.propose(ctx, FixedGamma(min(self.steps, room)), room)
-        tokens = self.copier.continuation(ctx, drawn.tokens.tolist(), room - len(drawn))
+            return Proposal.empty(seq.device)
+        drawn = self.model.propose(seq, FixedGamma(min(self.steps, room)), room)
+        tokens = self.copier.continuation(seq, drawn.tokens.tolist(), room - len(drawn))
         if not tokens:
             return drawn
-        copied = torch.tensor(tokens, dtype=torch.long, device=ctx.device)
+        copied = torch.tensor(tokens, dtype=torch.long, device=seq.device)
         both = torch.cat([drawn.tokens, copied])
         if drawn.probs is None:
-            return Proposal(both, None, None, drawn.entropy)
-        certain = torch.zeros(len(tokens), drawn.probs.shape[1], device=ctx.device)
+            return Proposal(both, None, None, drawn.first)
+        certain = torch.zeros(len(tokens), drawn.probs.shape[1], device=seq.device)
         certain.scatter_(1, copied.unsqueeze(1), 1.0)
-        return Proposal(both, None, torch.cat([drawn.probs, certain]), drawn.entropy)
+        return Proposal(both, None, torch.cat([drawn.probs, certain]), drawn.first)
 
 
 class SuffixOrModelDrafter(_Pair):
@@ -99,18 +100,18 @@ class SuffixOrModelDrafter(_Pair):
         self.steps, self.enough = num_model_steps, suffix_score
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         suffix = DRAFTERS["suffix"].build(pair, values)
         model = DRAFTERS[values["hybrid_model"]].build(pair, _chain(values))
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)
         if room < 1:
-            return Proposal.empty(ctx.device)
+            return Proposal.empty(seq.device)
         steps = min(self.steps, room)
-        draft = self.copier.draft(ctx.text, gamma.gamma, room)
+        draft = self.copier.draft(seq, gamma.gamma, room)
         if draft.tokens and draft.score >= (self.enough or steps):
-            tokens = torch.tensor(draft.tokens, dtype=torch.long, device=ctx.device)
+            tokens = torch.tensor(draft.tokens, dtype=torch.long, device=seq.device)
             return Proposal(tokens, draft.parents if self.copier.tree else None)
-        return self.model.propose(ctx, FixedGamma(steps), room)
+        return self.model.propose(seq, FixedGamma(steps), room)

@@ -1,15 +1,14 @@
 """Medusa and Hydra draft: heads that look several places ahead from one state of the target."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import abc
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.drafter import Context
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.steps import StepDrafter
 from sampling.events import Step
@@ -18,6 +17,7 @@ from sampling.forward.linear import Kernel, Linear, make_linear
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix
+from sampling.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,17 @@ class _Outputs:
         return self._own[step](x) if self._shared is None else self._shared(x)
 
 
+@dataclass(slots=True)
+class _Ahead:
+    """What is kept for a sequence: the target's last state `[1, H]` and token, and the path to every draft."""
+
+    state: Tensor | None = None
+    last: int = 0
+    paths: list[list[int]] = field(default_factory=list)
+
+
 class _ParallelDrafter(StepDrafter):
-    """Keeps the target's last state and, while a proposal is drawn, the path to every draft."""
+    """Looks ahead from the target's last state."""
 
     method: str
 
@@ -76,42 +85,42 @@ class _ParallelDrafter(StepDrafter):
         self.needs_hidden = (source.target.num_layers,)
         self._residual = [_Residual(source, f"heads.{step}") for step in range(self.config.steps)]
         self._outputs = _Outputs(source)
-        self._state: Tensor | None = None
-        self._paths: list[list[int]] = []
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         return cls(_Source(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
 
-    def begin(self, ctx: Context) -> None:
-        self._state = None
-        self._learn(ctx)
+    def begin(self, seq: Sequence) -> None:
+        seq.drafting[self] = _Ahead()
+        self._learn(seq)
 
-    def observe(self, ctx: Context, step: Step) -> None:
-        self._learn(ctx)
+    def observe(self, seq: Sequence, step: Step) -> None:
+        self._learn(seq)
 
-    def room(self, ctx: Context) -> int:
-        return 0 if self._state is None else self.config.steps
+    def room(self, seq: Sequence) -> int:
+        return 0 if seq.drafting[self].state is None else self.config.steps
 
-    def root(self, ctx: Context) -> Tensor:
-        self._paths, self._last = [], ctx.tokens[-1]
-        return self._logits([[]])
+    def root(self, seq: Sequence) -> Tensor:
+        ahead: _Ahead = seq.drafting[self]
+        ahead.paths, ahead.last = [], seq.tokens[-1]
+        return self._logits(ahead, [[]])
 
-    def step(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        above = [[] if parent < 0 else self._paths[parent] for parent in parents]
-        self._paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]
-        return self._logits(self._paths[len(self._paths) - len(parents) :])
+    def step(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+        ahead: _Ahead = seq.drafting[self]
+        above = [[] if parent < 0 else ahead.paths[parent] for parent in parents]
+        ahead.paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]
+        return self._logits(ahead, ahead.paths[len(ahead.paths) - len(parents) :])
 
     @abstractmethod
-    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+    def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
         """Raw logits `[k, V]` behind paths of equal length."""
 
-    def _learn(self, ctx: Context) -> None:
+    def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden
-        if ctx.hidden and len(ctx.hidden[layer]):
-            self._state = ctx.hidden[layer][-1:]
+        if seq.hidden and len(seq.hidden[layer]):
+            seq.drafting[self].state = seq.hidden[layer][-1:]
 
 
 class MedusaDrafter(_ParallelDrafter):
@@ -119,10 +128,10 @@ class MedusaDrafter(_ParallelDrafter):
 
     method = "medusa"
 
-    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+    def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
         step = len(paths[0])
-        assert self._state is not None
-        return self._outputs(step, self._residual[step](self._state)).expand(len(paths), -1)
+        assert ahead.state is not None
+        return self._outputs(step, self._residual[step](ahead.state)).expand(len(paths), -1)
 
 
 class HydraDrafter(_ParallelDrafter):
@@ -135,11 +144,11 @@ class HydraDrafter(_ParallelDrafter):
         self._embedding = source.target.embedding
         self._joins, self._residuals = source.linears("joins"), source.linears("residuals")
 
-    def _logits(self, paths: Sequence[Sequence[int]]) -> Tensor:
+    def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
         step = len(paths[0])
-        assert self._state is not None
-        tokens = torch.tensor([[self._last, *path] for path in paths], device=self._embedding.device)
+        assert ahead.state is not None
+        tokens = torch.tensor([[ahead.last, *path] for path in paths], device=self._embedding.device)
         between = F.embedding(tokens, self._embedding).flatten(1)
-        joined = torch.cat([self._state.expand(len(paths), -1), between], dim=1)
+        joined = torch.cat([ahead.state.expand(len(paths), -1), between], dim=1)
         first = self._residuals[step](joined) + F.silu(self._joins[step](joined))
         return self._outputs(step, self._residual[step](first))

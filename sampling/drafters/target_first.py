@@ -3,9 +3,10 @@
 from typing import Any
 
 from egag.controller import GammaController
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.events import Step
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 
 
 class TargetFirst(Drafter):
@@ -13,24 +14,23 @@ class TargetFirst(Drafter):
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter, self.needs_hidden = drafter, drafter.needs_hidden
-        self._first = True
 
     @classmethod
     def build(cls, pair: Any, values: Any) -> "TargetFirst":
         raise NotImplementedError("it wraps a drafter that was built")
 
-    def begin(self, ctx: Context) -> None:
-        self._first = True
-        self.drafter.begin(ctx)
+    def begin(self, seq: Sequence) -> None:
+        seq.drafting[self] = True
+        self.drafter.begin(seq)
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        if self._first:
-            self._first = False
-            return Proposal.empty(ctx.device)
-        return self.drafter.propose(ctx, gamma, limit)
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        if seq.drafting[self]:
+            seq.drafting[self] = False
+            return Proposal.empty(seq.device)
+        return self.drafter.propose(seq, gamma, limit)
 
-    def observe(self, ctx: Context, step: Step) -> None:
-        self.drafter.observe(ctx, step)
+    def observe(self, seq: Sequence, step: Step) -> None:
+        self.drafter.observe(seq, step)
 
-    def finish(self, ctx: Context) -> None:
-        self.drafter.finish(ctx)
+    def finish(self, seq: Sequence) -> None:
+        self.drafter.finish(seq)

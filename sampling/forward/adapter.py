@@ -1,21 +1,64 @@
 """Any transformers causal model as a runner's model: its own modules, our cache, our mask."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward import attention
-from sampling.forward.cache import RollbackCache
+from sampling.forward.cache import RollbackCache, RollbackLayer
 from sampling.forward.runner import Reading
+
+
+class _Layer(CacheLayerMixin):
+    """A layer of ours as transformers' attention modules call it."""
+
+    is_compileable = False
+    is_croppable = True
+
+    def __init__(self, cache: RollbackCache, rows: RollbackLayer) -> None:
+        super().__init__()
+        self._cache, self._rows = cache, rows
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the rows make room when they are written."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return self._rows.write(key_states, value_states)
+
+    def get_seq_length(self) -> int:
+        return self._cache.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._cache.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class TransformersCache(RollbackCache):
+    """A rollback cache with the face that transformers knows: `view` is handed to its forward."""
+
+    def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(num_layers, device, dtype)
+        self.view = Cache(layers=[_Layer(self, layer) for layer in self.layers])
 
 
 class TransformersWeights:
     """What any transformers model has that a runner or a head asks for, beside a forward."""
 
+    num_layers: int
+
     def __init__(self, model: PreTrainedModel) -> None:
         self.hf = model.eval()
         self.device, self.dtype = model.device, model.dtype
+
+    def new_cache(self) -> TransformersCache:
+        """See `CausalModel.new_cache`."""
+        return TransformersCache(self.num_layers, self.device, self.dtype)
 
     @property
     def embedding(self) -> Tensor:
@@ -51,7 +94,7 @@ class TransformersModel(TransformersWeights):
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
-        return Reading(self, list(prompt))
+        return Reading(list(prompt))
 
     def forward(
         self,
@@ -63,11 +106,12 @@ class TransformersModel(TransformersWeights):
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. transformers computes at least one row of logits; 0 rows drop it."""
+        assert isinstance(cache, TransformersCache), "a cache of `new_cache`"
         output = self.hf(
             input_ids=tokens.unsqueeze(0),
             position_ids=positions.unsqueeze(0),
             attention_mask=None if mask is None else mask[None, None],
-            past_key_values=cache,
+            past_key_values=cache.view,
             use_cache=True,
             logits_to_keep=max(rows, 1),
             output_hidden_states=bool(hidden),

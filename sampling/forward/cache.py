@@ -1,52 +1,74 @@
 """A key/value cache that rolls back for nothing: preallocated buffers and a length.
 
-Rows behind `length` are stale and overwritten by the next forward, so `crop` is an assignment. The layers
-are transformers cache layers, so that any causal model's own forward can write into them.
+Rows behind `length` are stale and overwritten by the next forward, so `crop` is an assignment. All layers lie in
+one buffer, so that the accepted rows of a tree move in one gather. The cache also says where fed tokens stand and
+what they see, on the device it lives on: it alone knows its rows.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers.cache_utils import Cache, CacheLayerMixin
+
+from sampling.forward.tree import ancestor_mask, depths
 
 _GROWTH = 256
 
 
-class RollbackLayer(CacheLayerMixin):
-    """Keys and values of one layer: `[1, kv_heads, capacity, head_dim]`, of which `length` rows count."""
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Stacks of keys and of values, `[layers, 1, kv_heads, capacity, head_dim]`, and each layer's place in one.
 
-    is_compileable = False
-    is_croppable = True
+    One stack holds all layers of the first one's shape; a layer of another shape has a stack of its own.
+    """
 
-    def __init__(self, cache: "RollbackCache") -> None:
-        super().__init__()
-        self._cache = cache
+    stacks: tuple[tuple[Tensor, Tensor], ...]
+    places: tuple[tuple[int, int], ...]
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Take dtype, device and shape from the first keys and values; reserve the asked capacity."""
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.keys = self._buffer(key_states)
-        self.values = self._buffer(value_states)
-        self.is_initialized = True
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        stack, row = self.places[index]
+        keys, values = self.stacks[stack]
+        return keys[row], values[row]
 
-    def _buffer(self, like: Tensor) -> Tensor:
-        return like.new_empty(like.shape[0], like.shape[1], self._cache.capacity, like.shape[3])
+    def own(self, index: int, keys: Tensor, values: Tensor, capacity: int) -> "_Buffers":
+        """The same, with a stack for one layer whose rows have another shape."""
+        places = list(self.places)
+        places[index] = len(self.stacks), 0
+        return _Buffers((*self.stacks, (_stack(1, keys, capacity), _stack(1, values, capacity))), tuple(places))
+
+    def grown(self, rows: int, capacity: int) -> "_Buffers":
+        """The same first `rows` rows with more room behind them."""
+        return _Buffers(
+            tuple((_copied(k, rows, capacity), _copied(v, rows, capacity)) for k, v in self.stacks), self.places
+        )
+
+
+def _stack(layers: int, like: Tensor, capacity: int) -> Tensor:
+    return like.new_empty(layers, like.shape[0], like.shape[1], capacity, like.shape[3])
+
+
+def _copied(old: Tensor, rows: int, capacity: int) -> Tensor:
+    new = old.new_empty(*old.shape[:3], capacity, old.shape[4])
+    new[:, :, :, :rows] = old[:, :, :, :rows]
+    return new
+
+
+class RollbackLayer:
+    """One layer's part of a cache."""
+
+    def __init__(self, cache: "RollbackCache", index: int) -> None:
+        self._cache, self._index = cache, index
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store n rows `[1, kv_heads, n, head_dim]` behind the committed ones; return all rows so far."""
         start, stop = self._cache.length, self._cache.length + keys.shape[2]
-        if not self.is_initialized:
-            self._cache.reserve(stop)
-            self.lazy_initialization(keys, values)
-        elif stop > self.keys.shape[2]:
-            self._cache.reserve(stop)
-            self._grow()
-        self.keys[:, :, start:stop] = keys
-        self.values[:, :, start:stop] = values
-        return self.keys[:, :, :stop], self.values[:, :, :stop]
+        all_keys, all_values = self._cache.room(self._index, keys, values, stop)
+        all_keys[:, :, start:stop] = keys
+        all_values[:, :, start:stop] = values
+        return all_keys[:, :, :stop], all_values[:, :, :stop]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Store the rows and attend from them: `[n, heads, D]` on `[n, kv_heads, D]` -> `[n, heads * D]`.
@@ -61,52 +83,38 @@ class RollbackLayer(CacheLayerMixin):
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
         return out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim)
 
-    def _grow(self) -> None:
-        """Both buffers change in one statement: an interrupt must not leave them of two sizes."""
-        self.keys, self.values = self._copied(self.keys), self._copied(self.values)
 
-    def _copied(self, old: Tensor) -> Tensor:
-        new = self._buffer(old)
-        new[:, :, : self._cache.length] = old[:, :, : self._cache.length]
-        return new
-
-    @torch.inference_mode()
-    def move(self, source: Tensor, target: int) -> None:
-        """Copy the rows `source` `[m]` to target, target + 1, ..."""
-        stop = target + source.shape[0]
-        self.keys[:, :, target:stop] = self.keys.index_select(2, source)
-        self.values[:, :, target:stop] = self.values.index_select(2, source)
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """What a transformers attention layer calls: `write` under its name there."""
-        return self.write(key_states, value_states)
-
-    def get_seq_length(self) -> int:
-        return self._cache.length
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._cache.length + query_length, 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class RollbackCache(Cache):
+class RollbackCache:
     """The layers of one sequence and the number of rows that count.
 
     A forward writes behind `length` in every layer; `advance` then makes those rows count. Nothing else
-    moves `length` forward, so a forward that is interrupted half-way leaves the cache as it was.
+    moves `length` forward, so a forward that is interrupted half-way leaves the cache as it was. `memory` is
+    what an encoder left for the decoder: it belongs to the sequence as its rows do.
     """
 
-    def __init__(self, num_layers: int) -> None:
+    def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
         self.length = 0
-        self.capacity = _GROWTH
-        super().__init__(layers=[RollbackLayer(self) for _ in range(num_layers)])
+        self.memory: Any = None
+        self.device, self.dtype = device, dtype
+        self.layers = [RollbackLayer(self, index) for index in range(num_layers)]
+        self._capacity = _GROWTH
+        self._buffers: _Buffers | None = None
 
-    def reserve(self, rows: int) -> None:
-        """Make the next allocation hold at least `rows`, in steps that keep growth rare."""
-        if rows > self.capacity:
-            self.capacity = -(-max(rows, self.capacity * 3 // 2) // _GROWTH) * _GROWTH
+    def room(self, index: int, keys: Tensor, values: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """The buffers of a layer, `[1, kv_heads, capacity, head_dim]`, with room for `rows` rows of this shape."""
+        if rows > self._capacity:
+            self._capacity = -(-max(rows, self._capacity * 3 // 2) // _GROWTH) * _GROWTH
+        if self._buffers is None:
+            stacks = tuple(_stack(len(self.layers), like, self._capacity) for like in (keys, values))
+            self._buffers = _Buffers(((stacks[0], stacks[1]),), tuple((0, row) for row in range(len(self.layers))))
+        found = self._buffers.layer(index)
+        if found[0].shape[1::2] != keys.shape[1::2] or found[1].shape[1::2] != values.shape[1::2]:
+            self._buffers = self._buffers.own(index, keys, values, self._capacity)
+            found = self._buffers.layer(index)
+        if found[0].shape[2] < rows:
+            self._buffers = self._buffers.grown(self.length, self._capacity)
+            found = self._buffers.layer(index)
+        return found
 
     def advance(self, rows: int) -> None:
         """Count `rows` more rows: the ones that a forward has just written."""
@@ -118,6 +126,7 @@ class RollbackCache(Cache):
             raise ValueError(f"cannot crop {self.length} rows to {length}")
         self.length = length
 
+    @torch.inference_mode()
     def keep(self, base: int, path: Sequence[int]) -> None:
         """Of the rows written from `base` on, keep row `base` and the accepted drafts.
 
@@ -126,6 +135,49 @@ class RollbackCache(Cache):
         length 13.
         """
         if any(row != place for place, row in enumerate(path)):
-            for layer in self.layers:
-                layer.move(torch.tensor([base + 1 + row for row in path], device=layer.keys.device), base + 1)
+            self.move(torch.tensor(path, device=self.device) + base + 1, base + 1)
         self.crop(base + 1 + len(path))
+
+    def move(self, source: Tensor, target: int) -> None:
+        """Copy the rows `source` `[m]` to target, target + 1, ... in all layers."""
+        stop = target + source.shape[0]
+        for stack in (one for pair in self._buffers.stacks for one in pair) if self._buffers else ():
+            stack[:, :, :, target:stop] = stack.index_select(3, source)
+
+    def positions(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
+        """Where n tokens stand that are fed next, `[n]`: the root behind the committed rows, a draft at its depth."""
+        return positions(self.length, count, parents, self.device)
+
+    def mask(self, count: int, parents: Sequence[int] | None = None) -> Tensor | None:
+        """What they see, additive, `[n, length + n]`: all committed rows, and among the new ones the ancestors."""
+        return None if count == 1 else self.additive(seen(self.length, count, parents, self.device))
+
+    def additive(self, seen: Tensor) -> Tensor:
+        """A mask of booleans as what is added to scores."""
+        low = torch.finfo(self.dtype).min
+        return torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, low)
+
+
+def positions(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
+    """See `RollbackCache.positions`, behind `length` rows."""
+    if parents is None:
+        return torch.arange(length, length + count, device=device)
+    return torch.tensor([0, *depths(parents)], device=device) + length
+
+
+def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
+    """Which rows each of n fed tokens sees, `[n, length + n]` bool: see `RollbackCache.mask`."""
+    rows = torch.ones(count, length + count, dtype=torch.bool, device=device)
+    if parents is None:
+        return rows.tril(length)
+    rows[:, length:] = ancestor_mask(parents).to(device)
+    return rows
+
+
+def seen_by_branches(length: int, base: int, lines: Tensor) -> Tensor:
+    """Which rows n tokens see that go on side by side, `[n, length + n]` bool on the CPU: see `Runner.fork`."""
+    count = len(lines)
+    own = torch.arange(length, length + count)
+    rows = torch.zeros(count, length + count, dtype=torch.bool)
+    rows[:, :base] = True
+    return rows.scatter_(1, torch.cat([lines, own.unsqueeze(1)], dim=1), True)

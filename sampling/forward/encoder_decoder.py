@@ -1,7 +1,7 @@
 """Encoder-decoder models: the encoder reads a prompt once, the decoder is a causal model like any other.
 
-Keys and values that the decoder has of the source belong to the reading and never change; those of its own text
-are rows of the `RollbackCache`, which rolls back as it does for every model.
+Keys and values that the decoder has of the prompt never change: they are the `memory` of the sequence's cache. Those
+of its own text are rows of that cache, which rolls back as it does for every model.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-from sampling.forward.adapter import TransformersWeights
+from sampling.forward.adapter import TransformersCache, TransformersWeights
 from sampling.forward.cache import RollbackCache
 from sampling.forward.decoders import FAMILIES
 from sampling.forward.runner import Reading
@@ -57,12 +57,11 @@ class Memory:
 
 
 class EncoderDecoderModel(TransformersWeights):
-    """A model of one of `FAMILIES`; `read` gives the one that answers a source, on the same weights."""
+    """A model of one of `FAMILIES`."""
 
-    def __init__(self, model: PreTrainedModel, opening: Opening, memory: Memory | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, opening: Opening) -> None:
         super().__init__(model)
         self.opening = opening
-        self.memory = memory
         self._decoder = FAMILIES[model.config.model_type](model)
         self._banned = torch.tensor(opening.banned, dtype=torch.long, device=self.device)
         self.num_layers = len(self._decoder.layers)
@@ -81,8 +80,7 @@ class EncoderDecoderModel(TransformersWeights):
         cross = DynamicCache()
         for layer, (keys, values) in enumerate(self._decoder.cross(states)):
             cross.update(keys, values, layer)
-        read = EncoderDecoderModel(self.hf, self.opening, Memory(states, cross))
-        return Reading(read, list(self.opening.tokens), tuple(prompt))
+        return Reading(list(self.opening.tokens), tuple(prompt), Memory(states, cross))
 
     def forward(
         self,
@@ -94,14 +92,16 @@ class EncoderDecoderModel(TransformersWeights):
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`; the decoder's layers, numbered as `decoder_hidden_states` are."""
-        if self.memory is None:
-            raise ValueError("the decoder has nothing to answer: read a source first")
-        both = EncoderDecoderCache(cache, self.memory.cross)
+        memory = cache.memory
+        if not isinstance(memory, Memory):
+            raise ValueError("the decoder has nothing to answer: read a prompt first")
+        assert isinstance(cache, TransformersCache), "a cache of `new_cache`"
+        both = EncoderDecoderCache(cache.view, memory.cross)
         x = self._decoder.embed(tokens, positions)
         bias = self._decoder.bias(positions, mask, cache.length)
         states = [x]
         for layer in self._decoder.layers:
-            x = self._decoder.step(layer, x, bias, self.memory.states, both)
+            x = self._decoder.step(layer, x, bias, memory.states, both)
             states.append(x)
         states[-1] = x = self._decoder.finish(x)
         logits = self._decoder.logits(x[0, len(tokens) - rows :])

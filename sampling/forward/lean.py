@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.cache import RollbackCache
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.linear import Kernel, Linear, make_linear
 from sampling.forward.runner import Reading
@@ -202,9 +203,13 @@ class LeanModel:
         """The same model with its products in int8; made once, because many layers take seconds."""
         return self.with_kernel(Int8Linear)
 
+    def new_cache(self) -> RollbackCache:
+        """See `CausalModel.new_cache`."""
+        return RollbackCache(self.num_layers, self.device, self.dtype)
+
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
-        return Reading(self, list(prompt))
+        return Reading(list(prompt))
 
     def forward(
         self,

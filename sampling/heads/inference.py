@@ -68,6 +68,10 @@ class RecurrentForward:
         joined = self.fc.with_kernel(kernel) if self.fc and self.feature_norm else self.fc
         return replace(self, fc=joined, blocks=self.blocks.with_kernel(kernel), output=self.output.with_kernel(kernel))
 
+    def new_cache(self) -> RollbackCache:
+        """An empty cache for one sequence."""
+        return RollbackCache(len(self.blocks.layers), self.embedding.device, self.embedding.dtype)
+
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature of the target's states, one a layer."""
         joined = torch.cat(list(states), dim=-1)
@@ -134,7 +138,7 @@ class RecurrentRunner:
     def __init__(self, forward: RecurrentForward) -> None:
         self.forward = forward
         self.window = forward.window
-        self._cache = RollbackCache(1)
+        self._cache = forward.new_cache()
         self._base = 0
         self._parents: list[int] = []
         self._states: Tensor = torch.empty(0)
@@ -163,9 +167,7 @@ class RecurrentRunner:
     def _run(self, tokens: Tensor, feature: Tensor) -> Tensor:
         self.crop(self._base)
         count = len(tokens)
-        mask = _mask(count, self._base, torch.ones(count, count, dtype=torch.bool).tril(), feature)
-        positions = torch.arange(self._base, self._base + count, device=feature.device)
-        state = self.forward.run(tokens, feature, positions, mask, self._cache)
+        state = self.forward.run(tokens, feature, self._cache.positions(count), self._cache.mask(count), self._cache)
         self._cache.advance(count)
         self._base += count
         return state
@@ -176,18 +178,10 @@ class RecurrentRunner:
         above = torch.cat([self._root, self._states])[[parent + 1 for parent in parents]]
         self._parents += parents
         seen = ancestor_mask(self._parents)[fed + 1 :, 1:]
-        mask = _mask(count, self._base, seen, above)
+        whole = torch.cat([torch.ones(count, self._base, dtype=torch.bool), seen], dim=1)
+        mask = None if whole.all() else self._cache.additive(whole.to(above.device))
         depth = torch.tensor(depths(self._parents)[fed:], device=above.device)
         state = self.forward.run(tokens, above, depth + self._base - 1, mask, self._cache)
         self._cache.advance(count)
         self._states = torch.cat([self._states, state])
         return self.forward.logits(state)
-
-
-def _mask(count: int, base: int, seen: Tensor, like: Tensor) -> Tensor | None:
-    """Additive mask `[count, base + rows]`: all rows of the text, and what is `seen` of the others."""
-    if count == 1 and bool(seen.all()):
-        return None
-    whole = torch.cat([torch.ones(count, base, dtype=torch.bool), seen], dim=1)
-    low = torch.finfo(like.dtype).min
-    return torch.zeros(whole.shape, dtype=like.dtype).masked_fill_(~whole, low).to(like.device)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import Runner, prefill
 
 Judgement = Literal["exact", "tie", "BUG"]
 
@@ -36,7 +36,7 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return None if len(a) == len(b) else min(len(a), len(b))
 
 
-def judge(target: ModelRunner, prompt: Sequence[int], reference: Sequence[int], output: Sequence[int]) -> Divergence:
+def judge(target: Runner, prompt: Sequence[int], reference: Sequence[int], output: Sequence[int]) -> Divergence:
     """Compare a greedy output with the reference's and, where they part, ask the target again.
 
     The row at the parting is computed twice, once among other rows and once token by token: a tie is
@@ -59,16 +59,16 @@ def judge(target: ModelRunner, prompt: Sequence[int], reference: Sequence[int], 
     return Divergence("tie" if behind <= 2 * max(noise, spacing) else "BUG", index, margin, noise)
 
 
-def _row_in_block(target: ModelRunner, tokens: Sequence[int]) -> Tensor:
+def _row_in_block(target: Runner, tokens: Sequence[int]) -> Tensor:
     """The row after the last token, computed among others as a verifying forward computes it."""
     start = max(0, len(tokens) - _BLOCK)
-    target.prefill(tokens[:start])
+    prefill(target, tokens[:start])
     return target.forward(tokens[start:], rows=1).logits[0].float()
 
 
-def _row_stepped(target: ModelRunner, tokens: Sequence[int], prompt_length: int) -> Tensor:
+def _row_stepped(target: Runner, tokens: Sequence[int], prompt_length: int) -> Tensor:
     """The same row as autoregression computes it."""
-    target.prefill(tokens[: prompt_length - 1])
+    prefill(target, tokens[: prompt_length - 1])
     for token in tokens[prompt_length - 1 : -1]:
         target.forward([token], rows=0)
     return target.forward([tokens[-1]], rows=1).logits[0].float()

@@ -11,13 +11,12 @@ from torch import Tensor
 from sampling.drafter import Drafter
 from sampling.engine import make_processor
 from sampling.events import Step
+from sampling.forward.runner import catch_up
 from sampling.loop import decode
 from sampling.methods import CONTROLLERS, DRAFTERS, Method
 from sampling.pair import Pair
 from sampling.proof.memo import MemoProcessor, MemoRunner
-from sampling.proposal import Proposal
-from sampling.verifier import RejectionVerifier, Verdict, Verifier
-from utils.logits_processor import sample
+from sampling.verifier import Verifier
 from utils.parameter import Chosen
 from utils.statistics import law_p_value
 
@@ -31,15 +30,6 @@ _TEMPERATURES = (1.0, 2.0, 4.0, 8.0)
 _CERTAIN = 0.9
 _LEAST_SAMPLES = 100
 _LOOKS = 4
-
-
-class Unlawful(RejectionVerifier):
-    """Wrong on purpose: the token after a rejection is drawn from p, not from the residual of p and q."""
-
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        verdict = super().verify(proposal, p, rng)
-        last = verdict.path[-1] + 1 if verdict.path else 0
-        return replace(verdict, token=int(sample(p[last : last + 1], rng)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +93,7 @@ class LawTest:
         start = target.read(prompt).tokens
         for _ in range(DEPTHS):
             target.crop(0)
-            laws.append(self._processor(target.catch_up([*start, *likely]).logits)[0])
+            laws.append(self._processor(catch_up(target, [*start, *likely]).logits)[0])
             likely.append(int(laws[-1].argmax()))
         return _Case(prompt, likely, laws)
 

@@ -5,49 +5,99 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.forward.runner import CausalModel, ModelRunner, Output, Reading
+from sampling.forward.runner import CausalModel, Output, Reading, WholeRunner
 from utils.logits_processor import LogitsProcessor
 
 _Path = tuple[int, ...]
 _TELLING = 16
 
 
-class MemoRunner(ModelRunner):
-    """The rows of another runner's model, each a function of the source, the token path before it and nothing else.
+class _Memory:
+    """Rows of one model: each a function of what an encoder read, the token path before it, and nothing else."""
+
+    def __init__(self, runner: WholeRunner) -> None:
+        self._runner = runner
+        self._read: _Path | None = None
+        self._held: _Path = ()
+        self._readings: dict[_Path, Reading] = {}
+        self._rows: dict[tuple[_Path, _Path, tuple[int, ...]], Output] = {}
+
+    def reading(self, prompt: _Path) -> Reading:
+        """What the model makes of a prompt; it is read once."""
+        if prompt not in self._readings:
+            self._readings[prompt] = self._runner.read(prompt)
+            self._read, self._held = self._readings[prompt].encoder_ids, ()
+        return self._readings[prompt]
+
+    def row(self, encoder_ids: _Path, path: _Path, hidden: tuple[int, ...]) -> Output:
+        """The row behind a path."""
+        key = encoder_ids, path, hidden
+        if key not in self._rows:
+            self._compute(encoder_ids, path, hidden)
+        return self._rows[key]
+
+    @torch.inference_mode()
+    def _compute(self, encoder_ids: _Path, path: _Path, hidden: tuple[int, ...]) -> None:
+        """The rows of a path and of those on the way that one forward gives as well; a row seen before stays."""
+        if self._read != encoder_ids:
+            self._runner.read(encoder_ids)
+            self._read, self._held = encoder_ids, ()
+        common = 0
+        while common < min(len(self._held), len(path) - 1) and self._held[common] == path[common]:
+            common += 1
+        self._runner.crop(common)
+        output = self._runner.forward(path[common:], hidden=hidden)
+        self._held = path
+        for row, end in enumerate(range(common + 1, len(path) + 1)):
+            states = {layer: output.hidden[layer][row : row + 1] for layer in hidden}
+            self._rows.setdefault((encoder_ids, path[:end], hidden), Output(output.logits[row : row + 1], states))
+
+
+class MemoRunner:
+    """The rows of another runner's model, computed once for all sequences.
 
     The sequence is a list of ids, and a row seen before costs no forward. Because a path has one row,
     however many tokens share its forward, a law that is computed from these rows and a decode loop that
     runs on them agree to the bit: what then differs is the algorithm, never rounding.
     """
 
-    def __init__(self, runner: ModelRunner) -> None:
-        super().__init__(runner.model, runner.vocab_size)
-        self._source = ModelRunner(runner.model, runner.vocab_size)
-        self._prompt: _Path | None = None
-        self._held: _Path = ()
+    def __init__(self, runner: WholeRunner, memory: _Memory | None = None) -> None:
+        self.model, self.vocab_size = runner.model, runner.vocab_size
+        self.window, self.device = runner.window, runner.device
+        self._runner = runner
+        self._memory = memory or _Memory(runner.another())
+        self._encoder_ids: _Path = ()
         self._fed: _Path = ()
-        self._rows: dict[tuple[_Path, _Path, tuple[int, ...]], Output] = {}
 
-    def on(self, model: CausalModel) -> ModelRunner:
-        return MemoRunner(self._source.on(model))
+    def on(self, model: CausalModel) -> "MemoRunner":
+        """See `WholeRunner.on`."""
+        return MemoRunner(self._runner.on(model))
+
+    def another(self) -> "MemoRunner":
+        """See `WholeRunner.another`; rows are shared."""
+        return MemoRunner(self._runner, self._memory)
 
     @property
     def length(self) -> int:
+        """See `Runner.length`."""
         return len(self._fed)
 
     def crop(self, length: int) -> None:
+        """See `Runner.crop`."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot crop {self.length} rows to {length}")
         self._fed = self._fed[:length]
 
     def keep(self, base: int, path: Sequence[int]) -> None:
+        """See `Runner.keep`."""
         self._fed = (*self._fed[: base + 1], *(self._fed[base + 1 + row] for row in path))
 
     def read(self, prompt: Sequence[int]) -> Reading:
-        if self._prompt != tuple(prompt):
-            self._reading, self._prompt, self._held = self._source.read(prompt), tuple(prompt), ()
+        """See `Runner.read`."""
         self._fed = ()
-        return self._reading
+        reading = self._memory.reading(tuple(prompt))
+        self._encoder_ids = reading.encoder_ids
+        return reading
 
     def forward(
         self,
@@ -56,11 +106,12 @@ class MemoRunner(ModelRunner):
         hidden: Sequence[int] = (),
         rows: int | None = None,
     ) -> Output:
+        """See `Runner.forward`."""
         ids = tokens.tolist() if isinstance(tokens, Tensor) else list(tokens)
         count = len(ids) if rows is None else rows
         asked = range(0 if hidden else len(ids) - count, len(ids))
         paths = [(*self._fed, *_path(ids, parents, place)) for place in asked]
-        found = [self._row(path, tuple(hidden)) for path in reversed(paths)][::-1]
+        found = [self._memory.row(self._encoder_ids, path, tuple(hidden)) for path in reversed(paths)][::-1]
         self._fed = (*self._fed, *ids)
         logits = [row.logits for row in found[len(found) - count :]]
         return Output(
@@ -68,29 +119,14 @@ class MemoRunner(ModelRunner):
             {layer: torch.cat([row.hidden[layer] for row in found]) for layer in hidden},
         )
 
-    def _row(self, path: _Path, hidden: tuple[int, ...]) -> Output:
-        key = self._given, path, hidden
-        if key not in self._rows:
-            self._compute(path, hidden)
-        return self._rows[key]
-
-    @property
-    def _given(self) -> _Path:
-        """What an encoder has read."""
-        return () if self._prompt is None else self._reading.source
-
-    @torch.inference_mode()
-    def _compute(self, path: _Path, hidden: tuple[int, ...]) -> None:
-        """The rows of a path and of those on the way that one forward gives as well; a row seen before stays."""
-        common = 0
-        while common < min(len(self._held), len(path) - 1) and self._held[common] == path[common]:
-            common += 1
-        self._source.crop(common)
-        output = self._source.forward(path[common:], hidden=hidden)
-        self._held = path
-        for row, end in enumerate(range(common + 1, len(path) + 1)):
-            states = {layer: output.hidden[layer][row : row + 1] for layer in hidden}
-            self._rows.setdefault((self._given, path[:end], hidden), Output(output.logits[row : row + 1], states))
+    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
+        """See `Runner.fork`."""
+        rows = [(*self._fed[:base], *(self._fed[row] for row in line)) for line in lines.tolist()]
+        found = [
+            self._memory.row(self._encoder_ids, (*row, token), ()) for row, token in zip(rows, tokens, strict=True)
+        ]
+        self._fed = (*self._fed, *tokens)
+        return Output(torch.cat([row.logits for row in found]))
 
 
 class MemoProcessor(LogitsProcessor):

@@ -14,15 +14,17 @@ from typing import Literal
 import torch
 
 from egag.controller import FixedGamma
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.engine import Engine, make_processor, make_verifier
 from sampling.events import Step
-from sampling.forward.runner import ModelRunner, Reading
+from sampling.forward.runner import WholeRunner
+from sampling.loop import begin
+from sampling.lossy import UnadjustedVerifier
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import judge
 from sampling.methods import DRAFTERS, METHODS, REFERENCE, Method
 from sampling.pair import Pair
-from sampling.proof.law import PROCESSOR, LawTest, Unlawful, smallest, tests_per_method
+from sampling.proof.law import PROCESSOR, LawTest, smallest, tests_per_method
 from sampling.settings import Settings
 from utils.errors import UserError
 from utils.parameter import Chosen
@@ -119,33 +121,30 @@ class Selftest:
         verdicts: Counter[str] = Counter(d.verdict for c in self._comparisons if (d := c.divergence(name)) is not None)
         return _judged("greedy", verdicts, sum(c.metrics[name].drafted for c in self._comparisons))
 
-    def _redraft(self, method: Method, runner: ModelRunner, rounds: Sequence[Sequence[Step]]) -> Check:
+    def _redraft(self, method: Method, runner: WholeRunner, rounds: Sequence[Sequence[Step]]) -> Check:
         """Later rounds only: the first has nothing to roll back."""
-        fresh = replace(self.pair, drafter=ModelRunner(runner.model, runner.vocab_size))
+        fresh = replace(self.pair, drafter=runner.another())
         drafter: Drafter = DRAFTERS[method.drafter].build(fresh, self.values)
         verdicts: Counter[str] = Counter()
+        rng = torch.Generator(self.pair.target.device)
         for comparison, steps in zip(self._comparisons, rounds, strict=True):
-            reading, output = self.pair.target.read(comparison.prompt), comparison.metrics[method.name].output_ids
+            seq = begin(self.pair.target, FixedGamma(0), make_processor(_GREEDY), comparison.prompt, _TOKENS, (), rng)
+            start, output = seq.tokens, comparison.metrics[method.name].output_ids
             for step in [step for step in steps[1:] if step.drafts][:_REDRAFTED_ROUNDS]:
-                said = output[: step.position - len(reading.tokens)]
-                again = self._drafts(drafter, replace(reading, tokens=[*reading.tokens, *said]), len(step.drafts))
+                said = output[: step.position - len(start)]
+                seq.tokens = [*start, *said]
+                drafter.begin(seq)
+                again = drafter.propose(seq, FixedGamma(len(step.drafts)), len(step.drafts)).tokens.tolist()
                 verdicts[judge(runner, comparison.prompt, [*said, *again], [*said, *step.drafts]).verdict] += 1
         return _judged("redraft", verdicts, verdicts.total())
-
-    def _drafts(self, drafter: Drafter, text: Reading, count: int) -> list[int]:
-        rng, tokens = torch.Generator(self.pair.target.device), text.tokens
-        ctx = Context(tokens, len(tokens), self.pair.target, make_processor(_GREEDY), rng, source=text.source)
-        drafter.begin(ctx)
-        drafts: list[int] = drafter.propose(ctx, FixedGamma(count), count).tokens.tolist()
-        return drafts
 
     def _law(self, method: Method) -> Check:
         """As many draws as it takes to notice a wrong verifier, at most `_MOST` times those asked for."""
         test, draws = self._law_test, self._draws
-        control = smallest(test.p_values(method, Unlawful(), draws, seed=1, until=self.level * _MARGIN))
+        control = smallest(test.p_values(method, UnadjustedVerifier(), draws, seed=1, until=self.level * _MARGIN))
         if control >= self.level:
             draws *= _MOST
-            control = smallest(test.p_values(method, Unlawful(), draws, seed=1, until=self.level * _MARGIN))
+            control = smallest(test.p_values(method, UnadjustedVerifier(), draws, seed=1, until=self.level * _MARGIN))
         p_value = smallest(test.p_values(method, make_verifier(method, self.values), draws, seed=0))
         verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"
         numbers = {"p_value": p_value, "control_p_value": control, "level": self.level, "draws": draws}

@@ -4,13 +4,12 @@ import pytest
 import torch
 
 from egag.controller import GammaController
-from egag.entropy import entropy
-from sampling.drafter import Context
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.runner import ModelRunner
 from sampling.pair import Pair
 from sampling.proof.selftest import Check, Report, Selftest
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier, Verdict
 from tests.ablation.conftest import Invoke, objects
 from utils.errors import UserError
@@ -24,16 +23,17 @@ def checks(pair: Pair, method: str = "speculative") -> dict[str, str]:
     return {check.name: check.verdict for check in report.checks}
 
 
-def uncropped(drafter: ModelDrafter, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
     """`ModelDrafter.propose` as it should not be: rows of rejected drafts stay in the cache."""
     if limit <= 0:
-        return Proposal.empty(ctx.device)
-    logits = drafter.runner.forward(ctx.tokens[-1:]).logits
-    first, tokens, laws = entropy(logits[0]), [], []
+        return Proposal.empty(seq.device)
+    slot = seq.drafting[drafter]
+    logits = slot.forward(seq.tokens[-1:]).logits
+    first, tokens, laws = logits[0], [], []
     for _ in range(min(limit, gamma.gamma)):
-        laws.append(ctx.processor(logits))
-        tokens.append(sample(laws[-1], ctx.rng))
-        logits = drafter.runner.forward(tokens[-1]).logits
+        laws.append(seq.processor(logits))
+        tokens.append(sample(laws[-1], seq.rng))
+        logits = slot.forward(tokens[-1]).logits
     return Proposal(torch.cat(tokens), None, torch.cat(laws), first)
 
 
@@ -78,8 +78,7 @@ def test_a_damaged_target_cache_fails_greedy(pair: Pair, monkeypatch: pytest.Mon
     def shifted(self: ModelRunner, base: int, path: tuple[int, ...]) -> None:
         """Overwrites the keys of the last committed token."""
         keep(self, base, path)
-        for layer in self._cache.layers:
-            layer.keys[:, :, base] = layer.keys[:, :, 0]
+        self._cache.move(torch.tensor([0]), base)
 
     monkeypatch.setattr(ModelRunner, "keep", shifted)
     assert checks(pair, "ngram")["greedy"] == "FAIL"

@@ -13,13 +13,15 @@ import torch
 from scipy.stats import chi2
 
 from egag.controller import FixedGamma, GammaController
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Step
+from sampling.forward.runner import prefill
 from sampling.loop import decode
 from sampling.pair import Pair
 from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from tests.conformance.toy import PROMPT
+from tests.sequences import sequence
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 FALSE_ALARM = 1e-6
@@ -171,10 +173,10 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
     reading = target.read(PROMPT)
     start, tokens = len(reading.tokens), list(reading.tokens)
     for step in steps:
-        ctx = Context(list(tokens), start, target, GreedyProcessor(), torch.Generator(), source=reading.source)
-        ctx.hidden = target.prefill(tokens[:-1], fresh.needs_hidden)
-        fresh.begin(ctx)
-        again = fresh.propose(ctx, FixedGamma(step.gamma), length - (len(tokens) - start) - 1)
+        seq = sequence(tokens, target, prompt_length=start, encoder_ids=reading.encoder_ids)
+        seq.hidden = prefill(target, tokens[:-1], fresh.needs_hidden)
+        fresh.begin(seq)
+        again = fresh.propose(seq, FixedGamma(step.gamma), length - (len(tokens) - start) - 1)
         assert again.tokens.tolist() == list(step.drafts), f"round {step.round} drafted {step.drafts}"
         tokens.extend(step.emitted)
 

@@ -6,10 +6,9 @@ The suite's prompt is what the encoder reads; the text is the decoder's.
 from dataclasses import replace
 
 import pytest
-import torch
 
 from egag.controller import FixedGamma
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Step
 from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair
@@ -17,6 +16,7 @@ from sampling.proof.memo import MemoRunner
 from tests.conformance import suite
 from tests.conformance.test_tables import LEARN_FROM_VERDICTS, case
 from tests.conformance.toy import PROMPT, VOCAB
+from tests.sequences import sequence
 from tests.tiny_seq2seq import seq2seq_pair
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
@@ -127,8 +127,8 @@ def test_the_output_depends_on_the_source() -> None:
 def test_copies_come_from_the_source() -> None:
     """The text 4 2 behind the decoder's start, and the source 1 4 2 5 3: what follows there is drafted."""
     made = pair("t5")
-    ctx = Context([0, 4, 2], 1, made.target, GreedyProcessor(), torch.Generator(), source=(1, 4, 2, 5, 3))
+    seq = sequence([0, 4, 2], made.target, prompt_length=1, encoder_ids=(1, 4, 2, 5, 3))
     for name in ("prompt_lookup", "ngram", "suffix"):
         drafter = case(name).drafter(made)
-        drafter.begin(ctx)
-        assert drafter.propose(ctx, FixedGamma(2), 5).tokens.tolist()[:1] == [5], name
+        drafter.begin(seq)
+        assert drafter.propose(seq, FixedGamma(2), 5).tokens.tolist()[:1] == [5], name

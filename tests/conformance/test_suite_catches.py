@@ -1,6 +1,9 @@
 """The suite must fail on the classic bugs: each is planted here, and each must be caught."""
 
-from collections.abc import Iterator, Sequence
+from collections import abc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from sampling import loop, verifier
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
 from sampling.events import Event, Step
@@ -21,6 +24,7 @@ from sampling.forward import cache, runner
 from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier, TargetMatchVerifier, Verdict
 from tests.conformance import suite
 from tests.conformance.suite import Case
@@ -57,15 +61,16 @@ def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatc
     """Output stays right, acceptance falls: only the redraft sees it."""
 
     class Stale(ModelDrafter):
-        def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-            crop = self.runner.crop
-            self.runner.crop = lambda length: crop(min(self.runner.length, length + 1))  # type: ignore[method-assign]
+        def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+            slot = seq.drafting[self]
+            crop = slot.crop
+            slot.crop = lambda length: crop(min(slot.length, length + 1))
             try:
-                return super().propose(ctx, gamma, limit)
+                return super().propose(seq, gamma, limit)
             except ValueError:
-                return Proposal.empty(ctx.device)
+                return Proposal.empty(seq.device)
             finally:
-                self.runner.crop = crop  # type: ignore[method-assign]
+                slot.crop = crop
 
     stale = Case(lambda pair: Stale(pair.drafter), lambda: FixedGamma(4), RejectionVerifier)
     suite.check_greedy(stale, toy_pair())
@@ -74,22 +79,22 @@ def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatc
 
 
 def test_tree_rows_that_are_not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache.RollbackLayer, "move", lambda self, source, target: None)
+    monkeypatch.setattr(cache.RollbackCache, "move", lambda self, source, target: None)
     with pytest.raises(AssertionError):
         suite.check_greedy(POINT_TREE, toy_pair())
 
 
 def test_positions_counted_by_row_instead_of_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_offsets", lambda count, parents: torch.arange(count))
+    monkeypatch.setattr(cache, "depths", lambda parents: range(1, len(parents) + 1))
     with pytest.raises(AssertionError):
         suite.check_greedy(POINT_TREE, toy_pair())
 
 
 def test_a_tree_whose_branches_see_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def causal(parents: Sequence[int]) -> Tensor:
+    def causal(parents: abc.Sequence[int]) -> Tensor:
         return torch.ones(len(parents) + 1, len(parents) + 1, dtype=torch.bool).tril()
 
-    monkeypatch.setattr(runner, "ancestor_mask", causal)
+    monkeypatch.setattr(cache, "ancestor_mask", causal)
     with pytest.raises(AssertionError):
         suite.check_greedy(POINT_TREE, toy_pair())
 
@@ -112,10 +117,10 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts drawn from the processed law but judged against the raw one."""
     propose = ModelDrafter.propose
 
-    def raw(self: ModelDrafter, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        proposal = propose(self, ctx, gamma, limit)
+    def raw(self: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        proposal = propose(self, seq, gamma, limit)
         flat = None if proposal.probs is None else torch.full_like(proposal.probs, 1 / proposal.probs.shape[1])
-        return Proposal(proposal.tokens, None, flat, proposal.entropy)
+        return Proposal(proposal.tokens, None, flat, proposal.first)
 
     monkeypatch.setattr(ModelDrafter, "propose", raw)
     with pytest.raises(AssertionError):
@@ -126,11 +131,11 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
     """An unsure draft that is drawn and then thrown away biases the law."""
     propose = ModelDrafter.propose
 
-    def dropping(self: ModelDrafter, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
-        proposal = propose(self, ctx, gamma, limit)
+    def dropping(self: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        proposal = propose(self, seq, gamma, limit)
         if not len(proposal) or proposal.probs is None or proposal.probs[-1, proposal.tokens[-1]] >= 0.4:
             return proposal
-        return Proposal(proposal.tokens[:-1], None, proposal.probs[:-1], proposal.entropy)
+        return Proposal(proposal.tokens[:-1], None, proposal.probs[:-1], proposal.first)
 
     monkeypatch.setattr(ModelDrafter, "propose", dropping)
     with pytest.raises(AssertionError):
@@ -162,7 +167,7 @@ def test_a_bonus_token_after_a_rejection(monkeypatch: pytest.MonkeyPatch) -> Non
         verdict = verify(self, proposal, p, rng)
         if len(verdict.path) == len(proposal):
             return verdict
-        return Verdict(verdict.path, int(p[len(verdict.path) + 1].argmax()), verdict.tested, verdict.p, verdict.q)
+        return replace(verdict, token=int(p[len(verdict.path) + 1].argmax()))
 
     monkeypatch.setattr(TargetMatchVerifier, "verify", shifted)
     with pytest.raises(AssertionError):
@@ -189,21 +194,20 @@ def test_counts_that_leak_into_the_next_prompt() -> None:
 
 def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter that reads one token too few still leaves the output right; self-drafting sees it."""
-    catch_up = runner.ModelRunner.catch_up
 
-    def late(self: runner.ModelRunner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> runner.Output:
-        output = catch_up(self, tokens, hidden)
+    def late(slot: runner.Runner, tokens: abc.Sequence[int]) -> runner.Output:
+        output = runner.catch_up(slot, tokens)
         return runner.Output(output.logits.roll(1, -1), output.hidden)
 
-    monkeypatch.setattr(model.ModelRunner, "catch_up", late)
+    monkeypatch.setattr(model, "catch_up", late)
     suite.check_greedy(CHAIN, toy_pair(drafter_seed=None))
     with pytest.raises(AssertionError):
         suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
 
 
 def test_siblings_that_stay_in_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alternatives of a suffix tree, each a point mass: a rejected one must leave the law before the next is judged."""
-    monkeypatch.setattr(verifier, "_law_of", lambda proposal, row, p: torch.zeros_like(p[0]))
+    """Alternatives of a suffix tree, each a point mass: rejected ones must leave the law."""
+    monkeypatch.setattr(RejectionVerifier, "rest", lambda self, law, q: law)
     with pytest.raises(AssertionError):
         suite.check_law(SUFFIX_TREE, toy_pair(), MultinomialProcessor(1.0))
 
@@ -218,9 +222,9 @@ def test_the_first_occurrence_in_place_of_the_latest() -> None:
 
 def test_an_index_that_misses_what_a_round_emitted() -> None:
     class Deaf(PromptLookupDrafter):
-        def begin(self, ctx: Context) -> None:
-            super().begin(ctx)
-            self.index.read = lambda tokens: None  # type: ignore[method-assign]
+        def begin(self, seq: Sequence) -> None:
+            super().begin(seq)
+            seq.drafting[self].read = lambda tokens: None
 
     with pytest.raises(AssertionError):
         suite.check_redraft(Case(lambda pair: Deaf(), LOOKUP.gamma, RejectionVerifier), toy_pair(), honest=LOOKUP)
@@ -237,11 +241,22 @@ def test_counts_that_are_not_split_from_longer_matches(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("case", [LOOKUP, SUFFIX, SUFFIX_TREE], ids=["lookup", "suffix", "suffix tree"])
 def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
     """A drafter that keeps the last prompt's index drafts otherwise; the real one, closed early, does not."""
-    used, leaking = case.drafter(toy_pair()), case.drafter(toy_pair())
+    used, leaking, kept = case.drafter(toy_pair()), case.drafter(toy_pair()), list[Any]()
+    begin = leaking.begin
+
+    def spied(seq: Sequence) -> None:
+        begin(seq)
+        kept.append(seq.drafting[leaking])
+
+    leaking.begin = spied  # type: ignore[method-assign]
     for drafter in (used, leaking):
         for _ in zip(range(6), _stream(case, drafter, (3, 3, 1, 5)), strict=False):
             pass
-    leaking.begin = lambda ctx: None  # type: ignore[method-assign]
+
+    def stale(seq: Sequence) -> None:
+        seq.drafting[leaking] = kept[-1]
+
+    leaking.begin = stale  # type: ignore[method-assign]
     assert _drafts(case, used) == _drafts(case)
     with pytest.raises((AssertionError, KeyError)):
         assert _drafts(case, leaking) == _drafts(case)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.events import Finished, Step
 from sampling.forward.tree import depths
 from sampling.loop import decode
@@ -13,6 +13,7 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair
 from tests.conformance.trees import PointTreeDrafter, TreeDrafter
+from tests.sequences import sequence
 from utils.errors import UserError
 from utils.logits_processor import (
     GreedyProcessor,
@@ -184,11 +185,9 @@ def test_a_drafter_never_exceeds_gamma_or_the_limit(drafter: str) -> None:
     built = build_drafter(drafter, pair)
     for gamma in (0, 1, 3):
         for limit in (0, 1, 5):
-            ctx = Context(
-                [*PROMPT, 1, 4, 2], len(PROMPT), pair.target, GreedyProcessor(), torch.Generator().manual_seed(0)
-            )
-            built.begin(ctx)
-            proposal = built.propose(ctx, CONTROLLERS["fixed"].build(None, {"gamma": gamma}), limit)
+            seq = sequence([*PROMPT, 1, 4, 2], pair.target, prompt_length=len(PROMPT))
+            built.begin(seq)
+            proposal = built.propose(seq, CONTROLLERS["fixed"].build(None, {"gamma": gamma}), limit)
             deepest = max(depths(proposal.parent_rows), default=0)
             assert deepest <= min(gamma, limit)
 

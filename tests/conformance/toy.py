@@ -46,8 +46,11 @@ class ToyModel:
     def landmarks(self) -> dict[str, Tensor]:
         return {"weights": self.weights}
 
+    def new_cache(self) -> RollbackCache:
+        return RollbackCache(1, self.device, self.dtype)
+
     def read(self, prompt: Sequence[int]) -> Reading:
-        return Reading(self, list(prompt))
+        return Reading(list(prompt))
 
     def forward(
         self,

@@ -6,10 +6,11 @@ from typing import Any, Self
 import torch
 
 from egag.controller import GammaController
-from egag.entropy import entropy
-from sampling.drafter import Context, Drafter
-from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.drafter import Drafter
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import ModelRunner
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 
 
 class TreeDrafter(Drafter):
@@ -27,24 +28,24 @@ class TreeDrafter(Drafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         return cls(pair.drafter)
 
-    def begin(self, ctx: Context) -> None:
-        self.runner.read(ctx.source)
+    def begin(self, seq: Sequence) -> None:
+        self.runner.read(seq.encoder_ids)
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         tokens: list[int] = []
         parents: list[int] = []
         laws: list[torch.Tensor] = []
         first = None
         nodes: list[tuple[int, list[int]]] = [(-1, [])]
         for depth in range(min(limit, 2)):
-            logits = [self._logits(ctx, path) for _, path in nodes]
+            logits = [self._logits(seq, path) for _, path in nodes]
             if depth == 0:
-                first = entropy(logits[0])
+                first = logits[0]
             if not gamma.before(depth, logits[0]):
                 break
             below: list[tuple[int, list[int]]] = []
             for (row, path), node in zip(nodes, logits, strict=True):
-                for token, law in self._pick(ctx, node):
+                for token, law in self._pick(seq, node):
                     below.append((len(tokens), [*path, token]))
                     tokens.append(token)
                     parents.append(row)
@@ -53,25 +54,25 @@ class TreeDrafter(Drafter):
             if not gamma.after(depth + 1, logits[0], None):
                 break
         if not tokens:
-            return Proposal.empty(ctx.device)
+            return Proposal.empty(seq.device)
         probs = torch.stack(laws) if self.sampled else None
         return Proposal(torch.tensor(tokens), tuple(parents), probs, first)
 
-    def _logits(self, ctx: Context, path: list[int]) -> torch.Tensor:
+    def _logits(self, seq: Sequence, path: list[int]) -> torch.Tensor:
         self.runner.crop(0)
-        return self.runner.forward([*ctx.tokens, *path], rows=1).logits[0]
+        return self.runner.forward([*seq.tokens, *path], rows=1).logits[0]
 
-    def _pick(self, ctx: Context, logits: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
+    def _pick(self, seq: Sequence, logits: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
         if not self.sampled:
             return [(int(token), torch.empty(0)) for token in logits.topk(2).indices]
-        law = ctx.processor(logits[None])[0]
-        first = int(torch.multinomial(law, 1, generator=ctx.rng))
+        law = seq.processor(logits[None])[0]
+        first = int(torch.multinomial(law, 1, generator=seq.rng))
         rest = law.clone()
         rest[first] = 0.0
         if float(rest.sum()) <= 0.0:
             return [(first, law)]
         rest = rest / rest.sum()
-        return [(first, law), (int(torch.multinomial(rest, 1, generator=ctx.rng)), rest)]
+        return [(first, law), (int(torch.multinomial(rest, 1, generator=seq.rng)), rest)]
 
 
 class PointTreeDrafter(TreeDrafter):

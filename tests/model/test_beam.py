@@ -10,7 +10,8 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from sampling.beam import BeamSearch
 from sampling.events import Finished
-from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import ModelRunner, prefill
 from tests.model.tiny_models import FORMS, ids, make, runner, truth
 
 LENGTH = 12
@@ -87,7 +88,7 @@ def test_texts_side_by_side_equal_each_alone(name: str, form: str, cls: type[Mod
     """Rows 0 to 7 are shared; row 8 leads to rows 9 and 10, and these to the two that are compared."""
     model, text = make(name), ids(12)
     run = runner(model, form, cls)
-    run.prefill(text[:8])
+    prefill(run, text[:8])
     run.fork([text[8]], 8, torch.zeros(1, 0, dtype=torch.long))
     run.fork([text[9], text[10]], 8, torch.tensor([[8], [8]]))
     logits = run.fork([text[11], text[11]], 8, torch.tensor([[8, 10], [8, 9]])).logits

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
 from sampling.forward.lean import LeanModel
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import ModelRunner, catch_up
 from sampling.loading import gguf_cache
 from sampling.loading.gguf_cache import converted
 from sampling.loading.pairs import LoadOptions, load_pair
@@ -33,7 +33,7 @@ def greedy(runner: ModelRunner, ids: list[int], count: int) -> list[int]:
     runner.crop(0)
     start = len(ids)
     for _ in range(count):
-        ids = [*ids, int(runner.catch_up(ids).logits.argmax())]
+        ids = [*ids, int(catch_up(runner, ids).logits.argmax())]
     return ids[start:]
 
 

@@ -9,7 +9,8 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from sampling.engine import Engine
 from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
-from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.loading.heads import MODELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
@@ -52,7 +53,7 @@ def test_chains_trees_and_rollbacks_equal_an_uncached_forward(name: str, cls: ty
     run.read(ids(5, seed=2))
     run.forward(ids(3))
     run.read(source)
-    run.prefill(text[:5])
+    prefill(run, text[:5])
     run.forward(ids(3, seed=3))
     run.crop(5)
     output = run.forward(text[5:], hidden=(0, 1, 2))
@@ -65,18 +66,17 @@ def test_chains_trees_and_rollbacks_equal_an_uncached_forward(name: str, cls: ty
     run.keep(5, (1, 3))
     assert run.length == 8
     torch.testing.assert_close(run.forward(text[8:9]).logits, logits[8:9], **CLOSE)
-    torch.testing.assert_close(run.catch_up(text).logits, logits[-1:], **CLOSE)
+    torch.testing.assert_close(catch_up(run, text).logits, logits[-1:], **CLOSE)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_forward_and_no_rollback_changes_what_the_decoder_has_of_the_source(name: str) -> None:
     """Logits would not tell: source keys that stand there twice give the same attention, at twice the cost."""
     run = ModelRunner(adapted(make(name, VOCAB)))
-    run.read(ids(9, seed=1))
-    memory = run.model.memory  # type: ignore[attr-defined]
+    memory = run.read(ids(9, seed=1)).memory
     layers = memory.cross.layers
     before = [(layer.keys.clone(), layer.values.clone()) for layer in layers]
-    run.prefill(ids(5))
+    prefill(run, ids(5))
     run.forward(ids(3), parents=(-1, -1))
     run.keep(5, (1,))
     run.crop(2)

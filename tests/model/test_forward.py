@@ -6,7 +6,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from sampling.forward import lean
 from sampling.forward.linear import DenseLinear, PackedLinear, WideningLinear, kernel, make_linear
-from sampling.forward.runner import ModelRunner, RecomputingRunner
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import ModelRunner, catch_up, prefill
 from tests.model.tiny_models import FORMS, LEAN, MAKERS, SIZES, ids, make, runner, truth
 
 CLOSE = {"rtol": 1e-4, "atol": 2e-4}
@@ -21,7 +22,7 @@ def test_a_chain_fed_in_pieces_with_rollbacks(name: str, form: str) -> None:
     run.forward(ids(5, seed=1))
     run.crop(9)
     torch.testing.assert_close(run.forward(text[9:10]).logits, expected[9:10], **CLOSE)
-    torch.testing.assert_close(run.catch_up(text[:20]).logits, expected[19:20], **CLOSE)
+    torch.testing.assert_close(catch_up(run, text[:20]).logits, expected[19:20], **CLOSE)
     torch.testing.assert_close(run.forward(text[20:]).logits, expected[20:], **CLOSE)
 
 
@@ -33,7 +34,7 @@ def test_a_tree_equals_its_branches(name: str, form: str, cls: type[ModelRunner]
     root, drafts = text[-1], ids(5, seed=2)
     branches = {0: [0], 1: [1], 2: [0, 2], 3: [1, 3], 4: [1, 3, 4]}
     run = runner(model, form, cls)
-    run.prefill(text[:-1])
+    prefill(run, text[:-1])
     logits = run.forward([root, *drafts], parents=(-1, -1, 0, 1, 3)).logits
     torch.testing.assert_close(logits[0], truth(model, text)[-1], **CLOSE)
     for row, path in branches.items():
@@ -50,7 +51,7 @@ def test_hidden_states_count_as_transformers_count_them(name: str, form: str) ->
     with torch.no_grad():
         expected = model(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states
     run = runner(model, form)
-    first = run.prefill(text[:6], hidden=(0, 2, 3))
+    first = prefill(run, text[:6], hidden=(0, 2, 3))
     rest = run.forward(text[6:], hidden=(0, 2, 3)).hidden
     for layer in (0, 2, 3):
         torch.testing.assert_close(torch.cat([first[layer], rest[layer]]), expected[layer][0], **CLOSE)
@@ -61,7 +62,7 @@ def test_recomputing_agrees_with_caching(name: str) -> None:
     model, text = make(name), ids(20)
     cached, plain = runner(model, "adapter"), runner(model, "adapter", RecomputingRunner)
     for run in (cached, plain):
-        run.prefill(text[:7])
+        prefill(run, text[:7])
         run.forward(text[7:12])
         run.crop(10)
     torch.testing.assert_close(cached.forward(text[10:]).logits, plain.forward(text[10:]).logits, **CLOSE)
@@ -69,10 +70,12 @@ def test_recomputing_agrees_with_caching(name: str) -> None:
 
 def test_a_long_prompt_goes_through_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sampling.forward.runner.PREFILL_CHUNK", 7)
-    model, text = make("llama"), ids(40)
+    model, text, sizes = make("llama"), ids(40), []
     run = runner(model, "lean")
-    run.prefill(text[:-1])
-    assert run.forwards == 6
+    forward = run.forward
+    run.forward = lambda tokens, *args, **how: sizes.append(len(tokens)) or forward(tokens, *args, **how)
+    prefill(run, text[:-1])
+    assert sizes == [7, 7, 7, 7, 7, 4]
     torch.testing.assert_close(run.forward(text[-1:]).logits[0], truth(model, text)[-1], **CLOSE)
 
 
@@ -81,7 +84,7 @@ def test_the_cache_grows_past_its_first_allocation() -> None:
     model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "max_position_embeddings": 1024})).eval()
     text = ids(700)
     run = runner(model, "lean")
-    run.prefill(text[:200])
+    prefill(run, text[:200])
     for start in (200, 300, 513):
         run.crop(start)
         last = run.forward(text[start : start + 187], rows=1).logits
@@ -143,6 +146,6 @@ def test_a_chain_and_a_tree_on_a_gpu(name: str) -> None:
     model, text = make(name), ids(12)
     expected = truth(model, text)
     run = runner(model.to("cuda"), "lean" if name in LEAN else "adapter")
-    run.prefill(text[:8])
+    prefill(run, text[:8])
     logits = run.forward([text[8], *text[9:]], parents=(-1, 0, 1)).logits
     torch.testing.assert_close(logits.cpu(), expected[8:], rtol=1e-3, atol=1e-3)

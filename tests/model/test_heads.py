@@ -15,13 +15,12 @@ from sampling.distill.shards import Row, read_shards, save_shard
 from sampling.distill.tasks import TASKS, Task, Trunk, accuracy
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.distill.writing import Dialogue, Writer, Writing
-from sampling.drafter import Context
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
 from sampling.engine import Engine
 from sampling.events import Step
 from sampling.forward import lean
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.heads.config import HeadConfig, Kind
 from sampling.heads.head_files import fingerprint, load_head, save_head
 from sampling.heads.inference import RecurrentForward, small_model
@@ -29,9 +28,9 @@ from sampling.methods import DRAFTERS, HEADS, METHODS
 from sampling.pair import ModelInfo, Pair
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
+from tests.sequences import sequence
 from tests.tiny import llama, tiny_tokenizer
 from utils.errors import UserError
-from utils.logits_processor import GreedyProcessor
 
 KINDS: tuple[Kind, ...] = ("model", "medusa", "hydra", "eagle", "mtp")
 DRAFT_IDS = torch.tensor([token for token in range(VOCAB) if token % 3])
@@ -48,8 +47,8 @@ def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
     for seed in range(count):
         runner, tokens = ModelRunner(target), ids(4, seed=seed)
         for _ in range(14 + seed % 3):
-            tokens.append(int(runner.catch_up(tokens).logits.argmax()))
-        states = ModelRunner(target).prefill(tokens, (1, target.num_layers))
+            tokens.append(int(catch_up(runner, tokens).logits.argmax()))
+        states = prefill(ModelRunner(target), tokens, (1, target.num_layers))
         found.append(Row(torch.tensor(tokens), 4, True, {k: v.to(torch.bfloat16) for k, v in states.items()}))
     return found
 
@@ -95,7 +94,7 @@ def pair_of(target: lean.LeanModel, heads: dict[str, Path]) -> Pair:
 def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
     """The module's passes over a whole text and the drafter, step by step, give the same logits."""
     task, tokens = task_of(kind, target), ids(9, seed=3)
-    states = ModelRunner(target).prefill(tokens, (1, target.num_layers))
+    states = prefill(ModelRunner(target), tokens, (1, target.num_layers))
     batch = Batch.of([Row(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
     known, steps = 5, 3
     with torch.no_grad():
@@ -107,11 +106,11 @@ def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp
             pair.target, ModelRunner(small_model(load_head(folder), target)), None, frozenset(), pair.target_info
         )  # type: ignore[arg-type]
     drafter = DRAFTERS[kind].build(pair, {**Settings(), "draft_weights": "full"})
-    ctx = Context(tokens[: known + 1], known + 1, pair.target, GreedyProcessor(), torch.Generator())
-    ctx.hidden = pair.target.prefill(ctx.tokens[:-1], drafter.needs_hidden)
-    drafter.begin(ctx)
+    seq = sequence(tokens[: known + 1], pair.target)
+    seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
+    drafter.begin(seq)
     with torch.inference_mode():
-        logits = [drafter.root(ctx)]
+        logits = [drafter.root(seq)]
         for step in range(1, steps):
             logits.append(drafter.step(torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
     for mine, theirs in zip(logits, expected, strict=True):
@@ -132,15 +131,15 @@ def test_the_prompt_is_read_before_the_first_round(kind: Kind, target: lean.Lean
 
     forward = RecurrentForward.of(pair.head(kind), target)
     drafter = RecurrentDrafter(Counting(**vars(forward)), forward.config.features)
-    ctx = Context(ids(9), 9, pair.target, GreedyProcessor(), torch.Generator())
-    ctx.hidden = pair.target.prefill(ctx.tokens[:-1], drafter.needs_hidden)
-    drafter.begin(ctx)
+    seq = sequence(ids(9), pair.target)
+    seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
+    drafter.begin(seq)
     assert fed == [7]
-    first = drafter.root(ctx)
+    first = drafter.root(seq)
     assert fed == [7, 1]
     again = RecurrentDrafter(forward, forward.config.features, cached=False)
-    again.begin(ctx)
-    torch.testing.assert_close(again.root(ctx), first)
+    again.begin(seq)
+    torch.testing.assert_close(again.root(seq), first)
 
 
 @pytest.mark.parametrize("kind", ["eagle", "mtp"])
@@ -392,13 +391,33 @@ def test_no_other_answer_to_a_held_out_prompt_is_learned_from() -> None:
         split(rows[:1] * 2, 64)
 
 
-def test_a_turn_that_was_cut_before_its_answer_is_no_dialogue() -> None:
-    """The second turn begins where the columns that are left hold it only in part."""
-    how = Writing(batch=1, columns=140, user_tokens=4, answer_tokens=20)
+def test_a_turn_that_leaves_no_room_for_its_answer_is_cut() -> None:
+    how = Writing(batch=1, user_tokens=4, answer_tokens=20)
     target = lean.from_transformers(LlamaForCausalLM(llama()).eval())
-    writer = Writer(target, tiny_tokenizer(), frozenset(), [target.num_layers], how, ["a " * 20, "b " * 40])
-    found = list(writer.write())
-    assert len(found) == 1 and found[0].answer > 40 and len(found[0].tokens) == found[0].answer + 20
+    turns = ["a " * 20, "b " * 60]
+    writer = Writer(target, tiny_tokenizer(), frozenset(), [target.num_layers], how, turns)
+    found = {len(dialogue.tokens): dialogue for dialogue in writer.write()}
+    assert max(found) == target.window and len(found) == 2
+    assert all(len(dialogue.tokens) == dialogue.answer + 20 for dialogue in found.values())
+
+
+def test_what_is_written_does_not_depend_on_how_many_are_written_at_a_time() -> None:
+    """States too: also where rows of an earlier dialogue were taken over."""
+    target = lean.from_transformers(LlamaForCausalLM(llama()).eval())
+    written = []
+    for batch in (1, 3):
+        how = Writing(batch=batch, user_tokens=6, answer_tokens=9, seed=3)
+        turns = ["one", "two and three", "four", "one more"]
+        writer = Writer(target, tiny_tokenizer(), frozenset({5}), [1, target.num_layers], how, turns)
+        written.append(sorted(writer.write(), key=lambda dialogue: dialogue.tokens))
+    assert len(written[0]) == 4
+    for one, other in zip(*written, strict=True):
+        assert (one.tokens, one.answer, one.greedy) == (other.tokens, other.answer, other.greedy)
+        states = prefill(ModelRunner(target), one.tokens[:-1], (1, target.num_layers))
+        for layer, rows in states.items():
+            assert len(one.states[layer]) == len(one.tokens) - 1
+            torch.testing.assert_close(one.states[layer].float(), rows, atol=0.05, rtol=0.05)
+            torch.testing.assert_close(other.states[layer], one.states[layer], atol=0.05, rtol=0.05)
 
 
 @pytest.mark.parametrize("method", [*HEADS])

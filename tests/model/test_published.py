@@ -13,10 +13,9 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.modeling_layers import MtpLayer
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from sampling.drafter import Context
 from sampling.engine import Engine
 from sampling.forward import lean
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
 from sampling.measure.comparison import Comparison
@@ -27,8 +26,8 @@ from tests import published, published_reference
 from tests.model.tiny_models import ids, make
 from tests.published import SIZE, Made, linear, random, write
 from tests.published_reference import Text
+from tests.sequences import sequence
 from utils.errors import UserError
-from utils.logits_processor import GreedyProcessor
 
 DRAFTS = (17, 65)
 
@@ -110,11 +109,11 @@ def assert_drafted(model: PreTrainedModel, folder: Path, kind: str, tokens: list
     """The drafter's logits `[n, V]` for a chain of n drafts are these; where they are -inf it never drafts."""
     pair = pair_of(model, {kind: folder})
     drafter = DRAFTERS[kind].build(pair, {**Settings(), "draft_weights": "full"})
-    ctx = Context(tokens, len(tokens), pair.target, GreedyProcessor(), torch.Generator())
-    ctx.hidden = pair.target.prefill(tokens[:-1], drafter.needs_hidden)
-    drafter.begin(ctx)
+    seq = sequence(tokens, pair.target)
+    seq.hidden = prefill(pair.target, tokens[:-1], drafter.needs_hidden)
+    drafter.begin(seq)
     with torch.inference_mode():
-        logits = [drafter.root(ctx)]
+        logits = [drafter.root(seq)]
         for step, draft in enumerate(DRAFTS[: len(expected) - 1]):
             logits.append(drafter.step(torch.tensor([draft]), [step - 1]))
     drafted = expected.isfinite()

@@ -1,6 +1,6 @@
 """Hybrids: a model's drafts extended by copies, and the draft that promises more."""
 
-from collections.abc import Sequence
+from collections import abc
 
 import pytest
 import torch
@@ -12,13 +12,14 @@ from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Limits, best_draft
-from sampling.drafter import Context, Drafter
+from sampling.drafter import Drafter
 from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
 from sampling.methods import DRAFTERS, METHODS
 from sampling.proposal import Proposal
+from sampling.sequence import Sequence
 from sampling.settings import Settings
 from tests.conformance.toy import VOCAB, toy_pair, toy_runner
-from utils.logits_processor import GreedyProcessor
+from tests.sequences import sequence
 
 # 1 2 3 4 5 1 2: after 1 2 came 3 4 5.
 TEXT = [1, 2, 3, 4, 5, 1, 2]
@@ -27,7 +28,7 @@ TEXT = [1, 2, 3, 4, 5, 1, 2]
 class Scripted(Drafter):
     """A model that drafts what it was told, each draft with probability a half."""
 
-    def __init__(self, tokens: Sequence[int]) -> None:
+    def __init__(self, tokens: abc.Sequence[int]) -> None:
         self.tokens = tokens
         self.asked: list[int] = []
 
@@ -35,20 +36,20 @@ class Scripted(Drafter):
     def build(cls, pair: object, values: object) -> "Scripted":
         return cls(())
 
-    def propose(self, ctx: Context, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         self.asked.append(min(gamma.gamma, limit))
         tokens = torch.tensor(self.tokens[: min(gamma.gamma, limit)], dtype=torch.long)
         return Proposal(tokens, None, torch.full((len(tokens), VOCAB), 0.5)) if len(tokens) else Proposal(tokens)
 
 
-def context(tokens: Sequence[int] = TEXT) -> Context:
-    return Context([*tokens], len(tokens), toy_runner(0), GreedyProcessor(), torch.Generator())
+def context(tokens: abc.Sequence[int] = TEXT) -> Sequence:
+    return sequence([*tokens], toy_runner(0))
 
 
-def extended(copier: Drafter, drawn: Sequence[int], steps: int = 2) -> tuple[ExtendedDrafter, Context]:
-    drafter, ctx = ExtendedDrafter(Scripted(drawn), copier, steps), context()
-    drafter.begin(ctx)
-    return drafter, ctx
+def extended(copier: Drafter, drawn: abc.Sequence[int], steps: int = 2) -> tuple[ExtendedDrafter, Sequence]:
+    drafter, seq = ExtendedDrafter(Scripted(drawn), copier, steps), context()
+    drafter.begin(seq)
+    return drafter, seq
 
 
 COPIERS = {
@@ -60,38 +61,38 @@ COPIERS = {
 
 @pytest.mark.parametrize("name", COPIERS)
 def test_a_copy_goes_on_where_the_model_stopped(name: str) -> None:
-    drafter, ctx = extended(COPIERS[name](), [3, 4])
-    proposal = drafter.propose(ctx, DraftBudget(4), 9)
+    drafter, seq = extended(COPIERS[name](), [3, 4])
+    proposal = drafter.propose(seq, DraftBudget(4), 9)
     assert proposal.tokens.tolist() == [3, 4, 5, 1]
     assert proposal.probs is not None
     assert proposal.probs[:2].tolist() == [[0.5] * VOCAB] * 2
     assert proposal.probs[2].tolist() == [0, 0, 0, 0, 0, 1] and proposal.probs[3].tolist() == [0, 1, 0, 0, 0, 0]
-    assert ctx.tokens == TEXT
+    assert seq.tokens == TEXT
 
 
 @pytest.mark.parametrize("name", COPIERS)
 def test_drafts_are_not_learnt(name: str) -> None:
-    drafter, ctx = extended(COPIERS[name](), [3, 1])
-    once = drafter.propose(ctx, DraftBudget(6), 9).tokens.tolist()
-    assert drafter.propose(ctx, DraftBudget(6), 9).tokens.tolist() == once
+    drafter, seq = extended(COPIERS[name](), [3, 1])
+    once = drafter.propose(seq, DraftBudget(6), 9).tokens.tolist()
+    assert drafter.propose(seq, DraftBudget(6), 9).tokens.tolist() == once
 
 
 @pytest.mark.parametrize("name", COPIERS)
 def test_budget_and_room_bound_both_together(name: str) -> None:
-    drafter, ctx = extended(COPIERS[name](), [3, 4, 5], steps=3)
+    drafter, seq = extended(COPIERS[name](), [3, 4, 5], steps=3)
     for budget, limit, expected in ((2, 9, [3, 4]), (9, 1, [3]), (0, 9, []), (9, 0, []), (9, 4, [3, 4, 5, 1])):
-        assert drafter.propose(ctx, DraftBudget(budget), limit).tokens.tolist() == expected
+        assert drafter.propose(seq, DraftBudget(budget), limit).tokens.tolist() == expected
 
 
 def test_without_a_models_draft_the_copy_is_a_point_mass() -> None:
-    drafter, ctx = extended(PromptLookupDrafter(3, 1), [])
-    proposal = drafter.propose(ctx, DraftBudget(3), 9)
+    drafter, seq = extended(PromptLookupDrafter(3, 1), [])
+    proposal = drafter.propose(seq, DraftBudget(3), 9)
     assert proposal.tokens.tolist() == [3, 4, 5] and proposal.probs is None
 
 
 def test_without_a_copy_the_models_draft_stands() -> None:
-    drafter, ctx = extended(PromptLookupDrafter(3, 2), [0, 0])
-    proposal = drafter.propose(ctx, DraftBudget(9), 9)
+    drafter, seq = extended(PromptLookupDrafter(3, 2), [0, 0])
+    proposal = drafter.propose(seq, DraftBudget(9), 9)
     assert proposal.tokens.tolist() == [0, 0] and proposal.probs is not None
 
 
@@ -99,18 +100,18 @@ def test_the_suffix_draft_is_taken_where_it_promises_as_much_as_the_model() -> N
     """1 2 is there twice and was once followed by 3 4: probability 1/2 each, a score of 1."""
     for steps, expected, asked in ((1, [3, 4], []), (2, [0, 0], [2]), (3, [0, 0, 0], [3])):
         model = Scripted([0, 0, 0, 0])
-        drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), steps), context()
-        drafter.begin(ctx)
-        assert drafter.propose(ctx, DraftBudget(10), 9).tokens.tolist() == expected
+        drafter, seq = SuffixOrModelDrafter(model, SuffixDrafter(), steps), context()
+        drafter.begin(seq)
+        assert drafter.propose(seq, DraftBudget(10), 9).tokens.tolist() == expected
         assert model.asked == asked
 
 
 def test_no_suffix_draft_never_beats_the_model() -> None:
     model = Scripted([3])
-    drafter, ctx = SuffixOrModelDrafter(model, SuffixDrafter(), 1), context([0, 1, 2, 3])
-    drafter.begin(ctx)
-    assert drafter.propose(ctx, DraftBudget(9), 9).tokens.tolist() == [3] and model.asked == [1]
-    assert drafter.propose(ctx, DraftBudget(0), 9).tokens.tolist() == [] and model.asked == [1]
+    drafter, seq = SuffixOrModelDrafter(model, SuffixDrafter(), 1), context([0, 1, 2, 3])
+    drafter.begin(seq)
+    assert drafter.propose(seq, DraftBudget(9), 9).tokens.tolist() == [3] and model.asked == [1]
+    assert drafter.propose(seq, DraftBudget(0), 9).tokens.tolist() == [] and model.asked == [1]
 
 
 def test_a_tree_after_tokens_it_did_not_read() -> None:
@@ -136,11 +137,11 @@ def test_only_the_chosen_copiers_parameters_and_memory_matter() -> None:
 
 
 def test_where_room_is_left_for_one_draft_the_suffix_tree_has_to_promise_one() -> None:
-    model, suffix, ctx = Scripted([9, 9, 9]), SuffixDrafter(), context([1, 2])
+    model, suffix, seq = Scripted([9, 9, 9]), SuffixDrafter(), context([1, 2])
     suffix.memory_tree.add([1, 2, 3])
     drafter = SuffixOrModelDrafter(model, suffix, 3)
-    drafter.begin(ctx)
-    assert drafter.propose(ctx, DraftBudget(8), 1).tokens.tolist() == [3] and not model.asked
+    drafter.begin(seq)
+    assert drafter.propose(seq, DraftBudget(8), 1).tokens.tolist() == [3] and not model.asked
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_each_parameter_changes_something(name: str, parameter: str, value: str)
         if given is not None:
             settings.assign(parameter, given)
         drafter = DRAFTERS[name].build(toy_pair(), settings)
-        ctx = context([0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 1, 2])
-        drafter.begin(ctx)
-        drafts.append(drafter.propose(ctx, DraftBudget(8), 9).tokens.tolist())
+        seq = context([0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 1, 2])
+        drafter.begin(seq)
+        drafts.append(drafter.propose(seq, DraftBudget(8), 9).tokens.tolist())
     assert drafts[0] != drafts[1]

@@ -1,7 +1,9 @@
+from typing import Any
+
 import pytest
 import torch
 
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import ModelRunner, Output, prefill
 from sampling.proof.memo import MemoProcessor, MemoRunner
 from tests.tiny_pair import tiny_llama
 from utils.logits_processor import MultinomialProcessor
@@ -15,7 +17,7 @@ def test_rows_hidden_states_and_what_is_kept_equal_the_runner(parents: tuple[int
     model = tiny_llama()
     memo, runner = MemoRunner(ModelRunner(model)), ModelRunner(model)
     for one in (memo, runner):
-        one.prefill(PROMPT)
+        prefill(one, PROMPT)
     outputs = [one.forward([ROOT, *TREE], parents, hidden=(1, 3)) for one in (memo, runner)]
     torch.testing.assert_close(outputs[0].logits, outputs[1].logits)
     for layer in (1, 3):
@@ -28,14 +30,26 @@ def test_rows_hidden_states_and_what_is_kept_equal_the_runner(parents: tuple[int
 
 
 def test_a_row_is_computed_once() -> None:
-    memo = MemoRunner(ModelRunner(tiny_llama()))
+    model, forwards = tiny_llama(), []
+
+    class Counted(ModelRunner):
+        def another(self) -> ModelRunner:
+            return Counted(self.model)
+
+        def forward(self, tokens: Any, *args: Any, **how: Any) -> Output:
+            forwards.append(tokens)
+            return super().forward(tokens, *args, **how)
+
+    memo = MemoRunner(Counted(model))
     first = memo.forward([1, 2, 3]).logits
-    fed = memo._source.forwards
+    fed = len(forwards)
     memo.crop(1)
-    assert torch.equal(memo.forward([2, 3]).logits, first[1:]) and memo._source.forwards == fed
+    assert torch.equal(memo.forward([2, 3]).logits, first[1:]) and len(forwards) == fed
+    other = memo.another()
+    assert torch.equal(other.forward([1, 2, 3]).logits, first) and len(forwards) == fed
     memo.crop(1)
     memo.forward([2, 4])
-    assert memo._source.forwards == fed + 1
+    assert len(forwards) == fed + 1
 
 
 def test_cannot_crop_to_more() -> None:

@@ -139,8 +139,11 @@ class Forgetful:
     device, dtype = torch.device("cpu"), torch.float32
     state = 0.0
 
+    def new_cache(self) -> RollbackCache:
+        return RollbackCache(1, self.device, self.dtype)
+
     def read(self, prompt: Sequence[int]) -> Reading:
-        return Reading(self, list(prompt))
+        return Reading(list(prompt))
 
     def forward(
         self,

@@ -1,28 +1,27 @@
 """Prompt lookup: which place is found, what is copied, and what the index remembers."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from egag.controller import DraftBudget
 from ngram_assisted.prompt_lookup import GramIndex, PromptLookupDrafter
-from sampling.drafter import Context
+from sampling.sequence import Sequence
 from sampling.settings import Settings
 from tests.conformance.toy import toy_runner
+from tests.sequences import sequence
 from utils.errors import UserError
-from utils.logits_processor import GreedyProcessor
 
 
-def context(tokens: list[int]) -> Context:
-    return Context(tokens, len(tokens), toy_runner(0), GreedyProcessor(), torch.Generator())
+def context(tokens: list[int]) -> Sequence:
+    return sequence(tokens, toy_runner(0))
 
 
 def drafts(drafter: PromptLookupDrafter, tokens: list[int], budget: int = 10, limit: int = 99) -> list[int]:
     """What a drafter that has just begun with these tokens proposes."""
-    ctx = context(tokens)
-    drafter.begin(ctx)
-    return drafter.propose(ctx, DraftBudget(budget), limit).tokens.tolist()
+    seq = context(tokens)
+    drafter.begin(seq)
+    return drafter.propose(seq, DraftBudget(budget), limit).tokens.tolist()
 
 
 def brute_force(tokens: list[int], longest: int, shortest: int, latest: bool) -> list[int]:
@@ -80,11 +79,11 @@ def test_a_new_prompt_forgets_the_old_one() -> None:
 def test_a_growing_text_is_searched_as_a_whole(tokens: list[int], one: int, other: int, latest: bool) -> None:
     shortest, longest = sorted((one, other))
     drafter = PromptLookupDrafter(longest, shortest, "latest" if latest else "first")
-    ctx = context(tokens[:1])
-    drafter.begin(ctx)
+    seq = context(tokens[:1])
+    drafter.begin(seq)
     for end in range(1, len(tokens) + 1, 2):
-        ctx.tokens = tokens[:end]
-        copied = drafter.propose(ctx, DraftBudget(50), 99).tokens.tolist()
+        seq.tokens = tokens[:end]
+        copied = drafter.propose(seq, DraftBudget(50), 99).tokens.tolist()
         assert copied == brute_force(tokens[:end], longest, shortest, latest)
 
 

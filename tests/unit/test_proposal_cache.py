@@ -29,9 +29,13 @@ def rows(*numbers: float) -> torch.Tensor:
     return torch.tensor(numbers).view(1, 1, -1, 1)
 
 
+def made(layers: int) -> RollbackCache:
+    return RollbackCache(layers, torch.device("cpu"), torch.float32)
+
+
 def stored(cache: RollbackCache) -> list[float]:
-    layer = cache.layers[0]
-    return [] if layer.keys is None else layer.keys[0, 0, : cache.length, 0].tolist()
+    keys, _ = cache.room(0, rows(0.0), rows(0.0), cache.length)
+    return keys[0, 0, : cache.length, 0].tolist()
 
 
 def feed(cache: RollbackCache, *numbers: float) -> None:
@@ -40,7 +44,7 @@ def feed(cache: RollbackCache, *numbers: float) -> None:
 
 
 def test_keep_compacts_a_path_as_in_its_docstring() -> None:
-    cache = RollbackCache(1)
+    cache = made(1)
     feed(cache, *range(10))
     feed(cache, *range(10, 16))
     cache.keep(10, (1, 4))
@@ -49,7 +53,7 @@ def test_keep_compacts_a_path_as_in_its_docstring() -> None:
 
 
 def test_an_interrupted_forward_leaves_the_cache_as_it_was() -> None:
-    cache = RollbackCache(2)
+    cache = made(2)
     feed(cache, 1, 2, 3)
     cache.layers[0].write(rows(7, 8), rows(7, 8))
     assert stored(cache) == [1, 2, 3]
@@ -57,7 +61,7 @@ def test_an_interrupted_forward_leaves_the_cache_as_it_was() -> None:
 
 @pytest.mark.parametrize("length", [-1, 4])
 def test_a_wrong_crop_is_refused(length: int) -> None:
-    cache = RollbackCache(1)
+    cache = made(1)
     feed(cache, 1, 2, 3)
     with pytest.raises(ValueError, match="cannot crop 3 rows"):
         cache.crop(length)
@@ -65,7 +69,7 @@ def test_a_wrong_crop_is_refused(length: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["feed", "crop", "keep"]), st.integers(0, 400)), max_size=30))
 def test_the_cache_behaves_like_a_list(moves: list[tuple[str, int]]) -> None:
-    cache, model, number = RollbackCache(1), [], 0.0
+    cache, model, number = made(1), [], 0.0
     for move, size in moves:
         if move == "feed":
             new = [number + i for i in range(1 + size)]

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,10 +11,9 @@ from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import Draft, Limits, best_draft
-from sampling.drafter import Context
 from sampling.forward.tree import depths
 from tests.conformance.toy import toy_runner
-from utils.logits_processor import GreedyProcessor
+from tests.sequences import sequence
 
 TEXTS = st.lists(st.integers(0, 3), max_size=30)
 RESPONSES = st.lists(st.lists(st.integers(0, 3), max_size=20), max_size=7)
@@ -208,19 +206,19 @@ def test_a_memory_of_none_stays_empty() -> None:
 
 def run(drafter: SuffixDrafter, prompt: list[int], response: list[int], whole: bool = True) -> None:
     """What the loop tells a drafter during a run."""
-    ctx = Context([*prompt], len(prompt), toy_runner(0), GreedyProcessor(), torch.Generator())
-    drafter.begin(ctx)
+    seq = sequence([*prompt], toy_runner(0))
+    drafter.begin(seq)
     for token in response:
-        drafter.propose(ctx, DraftBudget(10), 5)
-        ctx.tokens.append(token)
+        drafter.propose(seq, DraftBudget(10), 5)
+        seq.tokens.append(token)
     if whole:
-        drafter.finish(ctx)
+        drafter.finish(seq)
 
 
 def drafted(drafter: SuffixDrafter, tokens: list[int], limit: int = 9) -> list[int]:
-    ctx = Context(tokens, len(tokens), toy_runner(0), GreedyProcessor(), torch.Generator())
-    drafter.begin(ctx)
-    return drafter.propose(ctx, DraftBudget(10), limit).tokens.tolist()
+    seq = sequence(tokens, toy_runner(0))
+    drafter.begin(seq)
+    return drafter.propose(seq, DraftBudget(10), limit).tokens.tolist()
 
 
 def test_a_response_is_remembered_and_its_prompt_is_not() -> None:
@@ -257,6 +255,5 @@ def test_other_parameters_keep_what_was_said_before() -> None:
         earlier.memory_tree.add(response)
     later.adopt(earlier)
     assert later.memory_tree.responses == 1
-    later._read([4, 5])
-    assert later.draft([4, 5], 4, 4).tokens == (6,)
+    assert drafted(later, [4, 5], 4) == [6]
     assert earlier.memory_tree.responses == 2

@@ -1,0 +1,69 @@
+"""One sequence, whole: what a round reads and changes. Weights have no state, and drafters keep theirs here."""
+
+from collections import abc
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from egag.controller import GammaController
+from sampling.events import FinishReason, Step
+from sampling.forward.runner import Runner
+from utils.logits_processor import LogitsProcessor
+
+
+@dataclass(slots=True)
+class Sequence:
+    """The tokens of one text and everything that is kept for it.
+
+    tokens: prompt and output so far; where an encoder read the prompt (`encoder_ids`), what the decoder began with
+    and the output. slot: its rows in the target's cache. control: its draft-length rule. drafting: what each
+    drafter keeps for it, by the drafter, so that one inside another has its own. logits `[n + 1, V]` are the
+    target's raw rows of the round just judged (row 0 = root, row i + 1 = after draft i), and `hidden` maps each
+    layer of `needs_hidden` to the states `[m, H]` of the positions just committed. last: the last round, with its
+    times. reason: why it is over; None while it is not.
+    """
+
+    tokens: list[int]
+    slot: Runner
+    processor: LogitsProcessor
+    rng: torch.Generator
+    control: GammaController
+    max_new_tokens: int
+    stop: abc.Collection[int] = ()
+    encoder_ids: tuple[int, ...] = ()
+    prompt_length: int = 0
+    rounds: int = 0
+    reason: FinishReason | None = None
+    drafting: dict[Any, Any] = field(default_factory=dict)
+    logits: Tensor | None = None
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+    last: Step | None = None
+
+    def __post_init__(self) -> None:
+        self.prompt_length = self.prompt_length or len(self.tokens)
+
+    @property
+    def text(self) -> list[int]:
+        """What can be copied from: all tokens, behind what an encoder read where there is one."""
+        return [*self.encoder_ids, *self.tokens] if self.encoder_ids else self.tokens
+
+    @property
+    def device(self) -> torch.device:
+        """Where proposals, probabilities and the generator live."""
+        return self.slot.device
+
+    @property
+    def end(self) -> int:
+        """The length of `tokens` at which it is over."""
+        return min(self.prompt_length + self.max_new_tokens, self.slot.window)
+
+    @property
+    def room(self) -> int:
+        """Most drafts that a round may accept: it adds one token of the target's own."""
+        return self.end - len(self.tokens) - 1
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_length
