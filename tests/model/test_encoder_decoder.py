@@ -157,7 +157,7 @@ def test_a_source_that_the_encoder_cannot_read() -> None:
 
 
 def test_a_decoder_without_a_source_says_so() -> None:
-    with pytest.raises(ValueError, match="read a source first"):
+    with pytest.raises(ValueError, match="read a prompt first"):
         ModelRunner(adapted(make("t5", VOCAB))).forward([1])
 
 

@@ -112,7 +112,7 @@ def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp
     with torch.inference_mode():
         logits = [drafter.root(seq)]
         for step in range(1, steps):
-            logits.append(drafter.step(torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
+            logits.append(drafter.step(seq, torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
     for mine, theirs in zip(logits, expected, strict=True):
         torch.testing.assert_close(mine[0, DRAFT_IDS], theirs, rtol=1e-4, atol=1e-4)
         assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
