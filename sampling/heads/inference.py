@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.blocks import Blocks, Norm, Shape, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
-from sampling.forward.lean import Blocks, LeanModel, Norm, Shape, fuse, rotary_table
+from sampling.forward.lean import LeanModel
 from sampling.forward.linear import Kernel, Linear, ReducedOutput, make_linear
 from sampling.forward.runner import PREFILL_CHUNK, CausalModel
 from sampling.forward.tree import ancestor_mask, depths
