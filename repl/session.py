@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ablation.results.stamp import stamped
 from repl.loading import Loading
 from repl.user_files import log_traceback
 from sampling.methods import METHODS
@@ -108,8 +109,8 @@ class Answers:
     def title(self, name: str) -> str:
         """What stands over a method's answer; a lossy one is told as such."""
         method = METHODS[name]
-        lossy = method.other is None and not self.comparison.engine.lossless(name, self.comparison.values)
-        return f"{method.title} LOSSY" if lossy else method.title
+        lossless = method.other is not None or self.comparison.engine.lossless(name, self.comparison.values)
+        return stamped(method.title, lossless)
 
     def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:
         """Events of one method with its account; errors end up in `failures`, an interrupt in `stopped`.

@@ -7,6 +7,7 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.summary import ALL, FEW_PROMPTS
+from ablation.results import stamp
 from sampling.methods import REFERENCE
 
 SPREAD, OTHER_CORES, DRIFT = 0.10, 0.2, 0.05
@@ -37,8 +38,7 @@ def _wrong(whole: pd.DataFrame) -> Iterator[str]:
             )
     lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()
     if len(lossy):
-        names = ", ".join(name.removesuffix(" LOSSY") for name in lossy)
-        yield f"LOSSY: the output of {names} does not have the target's own law."
+        yield f"{stamp.warning(lossy)}."
 
 
 def _failed(frame: pd.DataFrame) -> Iterator[str]:

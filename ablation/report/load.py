@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ablation.results.manifest import manifest_path, read
+from ablation.results.stamp import stamped
 from ablation.results.table import setting_columns
 from sampling.methods import REFERENCE
 from utils.errors import UserError
@@ -121,12 +122,12 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
 
 
 def _stamp(frame: pd.DataFrame) -> None:
-    """Put LOSSY into the name of what is, so that no table, plot or test can show it without."""
+    """Stamp the name of what is lossy, so that no table, plot or test can show it without."""
     rows = (frame["lossless"] == "false").astype(bool)
     if rows.any():
         names = frame["configuration"].astype(str)
         lossy = rows.groupby([frame["processor"], names], observed=True).transform("any")
-        frame["configuration"] = names.where(~lossy, names + " LOSSY").astype("category")
+        frame["configuration"] = names.where(~lossy, names.map(lambda name: stamped(name, False))).astype("category")
 
 
 def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:

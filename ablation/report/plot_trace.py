@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ablation.report.figure import COLOURS, blank, wrapped
+from ablation.results.stamp import stamped
 
 _METHODS = ("speculative", "egag")
 _MOST = 6
@@ -25,8 +26,7 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
         return f"There is no trace ({path.name}) to draw gamma and entropy from."
     rounds: dict[str, list[Line]] = {}
     for line in _first_answer(path):
-        stamp = " LOSSY" if line.get("lossless") is False else ""
-        rounds.setdefault(f"{line['configuration']}{stamp}", []).append(line)
+        rounds.setdefault(stamped(line["configuration"], line.get("lossless")), []).append(line)
     # One of each method before a second of any, so that the methods can be compared.
     turns: dict[str, int] = {}
     places = {}

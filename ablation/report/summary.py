@@ -8,6 +8,7 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.load import in_order, with_reference
+from ablation.results.stamp import LOSSY
 from sampling.methods import REFERENCE
 from utils.intervals import bootstrap_median
 
@@ -113,7 +114,7 @@ def _verdicts(whole: pd.DataFrame) -> pd.DataFrame:
 def _lossless(flags: pd.Series) -> str:
     words = set(flags.dropna().astype(str))
     if "false" in words:
-        return "LOSSY"
+        return LOSSY
     return "lossless" if words else OTHER
 
 

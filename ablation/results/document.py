@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from ablation.results.column import markdown
+from ablation.results.comparison_table import COLUMNS
 from ablation.results.record import Record
 from ablation.results.table import columns, setting_columns
 from ablation.results.trace import Round
@@ -19,8 +20,13 @@ def _settings() -> str:
     return "\n".join(["| setting | meaning |", "|---|---|", *rows]) + "\n"
 
 
+def _headings() -> str:
+    rows = [f"| {column.heading} | {column.meaning} |" for column in COLUMNS]
+    return "\n".join(["| heading | meaning |", "|---|---|", *rows]) + "\n"
+
+
 def metrics_page() -> str:
-    """docs/metrics.md: every key of a record and of a trace line."""
+    """docs/metrics.md: every key of a record and of a trace line, and every heading of the comparison table."""
     return f"""# What is measured
 
 Generated from the dataclasses that write these keys; do not edit (`uv run scripts/generate_docs.py`).
@@ -47,6 +53,13 @@ The columns, in order:
 The settings:
 
 {_settings()}
+## The comparison table
+
+The session, `infer.py run` and the summary that ends an ablation show one table. One run has `tokens`; the summary of
+many has the interval and `sums` in their place. Where a terminal is too narrow, each line is stacked in two.
+Unknown is -.
+
+{_headings()}
 ## A trace line
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).

@@ -53,7 +53,7 @@ def test_a_rate_that_is_zero_is_zero() -> None:
         (Row("SD", SD, 2.0, 0.3, Divergence("BUG", 12, 1.0)), "BUG at 12"),
         (Row("SD", SD, 2.0, 0.3, lossless=False), "LOSSY"),
         (Row("SD", STOPPED, None, None), "stopped"),
-        (Row("SD", STOPPED, None, None, lossless=False), "LOSSY stopped"),
+        (Row("SD", STOPPED, None, None, lossless=False), "SD LOSSY"),
         (Row("AR drafter", SD, other="other model"), "other model"),
     ],
 )

@@ -1,0 +1,163 @@
+"""THE comparison table: its columns, declared once, for the session, for `infer.py run` and for a report's summary."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ablation.results.stamp import LOSSY, stamped
+
+UNKNOWN = "-"
+REFERENCE_WORDS = ("reference", "dim")
+
+Words = tuple[str, str]
+Claim = Literal["", "faster", "slower"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of plain values: one run, or all runs of a configuration. None is unknown.
+
+    claim: what the speedup may be called. interval: of the speedup, where that is a median over prompts.
+    output: words and their styles. lossless: None for another output.
+    """
+
+    title: str
+    output: tuple[Words, ...] = ()
+    lossless: bool | None = None
+    reference: bool = False
+    new_tokens: int | None = None
+    tokens_per_s: float | None = None
+    speedup: float | None = None
+    claim: Claim = ""
+    interval: tuple[float, float] | None = None
+    ratio_of_sums: float | None = None
+    acceptance_rate: float | None = None
+    alpha: float | None = None
+    tokens_per_round: float | None = None
+    c: float | None = None
+
+
+def claim_of(speedup: float | None) -> Claim:
+    """What a speedup of one run on one prompt may be called."""
+    if speedup is None:
+        return ""
+    return "slower" if speedup < 1 else "faster"
+
+
+def verdict_words(verdict: str, index: int | None, margin: float | None = None) -> Words:
+    """How an output compares with the reference's ids: exact, or where it parts and whether that is a tie."""
+    if verdict == "exact":
+        return "exact", "green"
+    if verdict == "tie":
+        return f"tie at {index}" + ("" if margin is None else f" (margin {margin:.2g})"), "yellow"
+    return f"BUG at {index}", "bold red"
+
+
+def _title(line: Line) -> Text:
+    text = Text(stamped(line.title, line.lossless), "bold")
+    if line.lossless is False:
+        text.stylize("red", len(text) - len(LOSSY))
+    return text
+
+
+def _speedup(line: Line) -> Text:
+    if line.reference and line.speedup is not None:
+        return Text("1.00x")
+    if line.claim == "slower":
+        return Text(f"{line.speedup:.2f}x slower", "red")
+    return _number("{:.2f}x", line.speedup, "green" if line.claim == "faster" else "")
+
+
+def _interval(line: Line) -> Text:
+    # AR's own ratio is 1 by definition: an interval around it would claim a measurement.
+    if line.interval is None or line.reference:
+        return Text(UNKNOWN)
+    return Text("{:.2f}-{:.2f}".format(*line.interval))
+
+
+def _output(line: Line) -> Text:
+    return Text(" ").join(Text(*words) for words in line.output) if line.output else Text(UNKNOWN)
+
+
+def _number(form: str, value: float | None, style: str = "") -> Text:
+    return Text(UNKNOWN) if value is None else Text(form.format(value), style)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, what it means, and the cell of a line.
+
+    main: in the first line of a stacked row, with its `unit`.
+    """
+
+    heading: str
+    meaning: str
+    cell: Callable[[Line], Text]
+    main: bool = False
+    unit: str = ""
+
+
+METHOD = Column("method", f"what ran; {LOSSY}: its output does not follow the target's distribution", _title, main=True)
+TOKENS = Column("tokens", "new tokens", lambda line: _number("{}", line.new_tokens))
+SPEED = Column(
+    "tok/s", "tokens a second of decoding", lambda line: _number("{:.1f}", line.tokens_per_s), main=True, unit=" tok/s"
+)
+SPEEDUP = Column(
+    "speedup", "tok/s over AR's on the same prompt; in a summary the median over prompts", _speedup, main=True
+)
+INTERVAL = Column("95 %", "interval of that median", _interval)
+SUMS = Column(
+    "sums", "all tokens over all seconds, against the same of AR", lambda line: _number("{:.2f}", line.ratio_of_sums)
+)
+ACCEPTED = Column("accepted", "accepted drafts of all drafts", lambda line: _number("{:.0%}", line.acceptance_rate))
+ALPHA = Column("alpha", "accepted drafts of those that were judged", lambda line: _number("{:.2f}", line.alpha))
+ROUND = Column("tok/round", "tokens a target forward", lambda line: _number("{:.2f}", line.tokens_per_round))
+COST = Column("c", "time of a draft in target forwards over one token", lambda line: _number("{:.2f}", line.c))
+OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits, or a bug", _output)
+
+ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+MANY_RUNS = (METHOD, SPEED, SPEEDUP, INTERVAL, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+# Whose cells may break, the less room the more: names, which are what has to be typed, break last.
+_BREAKING = ((OUTPUT,), (OUTPUT, SPEEDUP, ROUND), (OUTPUT, SPEEDUP, ROUND, METHOD))
+
+
+def comparison_table(lines: Sequence[Line], console: Console, columns: Sequence[Column] = ONE_RUN) -> RenderableType:
+    """All columns where they fit; stacked lines, with nothing left out, where they do not."""
+    for breaking in _BREAKING:
+        table = _table(lines, columns, breaking)
+        if console.measure(table, options=console.options.update(width=1000)).minimum <= console.width:
+            return table
+    return Group(*(_stacked(line, columns) for line in lines))
+
+
+def _table(lines: Sequence[Line], columns: Sequence[Column], breaking: Sequence[Column]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    for column in columns:
+        whole = column not in breaking
+        heading = column.heading if whole else column.heading.replace("/", "/\n")
+        justify: Literal["left", "right"] = "left" if column in (METHOD, OUTPUT) else "right"
+        cells = [column.cell(line).plain for line in lines]
+        # Rich would cut what may not break, and words.
+        width = max(cell_len(part) for cell in (heading, *cells) for part in ([cell] if whole else cell.split()))
+        table.add_column(heading, justify=justify, no_wrap=whole, min_width=width)
+    for line in lines:
+        table.add_row(*(column.cell(line) for column in columns))
+    return table
+
+
+def _stacked(line: Line, columns: Sequence[Column]) -> Text:
+    """A line in two: what it is about, then the rest."""
+    first, rest = Text(), []
+    for column in columns:
+        cell = column.cell(line)
+        if column.main:
+            first.append_text(cell).append(f"{column.unit}  ")
+        elif cell.plain != UNKNOWN:
+            rest.append(Text(f"{column.heading} ", "dim").append_text(cell))
+    return Text("\n  ").join([first, Text(", ").join(rest)])

@@ -1,0 +1,119 @@
+"""One table for the session, for a run and for a report: the same headings and cells for the same quantities."""
+
+import re
+from collections.abc import Callable
+from io import StringIO
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ablation.commands.show import show
+from ablation.plan.grid import Configuration
+from ablation.report.load import load
+from ablation.report.summary import summarise
+from ablation.report.terminal import print_summary
+from ablation.results.comparison_table import COLUMNS, MANY_RUNS, ONE_RUN, UNKNOWN, Line
+from ablation.results.record import Record
+from ablation.results.stamp import stamped, unstamped, warning
+from repl.tables import Row, comparison_table
+from sampling.measure.divergence import Divergence
+from sampling.measure.metrics import RunMetrics
+from tests.ablation.synthetic import AR, GREEDY, four, invented, record, write_results
+
+SD = Configuration("speculative", (("gamma", 4),))
+REFERENCE = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
+ACCOUNT = RunMetrics(
+    output_ids=[1] * 20, finish_reason="length", draft_s=0.5, verify_s=0.5, rounds=8, drafted=32, tested=18, accepted=12
+)
+KNOWN = {"c": 0.31, "speedup": 2.0, "divergence_verdict": "tie", "first_divergence": 12}
+
+
+def drawn(width: int, draw: Callable[[Console], object]) -> list[str]:
+    """The lines that land on a console of this width."""
+    console = Console(file=StringIO(), width=width, color_system=None)
+    draw(console)
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def of_session(width: int) -> list[str]:
+    lines = [Row("AR", REFERENCE, 1.0, reference=True), Row("SD", ACCOUNT, 2.0, 0.31, Divergence("tie", 12))]
+    return drawn(width, lambda console: console.print(comparison_table(lines, console)))
+
+
+def measured(metrics: RunMetrics, configuration: Configuration, **more: object) -> Record:
+    names = ("new_tokens", "tokens_per_s", "acceptance_rate", "alpha", "tokens_per_round")
+    return record(configuration, **{name: getattr(metrics, name) for name in names}, **more)
+
+
+def of_run(width: int, *more: Record) -> list[str]:
+    records = [measured(REFERENCE, AR, speedup=1.0), measured(ACCOUNT, SD, **KNOWN), *more]
+    return drawn(width, lambda console: show(console, records))[1:]
+
+
+def test_the_session_and_a_run_draw_the_same_line() -> None:
+    session, run = (lines[-1].split()[-9:] for lines in (of_session(120), of_run(120)))
+    assert session == run == ["20.0", "2.00x", "38%", "0.67", "2.50", "0.31", "tie", "at", "12"]
+    assert of_session(120)[0].split() == of_run(120)[0].split() == [column.heading for column in ONE_RUN]
+
+
+def of_report(summary: pd.DataFrame, width: int) -> list[str]:
+    return drawn(width, lambda console: print_summary(console, summary, ()))[1:]
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    place = tmp_path_factory.mktemp("report") / "r.csv"
+    return summarise(load(write_results(place, invented(four(), prompts=6, processors=(GREEDY,)))))
+
+
+def test_a_report_has_the_headings_of_a_run_and_intervals(summary: pd.DataFrame) -> None:
+    head, *rows = of_report(summary, 120)
+    assert re.split(r"\s+(?!%)", head) == [column.heading for column in MANY_RUNS]
+    assert [column.heading for column in COLUMNS if column not in MANY_RUNS] == ["tokens"]
+    assert re.fullmatch(r"ngram top_k_filler=3 +[\d.]+ +1.64x 1.52-1.67 1.61 +17% .* 5 exact, 1 tie", rows[-1])
+
+
+def test_a_report_fits_eighty_columns_as_a_table(summary: pd.DataFrame) -> None:
+    broken, head, *_ = of_report(summary, 80)
+    assert broken.strip() == "tok/" and head.startswith("method ")
+    assert all(column.heading.removeprefix("tok/r") in head for column in MANY_RUNS)
+
+
+@pytest.mark.parametrize("draw", [of_session, of_run, of_report])
+def test_no_width_cuts_a_word_or_is_passed(draw: Callable[..., list[str]], summary: pd.DataFrame) -> None:
+    given = (summary,) if draw is of_report else ()
+    words = set(" ".join(draw(*given, 200)[1:]).split())
+    for width in range(30, 120):
+        lines = draw(*given, width)
+        assert max(map(len, lines)) <= width
+        said = set(" ".join(lines).replace(",", "").split())
+        assert said >= {word.strip(",") for word in words} - {UNKNOWN}
+
+
+def test_names_of_methods_stay_whole_on_eighty_columns() -> None:
+    slow = measured(ACCOUNT, Configuration("suffix_or_model"), speedup=0.62, c=0.3, lossless=False, method="suffix")
+    lines = of_run(80, slow)
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("suffix_or_model LOSSY ") for line in lines)
+    assert "slower" in " ".join(lines)
+
+
+def test_a_failed_run_and_one_that_is_not_compared_say_so() -> None:
+    failed = record(Configuration("ngram"), error="planted")
+    other = measured(ACCOUNT, Configuration("drafter"))
+    lines = of_run(100, failed, other)
+    assert [line.split()[-1] for line in lines if line.startswith("ngram ")][:1] == ["failed"]
+    assert any(line.startswith("drafter ") and line.endswith("other model") for line in lines)
+
+
+def test_a_line_of_which_nothing_is_known_says_so_in_every_column() -> None:
+    cells = [column.cell(Line(title="SD")).plain for column in COLUMNS]
+    assert cells == ["SD", *[UNKNOWN] * (len(COLUMNS) - 1)]
+
+
+def test_what_is_lossy_is_stamped_once_and_what_is_not_judged_never() -> None:
+    assert stamped("SD", False) == stamped(stamped("SD", False), False) == "SD LOSSY"
+    assert stamped("SD", True) == stamped("SD", None) == unstamped("SD LOSSY") == "SD"
+    assert warning(["SD LOSSY", "NASD"]).startswith("LOSSY: the output of SD, NASD does not follow")
