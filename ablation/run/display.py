@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console
 from rich.text import Text
 
 from ablation.plan.grid import Place
 from ablation.results.record import Record
+from ablation.run.bar import Bar, plain_line
 from sampling.events import Step
 from sampling.settings import PARAMETERS
 
@@ -44,27 +43,24 @@ def describe(place: Place) -> str:
 
 
 class BarDisplay:
-    """On a terminal. Painted between generations only, never by a thread that would share the machine with one."""
+    """On a terminal. Painted between generations only."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, auto_refresh=False, speed_estimate_period=600)
-        self._task = self._progress.add_task("", total=total, completed=done)
+        self._bar = Bar(console, total=total, done=done)
         self._speedups = Speedups()
-        self._place = ""
-        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
 
     def __enter__(self) -> "BarDisplay":
-        self._live.__enter__()
+        self._bar.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._live.stop()
+        self._bar.__exit__(*exc)
 
     def begin(self, place: Place) -> None:
         """Show what runs now."""
-        self._place = describe(place)
-        self._paint()
+        best = "   ".join(f"{name} {value:.2f}x" for name, value in self._speedups.best())
+        so_far = [Text(f"median speedup against AR so far: {best}", style="dim")] if best else []
+        self._bar.paint(Text(describe(place)), *so_far)
 
     def step(self, place: Place, step: Step) -> None:
         """A round is over; nothing is painted, so that rounds follow each other at once."""
@@ -72,16 +68,9 @@ class BarDisplay:
     def record(self, record: Record) -> None:
         """Count a row."""
         self._speedups.add(record)
-        self._progress.advance(self._task)
+        self._bar.advance()
         if record.error is not None:
-            self._live.console.print(f"{record.id} {record.configuration} failed: {record.error}", style="red")
-
-    def _paint(self) -> None:
-        best = "   ".join(f"{name} {value:.2f}x" for name, value in self._speedups.best())
-        lines = [Text(self._place, no_wrap=True, overflow="ellipsis")]
-        if best:
-            lines.append(Text(f"median speedup against AR so far: {best}", style="dim"))
-        self._live.update(Group(self._progress.get_renderable(), *lines), refresh=True)
+            self._bar.console.print(f"{record.id} {record.configuration} failed: {record.error}", style="red")
 
 
 class LineDisplay:
@@ -118,8 +107,7 @@ class LineDisplay:
     def _flush(self) -> None:
         if self._block:
             said = "  ".join(_words(self._block))
-            line = f"{self._done}/{self._total} {self._block[0].id}: {said}"
-            self._console.print(line, soft_wrap=True, markup=False, highlight=False)
+            plain_line(self._console, self._done, self._total, f"{self._block[0].id}: {said}")
         self._block = []
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ablation.results.record import Record
+from ablation.run.bar import Bar, plain_line
 
 Records = Iterator[Record]
 
@@ -17,30 +17,14 @@ def tracked(records: Records, total: int, console: Console) -> Records:
 
 
 def _bar(records: Records, total: int, console: Console) -> Records:
-    """Repainted between generations only, never by a thread that would share the machine with a measured round.
-
-    It is wiped while a record is out, so that what the consumer prints on the same terminal stays whole.
-    """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(
-        *columns,
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,  # or rich would send stdout, where the records go, to this console
-        redirect_stderr=False,
-    )
-    task = bar.add_task("generating", total=total)
-    bar.start()
-    try:
+    """Repainted between generations only, and wiped while a record is out."""
+    with Bar(console, "generating", total) as bar:
+        bar.paint()
         for record in records:
-            bar.advance(task)
-            bar.stop()
-            yield record
-            bar.start()
-            bar.refresh()
-    finally:
-        bar.stop()
+            bar.advance()
+            with bar.wiped():
+                yield record
+            bar.paint()
 
 
 def _lines(records: Records, total: int, console: Console) -> Records:
@@ -50,4 +34,4 @@ def _lines(records: Records, total: int, console: Console) -> Records:
         for record in group:
             done += 1
             yield record
-        console.print(f"{done}/{total} prompt {id}", soft_wrap=True, markup=False, highlight=False)
+        plain_line(console, done, total, f"prompt {id}")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from typer.testing import CliRunner
 
 from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
+from sampling.distill.make_head import Data, Shape, Source, make_head
 from sampling.distill.shards import read_shards
+from sampling.distill.training import Schedule
 from sampling.engine import Engine
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
@@ -118,6 +121,34 @@ def test_a_draft_vocabulary_is_counted_anew_in_data_of_another_kind(tmp_path: Pa
     assert "one.txt" in card and "two.txt)" in card
 
 
+def test_a_whole_training_that_was_killed_goes_on_at_its_checkpoint(tmp_path: Path) -> None:
+    target = save_checkpoint(tmp_path / "target", llama())
+    pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32"))
+    data = Data((Source("text", "a text that is read and not written " * 100),), 1000, lambda _: False)
+    schedule, shape = Schedule(2, 64, 1e-2, warmup=2, every=2), Shape("mtp", 64, 2, 1, None)
+    steps: list[int] = []
+
+    def make(folder: Path, kill_at: int | None = None) -> None:
+        def told(done: int, total: int, note: str = "") -> None:
+            if note:
+                steps.append(done)
+                if done == kill_at:
+                    raise KeyboardInterrupt
+
+        steps.clear()
+        torch.manual_seed(0)
+        make_head(pair, shape, data, schedule, folder, lambda _: nullcontext(told))
+
+    make(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "cut", kill_at=3)
+    assert not (tmp_path / "cut" / "config.json").exists()
+    make(tmp_path / "cut")
+    assert steps[0] == 3, "the checkpoint was written behind step 2"
+    for name, weight in load_head(tmp_path / "whole").weights.items():
+        torch.testing.assert_close(load_head(tmp_path / "cut").weights[name], weight)
+
+
 def test_prompts_and_texts_are_data_too(tmp_path: Path) -> None:
     target = save_checkpoint(tmp_path / "target", llama())
     prompts, text = tmp_path / "mine.jsonl", tmp_path / "mine.txt"
@@ -176,7 +207,7 @@ def test_another_file_of_the_same_size_has_data_of_its_own(tmp_path: Path, monke
     monkeypatch.setattr(recipe, "answer_turns", lambda pair, folder, *_: folders.add(folder) or [])
     for said in ("say a", "say b", "say b"):
         path.write_text(json.dumps({"prompt": said}), encoding="utf-8")
-        train_drafter._rows(pair, train_drafter.Source((str(path),), 1000), seed=1)
+        train_drafter._data([str(path)], 1000).rows(pair, 1, lambda _: nullcontext(lambda *_: None))
     assert len(folders) == 2
 
 
@@ -201,7 +232,7 @@ def test_a_wrong_call_is_told_before_any_data_is_written(tmp_path: Path, monkeyp
     def written(*_: object) -> None:
         raise AssertionError("data is written")
 
-    monkeypatch.setattr(train_drafter, "_rows", written)
+    monkeypatch.setattr(Data, "rows", written)
     target = save_checkpoint(tmp_path / "target", llama())
     (tmp_path / "file").touch()
     out, other = ("--out", str(tmp_path / "out")), str(tmp_path / "nowhere")

@@ -1,0 +1,153 @@
+"""A whole training: what is trained, from which data, into which folder. Killed, it goes on at its checkpoint."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sampling.distill import recipe
+from sampling.distill.batches import split
+from sampling.distill.shards import Row
+from sampling.distill.tasks import Accuracy, Task
+from sampling.distill.training import History, Schedule, Trainer
+from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head
+from sampling.pair import Pair
+from utils.errors import UserError
+
+HELD_OUT = 64
+DRAFT_VOCAB = 8192
+
+# Opened with a name, it takes (done, total, note = "") of the work of that name.
+Announce = Callable[[str], AbstractContextManager[Callable[..., None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is trained: a new drafter of these sizes, or the one in the folder `further`.
+
+    draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has.
+    """
+
+    method: Kind
+    draft_vocab: int | None
+    steps: int
+    layers: int
+    further: Path | None
+
+    def begun(self, pair: Pair) -> Task | None:
+        """The task that learns further, None for a new one. Raises `UserError` where `further` does not fit."""
+        return None if self.further is None else recipe.further_task(self.method, pair, self.further, self.steps)
+
+    def task(self, begun: Task | None, pair: Pair, rows: list[Row]) -> Task:
+        """The task with the weights and the draft vocabulary it begins with."""
+        if begun is None:
+            vocabulary = self.draft_vocab or DRAFT_VOCAB
+            return recipe.make_task(self.method, pair, rows, vocabulary, self.steps, self.layers)
+        recipe.count_vocabulary(begun, pair, rows, self.draft_vocab or begun.config.draft_vocab)
+        return begun
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of training data: a text, user turns to answer, or None for the target's own dialogues.
+
+    name: `self`, or the file's. A part of the folder that keeps what the target writes.
+    """
+
+    name: str
+    contents: str | Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """All sources; `tokens`: answer tokens of own dialogues, at least; `refused`: user turns not to learn from."""
+
+    sources: tuple[Source, ...]
+    tokens: int
+    refused: Callable[[str], bool]
+
+    def rows(self, pair: Pair, seed: int, announce: Announce) -> list[Row]:
+        """The rows of every source; what the target writes stays in the user's cache folder."""
+        return [row for source in self.sources for row in self._rows(pair, source, seed, announce)]
+
+    def _rows(self, pair: Pair, source: Source, seed: int, announce: Announce) -> list[Row]:
+        with announce(f"data: {source.name}") as told:
+            if source.contents is None:
+                folder = recipe.data_folder(pair, f"dialogues-{seed}")
+                return recipe.write_data(pair, folder, self.tokens, seed, self.refused, told)
+            if isinstance(source.contents, str):
+                return recipe.read_text(pair, source.contents, told)
+            digest = hashlib.sha256("\0".join(source.contents).encode()).hexdigest()[:16]
+            folder = recipe.data_folder(pair, f"{Path(source.name).stem}-{digest}-{seed}")
+            return recipe.answer_turns(pair, folder, source.contents, seed, told)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What came out. pieces, tokens: of the data learned from; held_out: what `found` was measured on, in words."""
+
+    config: HeadConfig
+    history: History
+    found: Accuracy
+    pieces: int
+    tokens: int
+    held_out: str
+
+
+def make_head(pair: Pair, shape: Shape, data: Data, schedule: Schedule, folder: Path, announce: Announce) -> Trained:
+    """Train and save into the folder; its checkpoint stays until the caller has done what else belongs to it.
+
+    Raises `UserError` before any data is written where the shape or the folder does not fit the pair.
+    """
+    begun = shape.begun(pair)
+    check_out(folder, pair)
+    rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
+    task = shape.task(begun, pair, rows)
+    began = "" if begun is None else fingerprint(begun.module.state_dict())
+    trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
+    with announce("training") as told:
+        found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
+    config = replace(task.config, ranks=found.ranks)
+    save_head(folder, config, task.module.state_dict(), task.trunk.ids)
+    return Trained(config, trainer.history, found, len(rows), sum(len(row.tokens) for row in rows), _words(held_out))
+
+
+def check_out(folder: Path, pair: Pair) -> None:
+    """Create the folder. Raises `UserError` where it cannot be written or holds a model for another target."""
+    if (folder / CONFIG).is_file():
+        found = read_json(folder / CONFIG)
+        if found.get("base_digest") != pair.digest:
+            what = (
+                f"a drafter for {found['base']} (weights {str(found.get('base_digest'))[:16]})"
+                if "base" in found
+                else "a model that is no drafter"
+            )
+            mine = f"{pair.target_info.name} (weights {pair.digest[:16]})"
+            raise UserError(f"{folder} holds {what}, and the target is {mine}; allowed: --out DIR, another folder")
+    scratch = folder / f".writable.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch.touch()
+        scratch.unlink()
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f"--out {folder}: {why}; allowed: a folder that can be created and written") from error
+
+
+def _course(history: History) -> str:
+    found = f", {history.tokens_per_round[-1]:.2f} tokens a round" if history.tokens_per_round else ""
+    return f"loss {history.losses[-1]:.3f}{found}"
+
+
+def _words(rows: Sequence[Row]) -> str:
+    """What these rows are, for people."""
+    return " and ".join(
+        dict.fromkeys(
+            "pieces of the text" if row.is_text else f"{'greedy' if row.greedy else 'drawn'} answers of the target"
+            for row in rows
+        )
+    )
