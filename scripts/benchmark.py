@@ -2,14 +2,14 @@
 
 Every comparison runs both sides one after the other for each prompt and repeat, the order swapped each
 time, in one process. A side is timed as a whole call, prompt included, because `generate` cannot be timed
-in parts. Reports to the terminal and, with --write, to docs/benchmarks.md.
+in parts. Reports to the terminal and, with --write, to docs/benchmarks.md and docs/results/benchmark.json.
 """
 
+import json
+import shlex
 import sys
 import time
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -18,120 +18,127 @@ import torch
 import transformers
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from ablation.plan.prompt_file import read_prompts
+from ablation.run.bar import told
 from sampling.engine import Engine
-from sampling.heads.head_files import load_head
-from sampling.loading.heads import heads_for
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.loading.sources import EMBEDDED_NAME, resolve
-from sampling.loading.stages import silent
-from sampling.measure.metrics import RunMetrics
-from sampling.pair import MODEL
+from sampling.pair import Pair
 from sampling.settings import Settings
+from scripts.duels import COPIED, NGRAM_ORDER, Duel, Outcome, duels, of_method
 from utils.intervals import bootstrap_median
 from utils.provenance import ROOT, cpu_name
 
+PAGE = ROOT / "docs/benchmarks.md"
+RECORD = ROOT / "docs/results/benchmark.json"
 START, END = "<!-- benchmark table -->", "<!-- end of benchmark table -->"
-NGRAM_ORDER = 3
-COPIED = ("grounded", "code")
-DRAFT_WITH_A_MODEL = ("SD",)
+WIDTHS = (1, 2, 3, 5, 9, 17)
+AGAIN = "again"
+
+Prompts = list[tuple[str | None, list[int]]]
 
 
-@dataclass
-class Duel:
-    """One of our methods against one call of transformers; `ratios` = their seconds / ours, on equal tokens."""
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Requests that come a second time: speed over our own AR with its 95 % interval, tokens a round, prompts."""
 
-    name: str
-    against: str
-    ours: Callable[[list[int]], RunMetrics]
-    theirs: Callable[[list[int]], list[int]]
-    tasks: tuple[str, ...] = ()
-    ratios: list[float] = field(default_factory=list)
-    ours_s: list[float] = field(default_factory=list)
-    theirs_s: list[float] = field(default_factory=list)
-    tokens: int = 0
-    different: int = 0
-    overhead: list[float] = field(default_factory=list)
-
-    def play(self, prompt: list[int], ours_first: bool) -> None:
-        """Both sides once; seconds a token, so that a tie that ends one text earlier does not count as speed."""
-        results: dict[str, tuple[float, list[int]]] = {}
-        for side in ("ours", "theirs") if ours_first else ("theirs", "ours"):
-            start = time.perf_counter()
-            if side == "ours":
-                account = self.ours(prompt)
-                ids = account.output_ids
-                outside = 0.0 if self.name in DRAFT_WITH_A_MODEL else account.draft_s
-                self.overhead.append((account.other_s + outside) / account.decode_s)
-            else:
-                ids = self.theirs(prompt)
-            results[side] = (time.perf_counter() - start) / len(ids), ids
-        self.ours_s.append(results["ours"][0])
-        self.theirs_s.append(results["theirs"][0])
-        self.ratios.append(results["theirs"][0] / results["ours"][0])
-        self.tokens += len(results["ours"][1])
-        self.different += results["ours"][1] != results["theirs"][1]
+    ratio: float
+    low: float
+    high: float
+    tokens_per_round: float
+    prompts: int
 
 
-class Transformers:
-    """`model.generate` with the same weights: plain, with an assistant of the same blocks, with prompt lookup."""
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """All that a call measured; forward_ms: milliseconds of one target forward by its number of tokens."""
 
-    def __init__(self, dtype: torch.dtype, length: int, gamma: int, stop: list[int]) -> None:
-        folder = resolve(None, silent).place
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-        self.model.generation_config = transformers.GenerationConfig(eos_token_id=stop, pad_token_id=stop[0])
-        self.assistant = _distilled(self.model)
-        assisting = self.assistant.generation_config
-        assisting.num_assistant_tokens = gamma
-        assisting.num_assistant_tokens_schedule = "constant"
-        assisting.assistant_confidence_threshold = 0.0
-        self.length, self.gamma = length, gamma
+    command: str
+    length: int
+    repeats: int
+    dtype: str
+    cpu: str
+    threads: int
+    torch: str
+    transformers: str
+    duels: tuple[Outcome, ...]
+    forward_ms: dict[int, float]
+    again: Again | None = None
 
-    def generate(self, prompt: list[int], **options: Any) -> list[int]:
-        """New ids, greedy."""
-        ids = torch.tensor([prompt])
-        output = self.model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=self.length, do_sample=False, **options
+    @classmethod
+    def read(cls, path: Path) -> "Benchmark":
+        """What `write` wrote."""
+        there: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        there["duels"] = tuple(Outcome(**one) for one in there["duels"])
+        there["forward_ms"] = {int(tokens): ms for tokens, ms in there["forward_ms"].items()}
+        there["again"] = Again(**there["again"]) if there["again"] else None
+        return cls(**there)
+
+    def write(self, page: Path = PAGE, record: Path = RECORD) -> None:
+        """The record as JSON, and its table between the marks of the page."""
+        record.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        before, after = text.split(START)[0], text.split(END)[1]
+        page.write_text(f"{before}{START}\n{self.markdown()}\n{END}{after}", encoding="utf-8")
+
+    def markdown(self) -> str:
+        """How the page tells it."""
+        rows = [[*_cells(one), str(one.other_text), _share(one.outside_forwards)] for one in self.duels]
+        return "\n".join(
+            [
+                f"Measured with `{self.command}`: {self.length} new tokens, {self.repeats} repeats, {self.dtype}; "
+                f"{self.cpu}, {self.threads} threads; torch {self.torch}, transformers {self.transformers}.",
+                "",
+                "| ours | against | ratio, median | 95 % interval | ours, ms/token | theirs, ms/token | runs | "
+                "other text | outside forwards |",
+                "|---|---|---|---|---|---|---|---|---|",
+                *("| " + " | ".join(row) + " |" for row in rows),
+                "",
+                self.growth(),
+            ]
         )
-        return list(output[0, len(prompt) :].tolist())
 
-    def assisted(self, prompt: list[int]) -> list[int]:
-        """With the distilled drafter as the assistant model."""
-        return self.generate(prompt, assistant_model=self.assistant)
+    def growth(self) -> str:
+        """What a forward over several tokens costs, in a sentence."""
+        shown = ", ".join(f"{tokens}: {ms:.1f}" for tokens, ms in self.forward_ms.items())
+        ratio = self.forward_ms[5] / self.forward_ms[1]
+        return f"One target forward over n tokens, ms: {shown}; v(5) = {ratio:.2f}."
 
-    def lookup(self, size: int) -> Callable[[list[int]], list[int]]:
-        """With prompt lookup: contexts of `size` tokens at most, drafts as long as ours."""
-        return lambda prompt: self.generate(prompt, prompt_lookup_num_tokens=self.gamma, max_matching_ngram_size=size)
-
-
-def _distilled(model: Any) -> Any:
-    """The distilled drafter as a transformers model; its output is the whole vocabulary's, which `generate` needs."""
-    head = load_head(heads_for(EMBEDDED_NAME, None)[MODEL])
-    config = deepcopy(model.config)
-    config.num_hidden_layers = head.config.layers
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[: head.config.layers]
-    small = type(model)(config)
-    blocks = {name.replace("blocks.", "layers."): weight for name, weight in head.weights.items()}
-    small.model.load_state_dict({**blocks, "embed_tokens.weight": model.model.embed_tokens.weight})
-    small.tie_weights()
-    return small.to(model.dtype).eval()
+    def table(self) -> Table:
+        """The duels for a terminal."""
+        table = Table("ours", "against", "ratio", "95 % interval", "ours ms/token", "theirs ms/token", "runs")
+        for one in self.duels:
+            table.add_row(*_cells(one))
+        return table
 
 
-def _ours(engine: Engine, name: str, settings: Settings) -> Callable[[list[int]], RunMetrics]:
-    def run(prompt: list[int]) -> RunMetrics:
-        account = RunMetrics()
-        for event in engine.stream(name, settings, prompt):
-            account.add(event)
-        return account
-
-    return run
+def _cells(one: Outcome) -> list[str]:
+    interval = f"{one.low:.2f} to {one.high:.2f}"
+    return [
+        *(one.ours, one.against, f"{one.ratio:.2f}", interval),
+        *(f"{one.ours_ms:.1f}", f"{one.theirs_ms:.1f}", str(one.runs)),
+    ]
 
 
-def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = (1, 2, 3, 5, 9, 17)) -> dict[int, float]:
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def play(played: list[Duel], prompts: Prompts, repeats: int, warm: list[int]) -> None:
+    """Every duel on each of its prompts, so many times, after one on a prompt that is not measured."""
+    for duel in played:
+        duel.play(warm, True)
+        duel.forget()
+    rounds = [(ids, duel) for task, ids in prompts for duel in played if not duel.tasks or task in duel.tasks]
+    with told("measuring") as tell:
+        for repeat in range(repeats):
+            for number, (ids, duel) in enumerate(rounds):
+                tell(repeat * len(rounds) + number, repeats * len(rounds), duel.name)
+                duel.play(ids, (repeat + number) % 2 == 0)
+
+
+def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = WIDTHS) -> dict[int, float]:
     """v(n): milliseconds of one target forward over n tokens behind the prompt, medians of interleaved runs."""
     target = engine.pair.target
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -145,137 +152,108 @@ def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = (
     return {count: median(values) * 1e3 for count, values in times.items()}
 
 
-def repeated_requests(engine: Engine, settings: Settings, prompts: list[list[int]], console: Console) -> None:
+def repeated_requests(engine: Engine, settings: Settings, prompts: list[list[int]]) -> Again:
     """Prompts that come a second time: suffix decoding with its memory kept, against our own AR, interleaved.
 
     Both sides are our loop, so their decode times are compared, without the prompt.
     """
-    suffix, plain = (_ours(engine, name, settings) for name in ("suffix", "target"))
+    suffix, plain = (of_method(engine, name, settings) for name in ("suffix", "target"))
     for prompt in prompts:
         suffix(prompt)
-    ratios, first, again = [], 0, 0
+    ratios, tokens, rounds = [], 0, 0
     for number, prompt in enumerate(prompts):
         runs = {}
         for name, run in (("suffix", suffix), ("plain", plain))[:: 1 if number % 2 else -1]:
             runs[name] = run(prompt)
-        first += runs["suffix"].new_tokens
-        again += runs["suffix"].rounds
+        tokens += runs["suffix"].new_tokens
+        rounds += runs["suffix"].rounds
         ratios.append((runs["suffix"].tokens_per_s or 0.0) / (runs["plain"].tokens_per_s or 1.0))
-    middle, low, high = bootstrap_median(ratios)
-    console.print(
-        f"requests that come again: suffix {middle:.2f} ({low:.2f} to {high:.2f}) times our AR, "
-        f"{first / again:.2f} tokens a round, {len(prompts)} prompts"
-    )
+    return Again(*bootstrap_median(ratios), tokens / rounds, len(prompts))
+
+
+def settings_of(length: int, drafts: int) -> Settings:
+    """What both sides run with: greedy, so many drafts a round, no memory, weights of one format."""
+    settings = Settings()
+    wanted = {
+        **{"length": length, "gamma": drafts, "num_speculative_tokens": drafts, "max_cached_requests": 0},
+        **{"set_ngramstorage": f"basic {NGRAM_ORDER}", "max_ngram_size": NGRAM_ORDER, "draft_weights": "full"},
+    }
+    for name, value in wanted.items():
+        settings.assign(name, str(value))
+    return settings
+
+
+def first_prompts(pair: Pair, path: Path, limit: int) -> Prompts:
+    """(task, ids) of so many prompts of each task."""
+    tasks: dict[str | None, list[list[int]]] = {}
+    for prompt in read_prompts(path):
+        tasks.setdefault(prompt.task, []).append(pair.encode(list(prompt.turns[:1]), chat=True))
+    return [(task, ids) for task, of_task in tasks.items() for ids in of_task[:limit]]
+
+
+def circumstances(pair: Pair) -> dict[str, Any]:
+    """The call, the machine and the versions."""
+    return {
+        "command": f"uv run {shlex.join(['scripts/benchmark.py', *sys.argv[1:]])}",
+        "dtype": str(pair.target.model.dtype).removeprefix("torch."),
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def say(report: Benchmark) -> None:
+    """What was measured, for a terminal."""
+    Console().print(report.table())
+    print(report.growth())
+    if again := report.again:
+        print(
+            f"requests that come again: suffix {again.ratio:.2f} ({again.low:.2f} to {again.high:.2f}) times our AR, "
+            f"{again.tokens_per_round:.2f} tokens a round, {again.prompts} prompts"
+        )
+
+
+Length = Annotated[int, typer.Option(help="new tokens a run")]
+Gamma = Annotated[int, typer.Option(help="drafted tokens a round, on both sides")]
+LookupGamma = Annotated[int, typer.Option(help="drafted tokens a round of the n-gram methods")]
+Repeats = Annotated[int, typer.Option(help="runs of each side on each prompt")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")]
+PromptFile = Annotated[Path, typer.Option(help="prompt file")]
+ALL = "AR,SD,NASD,Prompt lookup,Suffix,again"
+Only = Annotated[str, typer.Option(help=f"comparisons, comma-separated: {ALL}")]
+Limit = Annotated[int, typer.Option(help="prompts of each task")]
+Write = Annotated[bool, typer.Option(help="put the table into docs/benchmarks.md, and JSON beside it")]
 
 
 def main(
-    length: Annotated[int, typer.Option(help="new tokens a run")] = 128,
-    gamma: Annotated[int, typer.Option(help="drafted tokens a round, on both sides")] = 4,
-    lookup_gamma: Annotated[int, typer.Option(help="drafted tokens a round of the n-gram methods")] = 10,
-    repeats: Annotated[int, typer.Option(help="runs of each side on each prompt")] = 3,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")] = "auto",
-    prompts: Annotated[Path, typer.Option(help="prompt file")] = ROOT / "scripts/benchmark_prompts.jsonl",
-    only: Annotated[
-        str, typer.Option(help="comparisons, comma-separated: AR,SD,NASD,Prompt lookup,Suffix,again")
-    ] = "AR,SD,NASD,Prompt lookup,Suffix,again",
-    limit: Annotated[int, typer.Option(help="prompts of each task")] = 100,
-    write: Annotated[bool, typer.Option(help="put the table into docs/benchmarks.md")] = False,
+    length: Length = 128,
+    gamma: Gamma = 4,
+    lookup_gamma: LookupGamma = 10,
+    repeats: Repeats = 3,
+    dtype: Dtype = "auto",
+    prompts: PromptFile = ROOT / "scripts/benchmark_prompts.jsonl",
+    only: Only = ALL,
+    limit: Limit = 100,
+    write: Write = False,
 ) -> None:
     """Measure the embedded default on the CPU, ours against transformers."""
-    console = Console(stderr=True)
     transformers.utils.logging.set_verbosity_error()
     pair = load_pair(LoadOptions(dtype=dtype, device="cpu"))
-    engine, settings, lookup = Engine(pair), Settings(), Settings()
-    for values, drafts in ((settings, gamma), (lookup, lookup_gamma)):
-        values.assign("length", str(length))
-        values.assign("gamma", str(drafts))
-        values.assign("set_ngramstorage", f"basic {NGRAM_ORDER}")
-        values.assign("max_ngram_size", str(NGRAM_ORDER))
-        values.assign("num_speculative_tokens", str(drafts))
-        values.assign("max_cached_requests", "0")
-        values.assign("draft_weights", "full")
-    number = pair.target.model.dtype
-    plain, searching = (Transformers(number, length, drafts, sorted(pair.stop)) for drafts in (gamma, lookup_gamma))
-    duels = [
-        Duel("AR", "generate", _ours(engine, "target", settings), plain.generate),
-        Duel("SD", "generate(assistant_model)", _ours(engine, "speculative", settings), plain.assisted),
-        Duel(
-            "NASD",
-            "generate(prompt_lookup)",
-            _ours(engine, "ngram", lookup),
-            searching.lookup(NGRAM_ORDER - 1),
-            ("grounded",),
-        ),
-        Duel(
-            "Prompt lookup",
-            "generate(prompt_lookup)",
-            _ours(engine, "prompt_lookup", lookup),
-            searching.lookup(NGRAM_ORDER),
-            COPIED,
-        ),
-        Duel(
-            "Suffix, no memory",
-            "generate(prompt_lookup)",
-            _ours(engine, "suffix", lookup),
-            searching.lookup(NGRAM_ORDER),
-            COPIED,
-        ),
-    ]
-    duels = [duel for duel in duels if duel.name.partition(",")[0] in only.split(",")]
-    chosen = [(p.task, pair.encode(list(p.turns[:1]), chat=True)) for p in read_prompts(prompts)]
-    tasks: dict[str | None, list[list[int]]] = {}
-    for task, ids in chosen:
-        tasks.setdefault(task, []).append(ids)
-    chosen = [(task, ids) for task, prompts_of in tasks.items() for ids in prompts_of[:limit]]
-    warm = pair.encode(["Count from one to ten."], chat=True)
-    for duel in duels:
-        duel.play(warm, True)
-        for kept in (duel.ratios, duel.ours_s, duel.theirs_s, duel.overhead):
-            kept.clear()
-        duel.tokens = duel.different = 0
-    with Progress(console=console) as progress:
-        rounds = [(task, ids, duel) for task, ids in chosen for duel in duels if not duel.tasks or task in duel.tasks]
-        bar = progress.add_task("measuring", total=len(rounds) * repeats)
-        for repeat in range(repeats):
-            for number_of, (_, ids, duel) in enumerate(rounds):
-                duel.play(ids, (repeat + number_of) % 2 == 0)
-                progress.advance(bar)
-    if "again" in only.split(","):
+    engine, settings, lookup = Engine(pair), settings_of(length, gamma), settings_of(length, lookup_gamma)
+    wanted, chosen, again = only.split(","), first_prompts(pair, prompts, limit), None
+    played = [duel for duel in duels(engine, settings, lookup) if duel.name.partition(",")[0] in wanted]
+    play(played, chosen, repeats, pair.encode(["Count from one to ten."], chat=True))
+    if AGAIN in wanted:
         settings.assign_all([("max_cached_requests", "-1"), ("num_speculative_tokens", str(lookup_gamma))])
-        repeated_requests(Engine(pair.fresh()), settings, [ids for task, ids in chosen if task in COPIED], console)
-    growth = verify_growth(engine, chosen[0][1])
-    report(duels, growth, f"{length} new tokens, {repeats} repeats, {str(number).removeprefix('torch.')}", write)
-
-
-def report(duels: list[Duel], growth: dict[int, float], what: str, write: bool) -> None:
-    """The table on stdout, and in the docs when asked."""
-    lines = [
-        f"Measured with `uv run {' '.join(['scripts/benchmark.py', *sys.argv[1:]])}`: {what}; "
-        f"{cpu_name()}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
-        f"transformers {transformers.__version__}.",
-        "",
-        "| ours | against | ratio, median | 95 % interval | ours, ms/token | theirs, ms/token | runs | other text | "
-        "outside forwards |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    table = Table("ours", "against", "ratio", "95 % interval", "ours ms/token", "theirs ms/token", "runs")
-    for duel in duels:
-        middle, low, high = bootstrap_median(duel.ratios)
-        ours, theirs = median(duel.ours_s) * 1e3, median(duel.theirs_s) * 1e3
-        row = [duel.name, duel.against, f"{middle:.2f}", f"{low:.2f} to {high:.2f}", f"{ours:.1f}", f"{theirs:.1f}"]
-        table.add_row(*row, str(len(duel.ratios)))
-        outside = "-" if duel.name in DRAFT_WITH_A_MODEL else f"{100 * median(duel.overhead):.1f} %"
-        lines.append("| " + " | ".join([*row, str(len(duel.ratios)), str(duel.different), outside]) + " |")
-    shown = ", ".join(f"{count}: {ms:.1f}" for count, ms in growth.items())
-    base = growth[1]
-    lines += ["", f"One target forward over n tokens, ms: {shown}; v(5) = {growth[5] / base:.2f}."]
-    Console().print(table)
-    print("\n".join(lines[-1:]))
+        again = repeated_requests(Engine(pair.fresh()), settings, [ids for task, ids in chosen if task in COPIED])
+    outcomes, growth = tuple(duel.outcome() for duel in played), verify_growth(engine, chosen[0][1])
+    report = Benchmark(
+        **circumstances(pair), length=length, repeats=repeats, duels=outcomes, forward_ms=growth, again=again
+    )
+    say(report)
     if write:
-        page = ROOT / "docs/benchmarks.md"
-        text = page.read_text(encoding="utf-8")
-        before, after = text.split(START)[0], text.split(END)[1]
-        page.write_text(f"{before}{START}\n{chr(10).join(lines)}\n{END}{after}", encoding="utf-8")
+        report.write()
 
 
 if __name__ == "__main__":
