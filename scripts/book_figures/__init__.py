@@ -1,0 +1,1 @@
+"""The figures of the book, which scripts/draw_book.py draws."""
