@@ -23,6 +23,7 @@ from rich.table import Table
 from ablation.plan.prompt_file import read_prompts
 from ablation.run.bar import told
 from sampling.engine import Engine
+from sampling.forward.runner import prefill
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
 from sampling.settings import Settings
@@ -142,7 +143,7 @@ def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = W
     """v(n): milliseconds of one target forward over n tokens behind the prompt, medians of interleaved runs."""
     target = engine.pair.target
     times: dict[int, list[float]] = {count: [] for count in counts}
-    target.prefill(prompt)
+    prefill(target, prompt)
     for _ in range(15):
         for count in counts:
             target.crop(len(prompt))

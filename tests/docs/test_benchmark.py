@@ -6,9 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from sampling.engine import Engine
 from sampling.measure.metrics import RunMetrics
-from scripts.benchmark import END, PAGE, RECORD, START, Again, Benchmark, say
+from scripts.benchmark import (
+    END,
+    PAGE,
+    RECORD,
+    START,
+    Again,
+    Benchmark,
+    repeated_requests,
+    say,
+    settings_of,
+    verify_growth,
+)
 from scripts.duels import Duel
+from tests.tiny_pair import tiny_pair
 
 
 def _duel(name: str = "AR") -> Duel:
@@ -32,6 +45,18 @@ def test_the_forwards_of_a_drafting_model_are_not_called_outside_of_forwards() -
     duel = _duel("SD")
     duel.play([7], True)
     assert duel.outcome().outside_forwards is None
+
+
+def test_forwards_and_requests_that_come_again_are_measured_on_any_pair() -> None:
+    engine = Engine(tiny_pair())
+    prompt = engine.pair.encode(["Hello"], chat=True)
+    assert all(ms > 0 for ms in verify_growth(engine, prompt, (1, 2)).values())
+    assert engine.pair.target.length == len(prompt) + 2
+    settings = settings_of(length=8, drafts=4)
+    settings.assign("max_cached_requests", "-1")
+    again = repeated_requests(engine, settings, [prompt])
+    assert again.prompts == 1 and again.low <= again.ratio <= again.high
+    assert again.tokens_per_round > 1, "the second time the answer is in the memory"
 
 
 def test_the_page_says_what_its_record_says() -> None:
