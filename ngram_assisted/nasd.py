@@ -9,9 +9,9 @@ import torch
 
 from egag.controller import GammaController
 from ngram_assisted.ngram_counts import NGramStorage
+from sampling.choices import STORAGES
 from sampling.drafter import Drafter
 from sampling.events import Step
-from sampling.methods import STORAGES
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 

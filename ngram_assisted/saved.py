@@ -5,13 +5,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ngram_assisted.ngram_counts import Gram, NGramStorage, OneLevelNGramStorage
-from sampling.methods import STORAGES
+from ngram_assisted.ngram_counts import Gram, NGramStorage
+from sampling.choices import STORAGES
 from utils.errors import UserError
 
 _FORMAT = "n-gram counts"
 _VERSION = 1
-_KINDS = {NGramStorage: "basic", OneLevelNGramStorage: "onelevel"}
 
 Entry = tuple[Gram, list[tuple[int, int]]]
 
@@ -27,7 +26,7 @@ def dumps(storage: NGramStorage, vocabulary: str) -> str:
     head = {
         "format": _FORMAT,
         "version": _VERSION,
-        "storage": _KINDS[type(storage)],
+        "storage": _name(storage),
         "n": storage.n,
         "vocabulary": vocabulary,
         "contexts": len(storage),
@@ -61,7 +60,12 @@ def loads(text: str, vocabulary: str, size: int) -> NGramStorage:
 
 def kind(storage: NGramStorage) -> str:
     """How the setting writes it, such as `basic 3`."""
-    return f"{_KINDS[type(storage)]} {storage.n}"
+    return f"{_name(storage)} {storage.n}"
+
+
+def _name(storage: NGramStorage) -> str:
+    """Its line in the table."""
+    return next(part.name for part in STORAGES.values() if part.load() is type(storage))
 
 
 def _parse(line: str, number: int) -> Any:

@@ -10,7 +10,7 @@ from repl.command import Command, setting_command, users_of
 from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Reply, Results, Section, Sheet, WithModels
 from repl.session import DEBUG, Session
 from repl.user_files import state_folder
-from sampling.methods import JUDGING, METHODS, VERIFIERS
+from sampling.methods import JUDGING, METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest
 from utils.parameter import Parameter
@@ -188,7 +188,7 @@ def _group(parameter: Parameter) -> str:
     users = users_of(parameter)
     if parameter.name in METHODS:
         return "Methods"
-    if parameter in JUDGING or any(parameter in part.parameters for part in VERIFIERS.values()):
+    if parameter in JUDGING.all_parameters:
         return "How drafts are judged"
     if not users:
         return "Generation"

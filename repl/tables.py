@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
@@ -10,10 +10,17 @@ from ablation.results import comparison_table as table
 from ablation.results import stamp
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import METHODS
+from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
+
+# How what remembers is told to forget.
+_FORGETTING = sorted(
+    f"/{one.parameter} {PARAMETERS[one.parameter].show(one.value)}"
+    for one in {part.remembers for method in METHODS.values() for part in method.parts if part.remembers}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +54,10 @@ def rows(comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, 
             comparison.lossless(name) if METHODS[name].other is None else None,
             name == "target",
             METHODS[name].other,
-            _remembers({one.name: comparison.values[one.name] for one in METHODS[name].relevant(comparison.values)}),
+            METHODS[name].remembers(comparison.values),
         )
         for name in names
     ]
-
-
-def _remembers(settings: Mapping[str, Any]) -> bool:
-    """Whether a method with these settings drafts from earlier answers of the session as well."""
-    return settings.get("max_cached_requests", 0) != 0 or settings.get("reset_in_between") is False
 
 
 def comparison_table(lines: Sequence[Row], console: Console) -> RenderableType:
@@ -110,7 +112,7 @@ def notes(lines: Sequence[Row], settings: str, first: bool) -> list[str]:
     if not first and (remembering := [line.title for line in lines if line.remembers]):
         said.append(
             f"{', '.join(remembering)}: drafted from earlier answers of this session too, so that a repeated "
-            "prompt is fast; /max_cached_requests 0 and /reset_in_between on forget them"
+            f"prompt is fast; {' and '.join(_FORGETTING)} forget them"
         )
     said += [
         f"{line.title}: score {line.metrics.score:.3f}, {line.metrics.token_ms:.1f} ms a token; "

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from sampling.beam import BeamSearch
+from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
 from sampling.events import Event
 from sampling.forward.runner import Runner
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, PROCESSORS, SEARCHES, VERIFIERS, Method, verifier_part
+from sampling.method import Method
+from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import Pair
 from sampling.verifier import Verifier
 from utils.errors import UserError
@@ -27,7 +29,7 @@ def make_processor(chosen: Chosen) -> LogitsProcessor:
 
 def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
     """How a method's drafts are judged; where nothing is drafted, every way draws from p."""
-    part = verifier_part(values) if method.drafts else VERIFIERS["rejection"]
+    part = JUDGING if method.drafts else VERIFIERS["rejection"]
     verifier: Verifier = part.build(None, values)
     return verifier
 
@@ -108,7 +110,7 @@ class Engine:
 
     def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
         part = DRAFTERS[method.drafter]
-        own = tuple(str(values.get(p.name, p.default)) for p in part.parameters)
+        own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
         wanted = (pair is self.pair, *own)
         key = run, method.name
         built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))

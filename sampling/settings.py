@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sampling.methods import METHODS, PROCESSORS
+from sampling.choices import PROCESSORS
+from sampling.methods import METHODS
+from sampling.part import Bound
 from utils.errors import UserError
 from utils.parameter import Chosen, Parameter, chosen, integer, toggle
 from utils.registry import Registry
@@ -29,6 +31,9 @@ def _all() -> Iterator[Parameter]:
 
 
 PARAMETERS = Registry[Parameter]("setting", *_all())
+
+# (low, high) settings of which low must not be above high.
+BOUNDS: tuple[Bound, ...] = tuple(dict.fromkeys(bound for method in METHODS.values() for bound in method.bounds))
 
 
 class Settings(Mapping[str, Any]):
@@ -66,10 +71,7 @@ class Settings(Mapping[str, Any]):
         return [name for name in METHODS if self[name]]
 
 
-_BOUNDS = (("egag_gamma_min", "egag_gamma_max"), ("min_ngram_size", "max_ngram_size"))
-
-
 def _check_together(values: Mapping[str, Any]) -> None:
-    for low, high in _BOUNDS:
+    for low, high in BOUNDS:
         if values[low] > values[high]:
             raise UserError(f"{low} {values[low]} is above {high} {values[high]}; allowed: min <= max")

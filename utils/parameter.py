@@ -5,11 +5,9 @@ Values travel as plain Python objects in a dict `{name: value}`; text is parsed 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 from utils.errors import UnknownName, UserError, nearest
-from utils.registry import Registry
 
 Values = Mapping[str, Any]
 
@@ -19,7 +17,8 @@ class Parameter:
     """A named value with its limits.
 
     `parse` turns text into the value and raises `UserError`; `show` is its inverse, so that
-    `parse(show(value)) == value`. `words` are what a completer offers, `usage` what help prints.
+    `parse(show(value)) == value`. `words` are what a completer offers, `usage` what help prints. least: the smallest
+    value of a number that may be its own minimum, else None.
     """
 
     name: str
@@ -29,36 +28,21 @@ class Parameter:
     parse: Callable[[str], Any]
     show: Callable[[Any], str] = str
     words: tuple[str, ...] = ()
+    least: float | None = None
 
     def checked(self, value: Any) -> Any:
         """An argument of a Python call, refused in the words of the command line."""
         return self.parse(str(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One line of a table: a class by its import path, and the parameters it reads.
+class Parametrised(Protocol):
+    """A named thing with arguments, which a value may name."""
 
-    The class has a `build(cls, pair, values)` constructor. The path is a string so that a table can
-    be listed without importing torch. `source` is a paper or a project, `lossless` a remark for
-    the list of methods.
-    """
+    @property
+    def name(self) -> str: ...
 
-    name: str
-    path: str
-    help: str
-    source: str = ""
-    parameters: tuple[Parameter, ...] = ()
-
-    def load(self) -> Any:
-        """The class behind `path` ("package.module:Class")."""
-        module, _, name = self.path.partition(":")
-        return getattr(import_module(module), name)
-
-    def build(self, pair: Any, values: Values) -> Any:
-        """An object of this part for a loaded pair of models; missing values take their defaults."""
-        own = {p.name: values.get(p.name, p.default) for p in self.parameters}
-        return self.load().build(pair, own)
+    @property
+    def parameters(self) -> tuple[Parameter, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +76,7 @@ def integer(name: str, default: int | None, help: str, *, minimum: int, maximum:
             raise UserError(f"{name}: {text!r} given; allowed: an integer from {minimum} to {maximum}")
         return value
 
-    return Parameter(name, default, help, f"INT >= {minimum}", parse)
+    return Parameter(name, default, help, f"INT >= {minimum}", parse, least=minimum)
 
 
 def number(
@@ -119,7 +103,8 @@ def number(
             raise UserError(f"{name}: {text!r} given; allowed: {allowed}")
         return value
 
-    return Parameter(name, default, help, allowed, parse, _shown)
+    least = minimum if minimum > float("-inf") else None
+    return Parameter(name, default, help, allowed, parse, _shown, least=least)
 
 
 ON = ("on", "true", "yes", "1")
@@ -152,8 +137,8 @@ def choice(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Para
     return Parameter(name, default, help, "|".join(allowed), parse, str, allowed)
 
 
-def chosen(name: str, default: Chosen, help: str, parts: Registry[Part]) -> Parameter:
-    """A part of a table with its arguments, by position or as `key=value`; shown without trailing defaults."""
+def chosen(name: str, default: Chosen, help: str, parts: Mapping[str, Parametrised]) -> Parameter:
+    """A line of a table with its arguments, by position or as `key=value`; shown without trailing defaults."""
 
     def parse(text: str) -> Chosen:
         head, *rest = text.split() or [""]
@@ -170,7 +155,7 @@ def chosen(name: str, default: Chosen, help: str, parts: Registry[Part]) -> Para
     return Parameter(name, default, help, usage, parse, show, tuple(parts))
 
 
-def _arguments(name: str, part: Part, words: list[str]) -> tuple[Any, ...]:
+def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ...]:
     """Words matched to the part's parameters; a missing one takes its default or is an error."""
     given: dict[str, str] = {}
     order = [p.name for p in part.parameters]

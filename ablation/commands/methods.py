@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from ablation.commands.options import Json, exit_statuses, out_console
-from sampling.methods import METHODS, Method
+from sampling.method import Method
+from sampling.methods import METHODS
 
 
 def methods(
@@ -42,7 +43,7 @@ def describe(method: Method) -> dict[str, Any]:
 
 def _sources(method: Method) -> list[str]:
     named = method.drafts or method.search
-    return list(dict.fromkeys(part.source for part in method.parts if part.source)) if named else []
+    return list(dict.fromkeys(part.paper for part in method.parts if part.paper)) if named else []
 
 
 def _defaults(method: Method) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablation.results.column import column, measured, metric
-from sampling.methods import METHODS, WEIGHTS
+from sampling.methods import METHODS
+from sampling.parameters import WEIGHTS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Chosen, Values
 

@@ -8,7 +8,6 @@ import torch
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Drafter
 from sampling.events import Step
-from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -50,11 +49,6 @@ class _Pair(Drafter):
         self.copier.finish(seq)
 
 
-def _chain(values: abc.Mapping[str, Any]) -> abc.Mapping[str, Any]:
-    """The settings of a hybrid's model, which drafts a chain."""
-    return {**values, "draft_tree": "chain"}
-
-
 class ExtendedDrafter(_Pair):
     """The model drafts `num_model_steps` tokens, a copy extends them (FastDeploy's `with_ngram`).
 
@@ -66,9 +60,9 @@ class ExtendedDrafter(_Pair):
         self.steps = num_model_steps
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        copier = DRAFTERS[values["hybrid_copy"]].build(pair, values)
-        return cls(DRAFTERS[values["hybrid_model"]].build(pair, _chain(values)), copier, values["num_model_steps"])
+    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+        model, copier = inside
+        return cls(model, copier, values["num_model_steps"])
 
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         room = min(gamma.gamma, limit)
@@ -100,9 +94,8 @@ class SuffixOrModelDrafter(_Pair):
         self.steps, self.enough = num_model_steps, suffix_score
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        suffix = DRAFTERS["suffix"].build(pair, values)
-        model = DRAFTERS[values["hybrid_model"]].build(pair, _chain(values))
+    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+        model, suffix = inside
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:

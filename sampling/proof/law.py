@@ -13,7 +13,8 @@ from sampling.engine import make_processor
 from sampling.events import Step
 from sampling.forward.runner import catch_up
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, DRAFTERS, Method
+from sampling.method import Method
+from sampling.methods import CONTROLLERS, DRAFTERS
 from sampling.pair import Pair
 from sampling.proof.memo import MemoProcessor, MemoRunner
 from sampling.verifier import Verifier

@@ -22,7 +22,8 @@ from sampling.loop import begin
 from sampling.lossy import UnadjustedVerifier
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import judge
-from sampling.methods import DRAFTERS, METHODS, REFERENCE, Method
+from sampling.method import Method
+from sampling.methods import DRAFTERS, METHODS, REFERENCE
 from sampling.pair import Pair
 from sampling.proof.law import PROCESSOR, LawTest, smallest, tests_per_method
 from sampling.settings import Settings

@@ -46,7 +46,7 @@ def _add(folder: Path, where: str, code: str) -> None:
     table = _TABLE.search(where)
     assert table, f"{where}: neither a file nor a table"
     tables = (folder / TABLES).read_text(encoding="utf-8")
-    begin = tables.index(f"\n{table[1]} = Registry")
+    begin = tables.index(f"\n{table[1]} = ")
     end = tables.index("\n)\n", begin) + 1
     (folder / TABLES).write_text(f"{tables[:end]}{code.strip()},\n{tables[end:]}", encoding="utf-8")
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sampling.methods import METHODS, PROCESSORS
+from sampling.choices import PROCESSORS
+from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UnknownName, UserError
 from utils.parameter import Chosen

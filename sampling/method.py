@@ -1,0 +1,73 @@
+"""A method: a name for its parts, which answer what it reads, needs and remembers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from sampling.part import Bound, Part, merged, without
+from utils.parameter import Parameter, Values
+from utils.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A name for (drafter, controller) on one of the pair's models, or for a search; `on` = enabled at start.
+
+    How its drafts are judged is a setting of the user's. `search`: a line of SEARCHES, which drafts nothing.
+
+    `preset` fixes parameters of the parts, which are then no parameters of the method. parts: what it is made of,
+    which the table fills in.
+    """
+
+    name: str
+    title: str
+    help: str
+    drafter: str = "none"
+    controller: str = "fixed"
+    runs: Literal["target", "drafter"] = "target"
+    search: str = ""
+    on: bool = False
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Part, ...] = field(default=(), repr=False)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether there is anything to judge."""
+        return self.drafter != "none"
+
+    @property
+    def other(self) -> str | None:
+        """What makes its output another than the target's own; then nothing is compared with the reference."""
+        if self.search:
+            return "other output"
+        return "other model" if self.runs == "drafter" else None
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What a user may set, from all its parts."""
+        return without(self.preset, merged(*(part.all_parameters for part in self.parts)))
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """(low, high) parameters of which low must not be above high."""
+        bounds = dict.fromkeys(bound for part in self.parts for bound in part.all_bounds)
+        return tuple(bound for bound in bounds if not self.preset.keys() & bound)
+
+    def needs(self, values: Values) -> str | None:
+        """What a pair must have for it: `model`, a drafter model, or a kind of trained head; None = nothing."""
+        if self.runs == "drafter":
+            return "model"
+        return next(filter(None, (part.needed({**values, **self.preset}) for part in self.parts)), None)
+
+    def remembers(self, values: Values) -> bool:
+        """Whether a run depends on the prompts before it."""
+        return any(True for part in self.parts for _ in part.memories({**values, **self.preset}))
+
+    def relevant(self, values: Values) -> tuple[Parameter, ...]:
+        """Those parameters that matter where the others have these values."""
+        return without(self.preset, merged(*(part.relevant({**values, **self.preset}) for part in self.parts)))
+
+
+def method_table(parts_of: Callable[[Method], tuple[Part, ...]], *lines: Method) -> Registry[Method]:
+    """The table of methods, each with the parts that its line names."""
+    return Registry("method", *(replace(line, parts=parts_of(line)) for line in lines))

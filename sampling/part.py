@@ -1,0 +1,140 @@
+"""A part of a method, declared once: its class, what it reads, what it needs, and the parts inside it.
+
+Parts and choices of parts answer the same questions, so that whatever holds them passes a question on.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from utils.parameter import Parameter, Values
+
+Bound = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """It learns from one prompt for the next, unless the parameter has this value."""
+
+    parameter: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line of a table: a class by its import path, and what it asks for.
+
+    path: "package.module:Class", a string so that a table can be listed without importing torch; the class has a
+    constructor `build(cls, pair, values, *inside)`. Empty: it is the one part inside it. paper: or project it
+    comes from. parameters: its own. uses: the parts inside it, whose parameters become its own as well. needs:
+    what a pair must have for it: `model`, a drafter model, or a kind of trained head. remembers: when what
+    it does depends on earlier prompts; None = never. bounds: (low, high) parameters of which low is never above high.
+    """
+
+    name: str
+    path: str
+    help: str
+    paper: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    uses: tuple["Part | OneOf", ...] = ()
+    needs: str | None = None
+    remembers: Unless | None = None
+    bounds: tuple[Bound, ...] = ()
+
+    def load(self) -> Any:
+        """The class behind `path`."""
+        module, _, name = self.path.partition(":")
+        return getattr(import_module(module), name)
+
+    def build(self, pair: Any, values: Values) -> Any:
+        """An object of this part for a loaded pair of models; missing values take their defaults."""
+        own = {p.name: values.get(p.name, p.default) for p in self.parameters}
+        inside = [used.build(pair, {**values, **own}) for used in self.uses]
+        if not self.path:
+            (only,) = inside
+            return only
+        return self.load().build(pair, own, *inside)
+
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Its own parameters, then those of the parts inside it."""
+        return merged(self.parameters, *(used.all_parameters for used in self.uses))
+
+    @property
+    def all_bounds(self) -> tuple[Bound, ...]:
+        """Its own bounds, then those of the parts inside it."""
+        return (*self.bounds, *(bound for used in self.uses for bound in used.all_bounds))
+
+    def relevant(self, values: Values) -> tuple[Parameter, ...]:
+        """Those of `all_parameters` that matter where the others have these values."""
+        return merged(self.parameters, *(used.relevant(values) for used in self.uses))
+
+    def needed(self, values: Values) -> str | None:
+        """What a pair must have where the parameters have these values; None = nothing."""
+        return self.needs or next(filter(None, (used.needed(values) for used in self.uses)), None)
+
+    def memories(self, values: Values) -> Iterator[Unless]:
+        """By what it, and each part inside it, depends on earlier prompts where the parameters have these values."""
+        if self.remembers and values[self.remembers.parameter] != self.remembers.value:
+            yield self.remembers
+        for used in self.uses:
+            yield from used.memories(values)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Whichever of some parts the values pick. Only its parameters matter then.
+
+    preset: parameters of the parts that stay at these values, which are then no parameters of the whole.
+    """
+
+    parts: tuple[Part, ...]
+    pick: Callable[[Values], Part]
+    preset: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, pair: Any, values: Values) -> Any:
+        """An object of the part that the values pick."""
+        return self.pick(values).build(pair, {**values, **self.preset})
+
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """The parameters of every part."""
+        return without(self.preset, merged(*(part.all_parameters for part in self.parts)))
+
+    @property
+    def all_bounds(self) -> tuple[Bound, ...]:
+        """The bounds between those parameters."""
+        bounds = dict.fromkeys(bound for part in self.parts for bound in part.all_bounds)
+        return tuple(bound for bound in bounds if not self.preset.keys() & bound)
+
+    def relevant(self, values: Values) -> tuple[Parameter, ...]:
+        """What matters of the part that the values pick."""
+        return without(self.preset, self.pick(values).relevant({**values, **self.preset}))
+
+    def needed(self, values: Values) -> str | None:
+        """What a pair must have for the part that the values pick."""
+        return self.pick(values).needed({**values, **self.preset})
+
+    def memories(self, values: Values) -> Iterator[Unless]:
+        """By what the part that the values pick depends on earlier prompts."""
+        return self.pick(values).memories({**values, **self.preset})
+
+
+def chosen_by(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) -> OneOf:
+    """The part that a parameter names; `preset` as in `OneOf`."""
+    return OneOf(tuple(parts.values()), lambda values: parts[values[parameter.name]], preset)
+
+
+def merged(*several: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    """Each parameter once, by its name."""
+    found: dict[str, Parameter] = {}
+    for parameters in several:
+        for parameter in parameters:
+            found.setdefault(parameter.name, parameter)
+    return tuple(found.values())
+
+
+def without(preset: Mapping[str, Any], parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    """The parameters that nothing fixes."""
+    return tuple(parameter for parameter in parameters if parameter.name not in preset)
