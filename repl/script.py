@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from repl.session import STATE, Session
+from repl.session import DEBUG, Session
 from utils.errors import UserError
 from utils.files import write_atomically
 
@@ -14,10 +14,9 @@ def lines_of(session: Session) -> Iterator[str]:
     """The whole state as commands that can be played onto any other state."""
     yield HEADER
     yield "# play it with /load FILE or --script FILE; prompts may be added as further lines"
-    # Bounds that hold only together: open the lower one first, then upper and lower fit in this order.
-    yield "/egag_gamma_min 1"
-    for name in sorted(STATE, key=lambda name: name == "egag_gamma_min"):
-        yield f"/{name} {session.show(name)}"
+    for name, text in session.settings.assignments():
+        yield f"/{name} {text}"
+    yield f"/{DEBUG.name} {session.show(DEBUG.name)}"
 
 
 def save(session: Session, path: Path) -> Path:

@@ -70,6 +70,22 @@ class Settings(Mapping[str, Any]):
         """Names of the methods that are on, in the order of the table."""
         return [name for name in METHODS if self[name]]
 
+    def assignments(self) -> Iterator[tuple[str, str]]:
+        """(name, text) that bring this state back from any other, assigned one after the other.
+
+        What must not be above another setting goes down as far as it can, and to its own value when the other
+        has its own.
+        """
+        for name in sorted(dict(BOUNDS), key=_height, reverse=True):
+            yield name, PARAMETERS[name].show(PARAMETERS[name].least)
+        for name in sorted(self, key=_height):
+            yield name, self.show(name)
+
+
+def _height(name: str) -> int:
+    """How many settings must not be below this one, counted in steps: 0 for what bounds nothing from below."""
+    return max((1 + _height(high) for low, high in BOUNDS if low == name), default=0)
+
 
 def _check_together(values: Mapping[str, Any]) -> None:
     for low, high in BOUNDS:

@@ -1,5 +1,6 @@
 """A session saved is a session loaded."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from repl import script
 from repl.commands import execute
 from repl.replies import Message, Play
 from repl.session import STATE, Session
+from sampling.settings import BOUNDS, Settings
 from utils.errors import UserError
 from utils.files import write_atomically
 
@@ -28,10 +30,44 @@ def _play(session: Session, path: Path) -> None:
         execute(session, line)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [(), ("/egag_gamma_max 2",), ("/egag_gamma_max 50", "/egag_gamma_min 40"), ("/egag_gamma_max 1",)],
-)
+# For each two settings that bound each other, where both may stand: everything between its ends is between these.
+PLACES = [
+    pytest.param({low: str(at), high: str(to)}, id=f"{low} {at}, {high} {to}")
+    for low, high in BOUNDS
+    for at, to in ((1, 1), (1, 16), (5, 8), (16, 16))
+]
+
+
+@pytest.mark.parametrize("other", PLACES)
+@pytest.mark.parametrize("mine", [{}, *PLACES])
+def test_bounds_between_settings_refuse_no_state_that_was_saved_whole(
+    mine: dict[str, str], other: dict[str, str], tmp_path: Path, idle_session: Session
+) -> None:
+    idle_session.settings.assign_all(mine.items())
+    execute(idle_session, f"/save {tmp_path / 'a.session'}")
+    second = Session(idle_session.loading)
+    second.settings.assign_all(other.items())
+    _play(second, tmp_path / "a.session")
+    assert _state(second) == _state(idle_session)
+
+
+def test_bounds_may_hang_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = (("num_beams", "beam_top_k"), ("beam_top_k", "max_tree_depth"), ("num_beams", "tree_width"))
+    monkeypatch.setattr("sampling.settings.BOUNDS", chain)
+    names = ("num_beams", "beam_top_k", "max_tree_depth", "tree_width")
+    states = []
+    for values in ((1, 1, 2, 1), (3, 3, 64, 4), (64, 64, 64, 64), (9, 11, 12, 10)):
+        states.append(Settings())
+        states[-1].assign_all([(name, str(value)) for name, value in zip(names, values, strict=True)])
+    for saved, start in product(states, states):
+        played = Settings()
+        played.assign_all((name, start.show(name)) for name in names)
+        for name, text in saved.assignments():
+            played.assign(name, text)
+        assert dict(played) == dict(saved)
+
+
+@pytest.mark.parametrize("other", [(), ("/egag_gamma_max 2",), ("/max_ngram_size 8", "/min_ngram_size 5")])
 def test_a_saved_state_can_be_played_onto_any_other(
     other: tuple[str, ...], tmp_path: Path, idle_session: Session
 ) -> None:
