@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablation.commands.options import exit_statuses
+from sampling.methods import MODELS
 from utils.errors import UserError
 from utils.provenance import ROOT
 
@@ -21,14 +22,7 @@ if TYPE_CHECKING:
     from sampling.pair import Pair
 
 
-class Kind(StrEnum):
-    model = "model"
-    medusa = "medusa"
-    hydra = "hydra"
-    eagle = "eagle"
-    mtp = "mtp"
-
-
+Kind = StrEnum("Kind", [*MODELS])
 Method = Annotated[Kind, typer.Option(help="what to train")]
 Target = Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="default: the embedded model")]
 Given = Annotated[
@@ -87,7 +81,7 @@ def main(
             raise UserError(f"--rate {rate} given; allowed: a finite number above 0")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
         shape = Shape(method.value, draft_vocab, steps, layers, further)
-        folder = out or ROOT / "models" / ("distilled" if method is Kind.model else method.value)
+        folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
         _train(LoadOptions(target, device=device, dtype=dtype), shape, data, tokens, schedule, folder)
 
 

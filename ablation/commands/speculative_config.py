@@ -113,7 +113,8 @@ def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:
     if given is None:
         return {}
     if ours.model is None or not isinstance(given, str):
-        allowed = "a drafter's id or path, with draft_model; a head's folder, with mtp, eagle, medusa or hydra"
+        heads = f"{', '.join([*HEADS][:-1])} or {[*HEADS][-1]}"
+        allowed = f"a drafter's id or path, with draft_model; a head's folder, with {heads}"
         raise UserError(f"model: {given!r} given for method {name!r}; allowed: {allowed}")
     return {ours.model: given}
 

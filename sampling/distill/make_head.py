@@ -13,7 +13,7 @@ from sampling.distill.batches import split
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Accuracy, Task
 from sampling.distill.training import History, Schedule, Trainer
-from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head
 from sampling.pair import Pair
 from utils.errors import UserError
@@ -32,7 +32,7 @@ class Shape:
     draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has.
     """
 
-    method: Kind
+    method: str
     draft_vocab: int | None
     steps: int
     layers: int

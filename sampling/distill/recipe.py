@@ -16,7 +16,7 @@ from sampling.distill.tasks import TASKS, Task, Trunk
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import prefill
-from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
 from sampling.heads.published.formats import check_fit
 from sampling.loading.gguf_cache import cache_folder
@@ -128,7 +128,7 @@ def data_folder(pair: Pair, name: str) -> Path:
     return cache_folder() / "distill" / f"{pair.target_info.name}-{pair.digest[:16]}" / name
 
 
-def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
+def make_task(method: str, pair: Pair, rows: Sequence[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
     """The task of a method for the pair's target, its module at its starting weights.
 
     steps, layers: see `HeadConfig`. Where the target's checkpoint is in a folder, an EAGLE or MTP head starts
@@ -161,7 +161,7 @@ def make_task(method: Kind, pair: Pair, rows: Sequence[Row], draft_vocab: int, s
     return task
 
 
-def further_task(method: Kind, pair: Pair, folder: Path, steps: int) -> Task:
+def further_task(method: str, pair: Pair, folder: Path, steps: int) -> Task:
     """The task of a head that learns further: its own configuration, draft vocabulary and weights.
 
     Raises `UserError` where the folder has no such head, or one for another target or for other steps.

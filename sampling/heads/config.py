@@ -6,28 +6,25 @@ from typing import Any, Literal
 
 from utils.errors import UserError
 
-Kind = Literal["model", "medusa", "hydra", "eagle", "mtp"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
     """The contents of a head's config.json.
 
-    base, base_digest: the target's name and the hash of its weights (`fingerprint`). features: target
-    layers whose states are read, numbered as `CausalModel.forward` numbers them. layers: blocks of the head;
-    steps: how many drafts ahead it was trained for. draft_vocab: rows of its output, the target's
-    `vocab_size` where it drafts from the whole vocabulary. fuse: how a recurrent head joins embedding and
-    feature, by a linear layer in front of the block (`linear`, EAGLE and MTP) or as the two halves of the
-    input of its attention (`attention`, EAGLE-3). normed: both are normalised first. input_norm, final_norm:
-    whether the block and the output have a norm of their own. own_output: it brings an output matrix.
-    ranks: held-out frequency with which the token of rank r (columns) is the target's at draft d (rows).
-    target_size: width of the target's states, where it is not the head's own. rope_scaling: parameters of a
-    rotary embedding other than the default, by transformers' names. normed_residual: what the block adds to
-    is the feature behind its norm. normed_feedback: while drafting, the head reads its own states behind the
-    output's norm.
+    method: what drafts with it, a line of the table MODELS. base, base_digest: the target's name and the hash of its
+    weights (`fingerprint`). features: target layers whose states are read, numbered as `CausalModel.forward` numbers
+    them. layers: blocks of the head; steps: how many drafts ahead it was trained for. draft_vocab: rows of its
+    output, the target's `vocab_size` where it drafts from the whole vocabulary. fuse: how a recurrent head joins
+    embedding and feature, by a linear layer in front of the block (`linear`, EAGLE and MTP) or as the two halves of
+    the input of its attention (`attention`, EAGLE-3). normed: both are normalised first. input_norm, final_norm:
+    whether the block and the output have a norm of their own. own_output: it brings an output matrix. ranks: held-out
+    frequency with which the token of rank r (columns) is the target's at draft d (rows). target_size: width of the
+    target's states, where it is not the head's own. rope_scaling: parameters of a rotary embedding other than the
+    default, by transformers' names. normed_residual: what the block adds to is the feature behind its norm.
+    normed_feedback: while drafting, the head reads its own states behind the output's norm.
     """
 
-    method: Kind
+    method: str
     base: str
     base_digest: str
     hidden_size: int

@@ -21,10 +21,10 @@ from sampling.engine import Engine
 from sampling.events import Step
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner, catch_up, prefill
-from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import fingerprint, load_head, save_head
 from sampling.heads.inference import RecurrentForward, small_model
-from sampling.methods import DRAFTERS, HEADS, METHODS
+from sampling.methods import DRAFTERS, HEADS, METHODS, MODELS
 from sampling.pair import ModelInfo, Pair
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
@@ -32,7 +32,7 @@ from tests.sequences import sequence
 from tests.tiny import llama, tiny_tokenizer
 from utils.errors import UserError
 
-KINDS: tuple[Kind, ...] = ("model", "medusa", "hydra", "eagle", "mtp")
+KINDS = tuple(MODELS)
 DRAFT_IDS = torch.tensor([token for token in range(VOCAB) if token % 3])
 
 
@@ -53,7 +53,7 @@ def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
     return found
 
 
-def task_of(kind: Kind, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_IDS) -> Task:
+def task_of(kind: str, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_IDS) -> Task:
     size, shape = target.embedding.shape[1], target.blocks.shape
     config = HeadConfig(
         method=kind,
@@ -91,7 +91,7 @@ def pair_of(target: lean.LeanModel, heads: dict[str, Path]) -> Pair:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
+def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
     """The module's passes over a whole text and the drafter, step by step, give the same logits."""
     task, tokens = task_of(kind, target), ids(9, seed=3)
     states = prefill(ModelRunner(target), tokens, (1, target.num_layers))
@@ -119,7 +119,7 @@ def test_what_drafts_is_what_was_trained(kind: Kind, target: lean.LeanModel, tmp
 
 
 @pytest.mark.parametrize("kind", ["eagle", "mtp"])
-def test_the_prompt_is_read_before_the_first_round(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
+def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
     """In chunks, and timed as prefill: what is left for the first round is one row."""
     pair = pair_of(target, {kind: saved(task_of(kind, target), tmp_path)})
     fed: list[int] = []
@@ -144,7 +144,7 @@ def test_the_prompt_is_read_before_the_first_round(kind: Kind, target: lean.Lean
 
 @pytest.mark.parametrize("kind", ["eagle", "mtp"])
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_a_prompt_may_be_as_short_as_it_can(kind: Kind, length: int, target: lean.LeanModel, tmp_path: Path) -> None:
+def test_a_prompt_may_be_as_short_as_it_can(kind: str, length: int, target: lean.LeanModel, tmp_path: Path) -> None:
     engine = Engine(pair_of(target, {kind: saved(task_of(kind, target), tmp_path)}))
     settings = Settings()
     settings.assign("length", "6")
@@ -167,7 +167,7 @@ def test_heads_draft_from_the_vocabulary_that_the_pair_has_in_common(
     method: str, tree: str, processor: str, target: lean.LeanModel, tmp_path: Path
 ) -> None:
     """A drafter model with fewer padded rows cuts the target's; a head is as wide as the target's own matrix."""
-    kind: Kind = "eagle" if method == "extended" else method  # type: ignore[assignment]
+    kind = "eagle" if method == "extended" else method
     folder = saved(task_of(kind, target, torch.arange(VOCAB)), tmp_path)
     small = ModelRunner(target, VOCAB - 7)
     pair = replace(pair_of(target, {kind: folder}), target=small, drafter=ModelRunner(target, VOCAB - 7))
@@ -179,7 +179,7 @@ def test_heads_draft_from_the_vocabulary_that_the_pair_has_in_common(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_learns_what_the_target_says(kind: Kind, target: lean.LeanModel, tmp_path: Path) -> None:
+def test_training_learns_what_the_target_says(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
     rows = rows_of(target)
     task = task_of(kind, target, torch.arange(VOCAB))
     train, held_out = split(rows, 4)
@@ -425,7 +425,7 @@ def test_what_is_written_does_not_depend_on_how_many_are_written_at_a_time() -> 
 def test_parameters_of_heads_change_something(
     method: str, name: str, value: str, target: lean.LeanModel, tmp_path: Path
 ) -> None:
-    kind: Kind = method  # type: ignore[assignment]
+    kind = method
     engine = Engine(pair_of(target, {method: saved(task_of(kind, target), tmp_path)}))
     assert METHODS[method].needs(Settings()) == method
 
@@ -445,7 +445,7 @@ def test_parameters_of_heads_change_something(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("tree", ["chain", "dynamic"])
-def test_a_head_drafts_and_learns_on_a_gpu(kind: Kind, tree: str, tmp_path: Path) -> None:
+def test_a_head_drafts_and_learns_on_a_gpu(kind: str, tree: str, tmp_path: Path) -> None:
     target = lean.from_transformers(make("llama").to("cuda"))
     rows, device = rows_of(target, 4), torch.device("cuda")
     task = task_of(kind, target, DRAFT_IDS.to(device))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sampling.forward.runner import CausalModel
-from sampling.heads.config import HeadConfig, Kind
+from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, Head, load_head, read_json
 from sampling.heads.published.eagle import read_eagle, read_eagle3, read_speculators
 from sampling.heads.published.medusa import read_hydra, read_medusa
@@ -22,7 +22,7 @@ class Format:
     """A layout: the kind of head in it, what in config.json tells it from others, and its reader."""
 
     name: str
-    kind: Kind
+    kind: str
     known: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Source], Head]
 
@@ -50,7 +50,7 @@ FORMATS = (
 )
 
 
-def kind_of(folder: Path) -> Kind:
+def kind_of(folder: Path) -> str:
     """Which method a head is for. Raises `UserError` for a folder that is none."""
     config = read_json(folder / CONFIG)
     return HeadConfig.from_dict(config, str(folder)).method if _OWN in config else _format(folder, config).kind
