@@ -3,7 +3,7 @@
 from sampling.choices import STORAGES
 from sampling.method import Method, method_table
 from sampling.parameters import BEAM, EGAG, GAMMA, HEAD, LOOKUP, MODEL_STEPS, SUFFIX, SUFFIX_SCORE, TYPICAL, WEIGHTS
-from sampling.part import Part, Unless, chosen_by
+from sampling.part import Part, Trained, Unless, chosen_by
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -44,52 +44,57 @@ COPIERS = Registry[Part](
     ),
 )
 
-HEADS = Registry[Part](
+HEADS = Registry[Trained](
     "head",
-    Part(
+    Trained(
         "medusa",
         "sampling.drafters.medusa_hydra:MedusaDrafter",
         "heads that each look one place further ahead",
         "arXiv 2401.10774",
         HEAD,
         needs="medusa",
+        task="sampling.distill.tasks:MedusaTask",
     ),
-    Part(
+    Trained(
         "hydra",
         "sampling.drafters.medusa_hydra:HydraDrafter",
         "heads that look ahead and know the drafts between",
         "arXiv 2402.05109",
         HEAD,
         needs="hydra",
+        task="sampling.distill.tasks:HydraTask",
     ),
-    Part(
+    Trained(
         "eagle",
         "sampling.drafters.eagle_mtp:EagleDrafter",
         "a block that continues the target's hidden states",
         "arXiv 2401.15077, 2406.16858, 2503.01840",
         HEAD,
         needs="eagle",
+        task="sampling.distill.tasks:EagleTask",
     ),
-    Part(
+    Trained(
         "mtp",
         "sampling.drafters.eagle_mtp:MtpDrafter",
         "a multi-token prediction module, fed back into itself",
         "arXiv 2412.19437",
         HEAD,
         needs="mtp",
+        task="sampling.distill.tasks:MtpTask",
     ),
 )
 
 # What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
-MODELS = Registry[Part](
+MODELS = Registry[Trained](
     "model",
-    Part(
+    Trained(
         "model",
         "sampling.drafters.model:ModelDrafter",
         "a smaller causal model drafts",
         "arXiv 2211.17192",
         (WEIGHTS,),
         needs="model",
+        task="sampling.distill.tasks:ModelTask",
     ),
     *HEADS.values(),
 )

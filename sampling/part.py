@@ -44,8 +44,7 @@ class Part:
 
     def load(self) -> Any:
         """The class behind `path`."""
-        module, _, name = self.path.partition(":")
-        return getattr(import_module(module), name)
+        return _imported(self.path)
 
     def build(self, pair: Any, values: Values) -> Any:
         """An object of this part for a loaded pair of models; missing values take their defaults."""
@@ -80,6 +79,17 @@ class Part:
             yield self.remembers
         for used in self.uses:
             yield from used.memories(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained(Part):
+    """A part with weights of its own. task: the class that says how they are trained, by its import path."""
+
+    task: str = ""
+
+    def load_task(self) -> Any:
+        """The class behind `task`."""
+        return _imported(self.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +148,8 @@ def merged(*several: Iterable[Parameter]) -> tuple[Parameter, ...]:
 def without(preset: Mapping[str, Any], parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """The parameters that nothing fixes."""
     return tuple(parameter for parameter in parameters if parameter.name not in preset)
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

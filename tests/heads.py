@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 import torch
 
-from sampling.distill.tasks import TASKS, Trunk
+from sampling.distill.tasks import Trunk
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import save_head
 from sampling.methods import HEADS
@@ -20,7 +20,8 @@ def random_heads(hidden_size: int, layers: int, window: int, draft_ids: tuple[in
     folder, ids = Path(mkdtemp()), torch.tensor(draft_ids)
     atexit.register(shutil.rmtree, folder)
     torch.manual_seed(3)
-    for kind in HEADS:
+    for kind, part in HEADS.items():
+        task = part.load_task()
         config = HeadConfig(
             method=kind,
             base="tiny",
@@ -28,17 +29,16 @@ def random_heads(hidden_size: int, layers: int, window: int, draft_ids: tuple[in
             hidden_size=hidden_size,
             vocab_size=vocab,
             draft_vocab=len(ids),
-            features={"eagle": (0, layers), "mtp": (layers,)}.get(kind, ()),
             steps=3,
             intermediate_size=8,
             heads=2,
             kv_heads=1,
             head_dim=4,
-            normed=kind == "mtp",
             window=window,
+            **task.configure(layers),
         )
         unused = torch.zeros(1, hidden_size)
-        module = TASKS[kind](config, Trunk(unused, unused, ids, layers)).module
+        module = task(config, Trunk(unused, unused, ids, layers)).module
         weights = {name: torch.randn(weight.shape) for name, weight in module.state_dict().items()}
         save_head(folder / kind, config, weights, ids)
     return {kind: folder / kind for kind in HEADS}

@@ -12,7 +12,7 @@ from transformers import AutoConfig
 from sampling.distill.batches import frequent_tokens
 from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard, shard_count
 from sampling.distill.start import start
-from sampling.distill.tasks import TASKS, Task, Trunk
+from sampling.distill.tasks import Task, Trunk, feature_layers
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import prefill
@@ -20,6 +20,7 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
 from sampling.heads.published.formats import check_fit
 from sampling.loading.gguf_cache import cache_folder
+from sampling.methods import MODELS
 from sampling.pair import Pair
 from utils.errors import UserError
 
@@ -40,11 +41,6 @@ def lean_target(pair: Pair) -> LeanModel:
     return model
 
 
-def feature_layers(model: LeanModel) -> tuple[int, ...]:
-    """A low, a middle and the last layer, as EAGLE-3 reads them (arXiv 2503.01840)."""
-    return model.num_layers // 3, 2 * model.num_layers // 3, model.num_layers
-
-
 def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> list[Row]:
     """The target's answers to these user turns, in the folder, written now as far as they lack.
 
@@ -56,7 +52,7 @@ def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told
         rows = read_shards(folder)
         how = Writing(seed=1_000_003 * seed + shard_count(folder))
         model = lean_target(pair)
-        writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how, turns)
+        writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how, turns)
         writer.leave_out((row.tokens.tolist(), row.answer) for row in rows)
         done, dialogues = len(rows), writer.write()
         while part := list(islice(dialogues, SHARD)):
@@ -73,7 +69,7 @@ def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
     What is left at the end is a piece of its own from `_SHORTEST` tokens on.
     """
     model, ids = lean_target(pair), pair.tokenizer.encode(text)
-    layers, size = feature_layers(model), min(_PIECE, model.window)
+    layers, size = feature_layers(model.num_layers), min(_PIECE, model.window)
     if len(ids) < 2 * size:
         raise UserError(f"the text has {len(ids)} tokens; allowed: at least {2 * size}, some of which are held out")
     pieces = [ids[at : at + size] for at in range(0, len(ids), size)]
@@ -102,7 +98,7 @@ def write_data(
     done = sum(len(row.tokens) - row.answer for row in rows)
     while done < tokens:
         how = Writing(seed=1_000_033 * seed + shard_count(folder))
-        writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model), how)
+        writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how)
         told(done, tokens)
         for part in _shards(writer, pair, refused):
             save_shard(folder, part)
@@ -136,6 +132,7 @@ def make_task(method: str, pair: Pair, rows: Sequence[Row], draft_vocab: int, st
     """
     model, place = lean_target(pair), Path(pair.target_info.place)
     trunk = _counted(pair, rows, draft_vocab)
+    kind: type[Task] = MODELS[method].load_task()
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     config = HeadConfig(
         method=method,
@@ -144,10 +141,8 @@ def make_task(method: str, pair: Pair, rows: Sequence[Row], draft_vocab: int, st
         hidden_size=like.hidden_size,
         vocab_size=model.vocab_size,
         draft_vocab=len(trunk.ids),
-        features={"eagle": feature_layers(model), "mtp": (model.num_layers,)}.get(method, ()),
         steps=steps,
         layers=layers,
-        normed=method == "mtp",
         intermediate_size=like.intermediate_size,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
@@ -155,8 +150,9 @@ def make_task(method: str, pair: Pair, rows: Sequence[Row], draft_vocab: int, st
         rms_norm_eps=like.rms_norm_eps,
         rope_theta=like.rope_parameters["rope_theta"],
         window=model.window,
+        **kind.configure(model.num_layers),
     )
-    task = TASKS[method](config, trunk)
+    task = kind(config, trunk)
     start(task, rows, place / CHECKPOINT, model.num_layers)
     return task
 
@@ -171,7 +167,7 @@ def further_task(method: str, pair: Pair, folder: Path, steps: int) -> Task:
     if head.config.method != method:
         raise UserError(f"{folder} is a {head.config.method} drafter; allowed: a {method} drafter to learn further")
     config = replace(head.config, steps=steps, ranks=())
-    task = TASKS[method](config, _trunk(model, head.draft_ids.to(model.device)))
+    task: Task = MODELS[method].load_task()(config, _trunk(model, head.draft_ids.to(model.device)))
     task.learned = head.config.steps
     try:
         task.module.load_state_dict(head.weights)

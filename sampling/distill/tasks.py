@@ -5,21 +5,27 @@ last state and its output matrix give, and the loss is the cross-entropy to it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sampling.distill.batches import Batch
+from sampling.distill.shards import Row
 from sampling.heads.config import HeadConfig
 from sampling.heads.parallel import HydraHead, MedusaHead
 from sampling.heads.recurrent import RecurrentHead
 from sampling.heads.small import SmallModel
 
 _LATER = 0.8
+_CORRECTION = 0.1
+_UNSURE = 0.5
+
+Guess = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,11 @@ class Trunk:
     output: Tensor
     ids: Tensor
     last: int
+
+
+def feature_layers(layers: int) -> tuple[int, ...]:
+    """A low, a middle and the last one of so many layers, as EAGLE-3 reads them (arXiv 2503.01840)."""
+    return layers // 3, 2 * layers // 3, layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,22 @@ class Task(ABC):
 
     def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
         self.config, self.trunk = config, trunk
+
+    @classmethod
+    def configure(cls, layers: int) -> dict[str, Any]:
+        """What sets its `HeadConfig` apart, for a target of so many layers."""
+        return {}
+
+    def inherited(self, layers: int) -> dict[str, str]:
+        """Weights that begin as the target's own, of so many layers: our prefix to the target's."""
+        return {}
+
+    def begin(self, rows: Sequence[Row], guess: Guess) -> None:  # noqa: B027
+        """First weights from data. guess: step -> matrix from what `joined` gives to the state `step + 1` places on."""
+
+    def joined(self, state: Tensor, between: Sequence[Tensor]) -> Iterable[Tensor]:
+        """State and the embeddings of the tokens behind it in the order of its joining layer, behind its norms."""
+        return state, *between
 
     @abstractmethod
     def passes(self, batch: Batch) -> Iterator[Pass]:
@@ -95,11 +122,33 @@ def _facing(one: Pass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tenso
 
 
 class RecurrentTask(Task):
-    """EAGLE and MTP: the first pass reads the target's states, each later one the states of the pass before it."""
+    """The first pass reads the target's states, each later one the states of the pass before it."""
 
     def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
         super().__init__(config, trunk)
         self.module = self.head = RecurrentHead(config)
+
+    def inherited(self, layers: int) -> dict[str, str]:
+        return {"block.": f"model.layers.{layers - 1}."}
+
+    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+        """Its states begin as linear guesses of the target's, which the target's output matrix can read."""
+        head, last = self.head, self.trunk.last
+        if head.feature is not None:
+            unit = torch.eye(self.config.hidden_size)
+            head.feature.weight.copy_(torch.cat([unit * (layer == last) for layer in self.config.features], dim=1))
+        for projection in (head.block.self_attn.o_proj, head.block.mlp.down_proj):
+            projection.weight.mul_(_CORRECTION)
+        if head.norm is not None:
+            size = torch.cat([row.states[last][:-1].float() for row in rows[:64]]).pow(2).mean().sqrt()
+            head.norm.weight.fill_(_UNSURE * float(size))
+        if head.fc is not None:
+            head.fc.weight.copy_(guess(0))
+
+    def joined(self, state: Tensor, between: Sequence[Tensor]) -> Iterable[Tensor]:
+        head = self.head
+        left = between[0] if head.embed_norm is None else head.embed_norm(between[0])
+        return left, state if head.feature_norm is None else head.feature_norm(state)
 
     def trained(self, progress: float) -> int:
         """One pass more at a time: the first is worth most, and the later ones build on what it has learned."""
@@ -112,6 +161,22 @@ class RecurrentTask(Task):
             state, own = self.head(self.embed(batch.tokens, step + 1), state, step, past)
             past.append(own)
             yield Pass(self.head.output(state), step + 2)
+
+
+class EagleTask(RecurrentTask):
+    """EAGLE: the states of several layers."""
+
+    @classmethod
+    def configure(cls, layers: int) -> dict[str, Any]:
+        return {"features": feature_layers(layers)}
+
+
+class MtpTask(RecurrentTask):
+    """MTP: the last states, and both of what it joins behind a norm."""
+
+    @classmethod
+    def configure(cls, layers: int) -> dict[str, Any]:
+        return {"features": (layers,), "normed": True}
 
 
 class MedusaTask(Task):
@@ -133,6 +198,10 @@ class HydraTask(Task):
         super().__init__(config, trunk)
         self.module = self.head = HydraHead(config)
 
+    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+        for step in range(self.config.steps):
+            self.head.get_parameter(f"residuals.{step}.weight").copy_(guess(step))
+
     def passes(self, batch: Batch) -> Iterator[Pass]:
         between: list[Tensor] = []
         for step in range(self.config.steps):
@@ -147,6 +216,12 @@ class ModelTask(Task):
         super().__init__(config, trunk)
         self.module = self.model = SmallModel(config)
 
+    def inherited(self, layers: int) -> dict[str, str]:
+        """Evenly chosen blocks, and the norm."""
+        chosen = torch.linspace(0, layers - 1, self.config.layers).round().int().tolist()
+        blocks = {f"blocks.{place}.": f"model.layers.{layer}." for place, layer in enumerate(chosen)}
+        return {**blocks, "norm.": "model.norm."}
+
     def passes(self, batch: Batch) -> Iterator[Pass]:
         yield Pass(self.model(self.embed(batch.tokens, 0)), 1)
 
@@ -155,15 +230,6 @@ class ModelTask(Task):
         (first,) = self.passes(batch)
         for step in range(self.config.steps):
             yield Pass(torch.roll(first.rows, -step, dims=1), 1 + step)
-
-
-TASKS: dict[str, type[Task]] = {
-    "model": ModelTask,
-    "medusa": MedusaTask,
-    "hydra": HydraTask,
-    "eagle": RecurrentTask,
-    "mtp": RecurrentTask,
-}
 
 
 @dataclass(frozen=True, slots=True)

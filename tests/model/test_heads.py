@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 
 from sampling.distill.batches import Batch, batches, frequent_tokens, split
 from sampling.distill.shards import Row, read_shards, save_shard
-from sampling.distill.tasks import TASKS, Task, Trunk, accuracy
+from sampling.distill.tasks import Task, Trunk, accuracy, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.drafters.draft_tree import TreeShape, grow_tree
@@ -48,7 +48,7 @@ def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
         runner, tokens = ModelRunner(target), ids(4, seed=seed)
         for _ in range(14 + seed % 3):
             tokens.append(int(catch_up(runner, tokens).logits.argmax()))
-        states = prefill(ModelRunner(target), tokens, (1, target.num_layers))
+        states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
         found.append(Row(torch.tensor(tokens), 4, True, {k: v.to(torch.bfloat16) for k, v in states.items()}))
     return found
 
@@ -62,18 +62,17 @@ def task_of(kind: str, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_I
         hidden_size=size,
         vocab_size=VOCAB,
         draft_vocab=len(draft_ids),
-        features={"eagle": (1, target.num_layers), "mtp": (target.num_layers,)}.get(kind, ()),
         steps=3,
-        normed=kind == "mtp",
         intermediate_size=2 * size,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         window=target.window,
+        **MODELS[kind].load_task().configure(target.num_layers),
     )
     torch.manual_seed(0)
     trunk = Trunk(target.embedding, target.output_rows(draft_ids), draft_ids, target.num_layers)
-    task = TASKS[kind](config, trunk)
+    task: Task = MODELS[kind].load_task()(config, trunk)
     for weight in task.module.parameters():
         torch.nn.init.normal_(weight, std=0.3)
         weight.data = weight.data.to(torch.bfloat16).float()
@@ -94,7 +93,7 @@ def pair_of(target: lean.LeanModel, heads: dict[str, Path]) -> Pair:
 def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
     """The module's passes over a whole text and the drafter, step by step, give the same logits."""
     task, tokens = task_of(kind, target), ids(9, seed=3)
-    states = prefill(ModelRunner(target), tokens, (1, target.num_layers))
+    states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
     batch = Batch.of([Row(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
     known, steps = 5, 3
     with torch.no_grad():
@@ -301,7 +300,7 @@ def test_held_out_accuracy_counts_what_greedy_decoding_accepts(target: lean.Lean
     Trainer(task, rows, rows, Schedule(40, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu")).run(
         tmp_path / "run", lambda *_: None, float
     )
-    batch = Batch.of(rows[:1], (1, target.num_layers), torch.device("cpu"))
+    batch = Batch.of(rows[:1], feature_layers(target.num_layers), torch.device("cpu"))
     counted = accuracy(task, [batch]).tokens_per_round
     engine = Engine(pair_of(target, {"eagle": saved(task, tmp_path / "head")}))
     tokens, values = rows[0].tokens.tolist(), {**Settings(), "gamma": 3, "length": 40}

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from sampling.choices import PROCESSORS, STORAGES
+from sampling.distill.tasks import Task
 from sampling.engine import Engine
 from sampling.events import Step
+from sampling.heads.config import HeadConfig
 from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.part import OneOf, Part, Unless, chosen_by
@@ -205,3 +207,10 @@ def test_of_a_choice_only_the_picked_part_counts_and_nothing_that_is_fixed() -> 
 def test_models_are_what_weights_are_trained_for() -> None:
     assert [*MODELS] == [MODEL, *HEADS]
     assert all(part.needs == name for name, part in MODELS.items())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_is_trained_says_how(kind: str) -> None:
+    task = MODELS[kind].load_task()
+    assert issubclass(task, Task)
+    assert task.configure(layers=30).keys() <= HeadConfig.__dataclass_fields__.keys()
