@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from egag.controller import GammaController
 from sampling.beam import BeamSearch
 from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
@@ -35,12 +36,13 @@ def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
 
 
 class Engine:
-    """Runs methods on a pair. It owns the drafters, whose declared memory outlives a prompt."""
+    """Runs methods on a pair. It owns drafters and rules, whose declared memory outlives a prompt."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         self._earlier: dict[tuple[str, str], Drafter] = {}
         self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
+        self._rules: dict[tuple[str, str], GammaController] = {}
 
     @cached_property
     def _recomputing(self) -> Pair:
@@ -67,7 +69,7 @@ class Engine:
         return decode(
             target,
             self._drafter(method, pair, settings, run or name),
-            CONTROLLERS[method.controller].build(pair, settings),
+            self._rule(method, pair, settings, run or name),
             make_verifier(method, settings),
             make_processor(values["processor"]),
             prompt,
@@ -89,16 +91,19 @@ class Engine:
         """The same models with empty caches; new drafters go on with what these remember of earlier prompts."""
         engine = Engine(self.pair.fresh())
         engine._earlier = {key: drafter for key, (_, drafter) in self._drafters.items()}
+        engine._rules = dict(self._rules)
         return engine
 
     def memories(self) -> list[tuple[str, str]]:
-        """(run, what it keeps) of each drafter that was used and keeps something."""
-        kept = ((run, drafter.memory()) for (run, _), (_, drafter) in self._drafters.items())
+        """(run, what it keeps) of each drafter and rule that was used and keeps something."""
+        drafters = ((run, drafter.memory()) for (run, _), (_, drafter) in self._drafters.items())
+        kept = (*drafters, *((run, rule.memory()) for (run, _), rule in self._rules.items()))
         return [(name, text) for name, text in kept if text]
 
     def forget(self) -> None:
-        """Drop what drafters remember of earlier prompts."""
+        """Drop what drafters and rules remember of earlier prompts."""
         self._drafters.clear()
+        self._rules.clear()
         self._earlier.clear()
 
     def _target(self, method: Method, pair: Pair) -> Runner:
@@ -121,3 +126,11 @@ class Engine:
             drafter.adopt(earlier)
         self._drafters[key] = wanted, drafter
         return drafter
+
+    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> GammaController:
+        """A rule for one sequence, which goes on with what the run's last one remembers."""
+        rule: GammaController = CONTROLLERS[method.controller].build(pair, values)
+        if earlier := self._rules.get((run, method.name)):
+            rule.adopt(earlier)
+        self._rules[run, method.name] = rule
+        return rule

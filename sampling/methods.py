@@ -107,6 +107,17 @@ HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "what extends the draft", t
 DRAFTERS = Registry[Part](
     "drafter",
     Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression"),
+    Part(
+        "recycling",
+        "ngram_assisted.token_recycling:TokenRecyclingDrafter",
+        "the target's other candidates of earlier rounds, as a tree",
+        "arXiv 2408.08696",
+        (
+            integer("recycling_top_k", 8, "candidates that are kept behind each token", minimum=1, maximum=8),
+            toggle("recycling_remember", True, "keep the candidates for the next prompt"),
+        ),
+        remembers=Unless("recycling_remember", False),
+    ),
     *MODELS.values(),
     *COPIERS.values(),
     Part(
@@ -161,6 +172,18 @@ CONTROLLERS = Registry[Part](
             number("confidence_threshold", 0.4, "stop after a draft less likely than this", minimum=0.0, maximum=1.0),
             integer("confidence_gamma_max", 20, "most drafts a round under the confidence rule", minimum=1),
         ),
+    ),
+    Part(
+        "ucb",
+        "egag.ucb:UcbGamma",
+        "a bandit over fixed lengths, paid in tokens a second",
+        "arXiv 2505.15141",
+        (
+            integer("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1, maximum=1024),
+            number("ucb_exploration", 0.2, "weight of the bonus for lengths that were played seldom", minimum=0.0),
+            toggle("ucb_remember", True, "keep what the bandit has learned for the next prompt"),
+        ),
+        remembers=Unless("ucb_remember", False),
     ),
 )
 
@@ -234,9 +257,11 @@ METHODS = method_table(
     Method("drafter", "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
+    Method("ucb", "SD UCB1", "speculative decoding whose gamma a bandit chooses by tokens a second", "model", "ucb"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
+    Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(
         "suffix_or_model",

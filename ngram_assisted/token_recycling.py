@@ -1,0 +1,94 @@
+"""Token Recycling (arXiv 2408.08696): the target's other candidates of earlier rounds are the drafts of later ones."""
+
+import heapq
+from collections import abc
+from functools import cache
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+
+from egag.controller import GammaController
+from sampling.drafter import Drafter
+from sampling.events import Step
+from sampling.proposal import Proposal
+from sampling.sequence import Sequence
+
+# How often the token of that rank follows, for the shape of the tree: the first about half of the time.
+_RANKS = (0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01)
+_DEEPEST = 6
+Table = dict[int, list[int]]
+
+
+@cache
+def template(nodes: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """The static tree: (parent, rank, depth) of each node, parent -1 = the text, the most promising first.
+
+    Every beginning of it is a tree too. Example: 4 nodes, width 2 -> (-1, 0, 1), (0, 0, 2), (-1, 1, 1), (1, 0, 3).
+    """
+    tree: list[tuple[int, int, int]] = []
+    waiting = [(-_RANKS[rank], rank, -1, 1) for rank in range(width)]
+    while waiting and len(tree) < nodes:
+        chance, rank, parent, depth = heapq.heappop(waiting)
+        tree.append((parent, rank, depth))
+        if depth < _DEEPEST:
+            for below in range(width):
+                heapq.heappush(waiting, (chance * _RANKS[below], below, len(tree) - 1, depth + 1))
+    return tuple(tree)
+
+
+class TokenRecyclingDrafter(Drafter):
+    """Keeps for each token the target's last `recycling_top_k` candidates behind it, and reads a static tree off them.
+
+    Every token that the target has just judged, drafts that were rejected included, brings its candidates up to date.
+    A prompt is not judged, so each of its tokens begins with what followed it there, latest first. With
+    `recycling_remember` the table outlives the prompt, as in the paper. A draft is a point mass.
+    """
+
+    def __init__(self, recycling_top_k: int = 8, recycling_remember: bool = True) -> None:
+        self.width, self.remember = recycling_top_k, recycling_remember
+        self.table: Table = {}
+
+    @classmethod
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+        return cls(**values)
+
+    def begin(self, seq: Sequence) -> None:
+        if not self.remember:
+            self.table = {}
+        seq.drafting[self] = self.table
+        text = seq.text
+        for token, following in pairwise(text):
+            others = [other for other in self.table.get(token, ()) if other != following]
+            self.table[token] = [following, *others][: self.width]
+
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        """The first `gamma` nodes of the tree, `limit` deep at most, as far as the table knows what follows."""
+        if limit < 1 or not gamma.before(0, None):
+            return Proposal.empty(seq.device)
+        table: Table = seq.drafting[self]
+        tokens, parents, rows = list[int](), list[int](), {-1: -1}
+        for node, (parent, rank, depth) in enumerate(template(gamma.gamma, self.width)):
+            if parent not in rows or depth > limit:
+                continue
+            above = rows[parent]
+            known = table.get(seq.tokens[-1] if above < 0 else tokens[above], ())
+            if rank < len(known):
+                rows[node] = len(tokens)
+                tokens.append(known[rank])
+                parents.append(above)
+        return Proposal(torch.tensor(tokens, dtype=torch.long, device=seq.device), tuple(parents) if tokens else None)
+
+    def observe(self, seq: Sequence, step: Step) -> None:
+        if seq.logits is None:
+            return
+        root = seq.tokens[step.position - 1]
+        best: list[list[int]] = seq.logits.topk(min(self.width, seq.logits.shape[-1]), dim=-1).indices.tolist()
+        seq.drafting[self].update(zip((root, *step.drafts), best, strict=True))
+
+    def adopt(self, earlier: Drafter) -> None:
+        if isinstance(earlier, TokenRecyclingDrafter) and self.remember:
+            self.table = {token: known[: self.width] for token, known in earlier.table.items()}
+
+    def memory(self) -> str:
+        return f"candidates behind {len(self.table):,} tokens" if self.remember and self.table else ""
