@@ -3,7 +3,7 @@
 from sampling.choices import STORAGES
 from sampling.method import Method, method_table
 from sampling.parameters import BEAM, EGAG, GAMMA, HEAD, LOOKUP, MODEL_STEPS, SUFFIX, SUFFIX_SCORE, TYPICAL, WEIGHTS
-from sampling.part import Part, Trained, Unless, chosen_by
+from sampling.part import Part, TrainedPart, Unless, chosen_by
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -44,9 +44,9 @@ COPIERS = Registry[Part](
     ),
 )
 
-HEADS = Registry[Trained](
+HEADS = Registry[TrainedPart](
     "head",
-    Trained(
+    TrainedPart(
         "medusa",
         "sampling.drafters.medusa_hydra:MedusaDrafter",
         "heads that each look one place further ahead",
@@ -55,7 +55,7 @@ HEADS = Registry[Trained](
         needs="medusa",
         task="sampling.distill.tasks:MedusaTask",
     ),
-    Trained(
+    TrainedPart(
         "hydra",
         "sampling.drafters.medusa_hydra:HydraDrafter",
         "heads that look ahead and know the drafts between",
@@ -64,7 +64,7 @@ HEADS = Registry[Trained](
         needs="hydra",
         task="sampling.distill.tasks:HydraTask",
     ),
-    Trained(
+    TrainedPart(
         "eagle",
         "sampling.drafters.eagle_mtp:EagleDrafter",
         "a block that continues the target's hidden states",
@@ -73,7 +73,7 @@ HEADS = Registry[Trained](
         needs="eagle",
         task="sampling.distill.tasks:EagleTask",
     ),
-    Trained(
+    TrainedPart(
         "mtp",
         "sampling.drafters.eagle_mtp:MtpDrafter",
         "a multi-token prediction module, fed back into itself",
@@ -85,9 +85,9 @@ HEADS = Registry[Trained](
 )
 
 # What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
-MODELS = Registry[Trained](
+MODELS = Registry[TrainedPart](
     "model",
-    Trained(
+    TrainedPart(
         "model",
         "sampling.drafters.model:ModelDrafter",
         "a smaller causal model drafts",

@@ -82,7 +82,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Trained(Part):
+class TrainedPart(Part):
     """A part with weights of its own. task: the class that says how they are trained, by its import path."""
 
     task: str = ""
