@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TextIO
 
 from ablation.commands.speculative_config import ServerConfig, parse_speculative_config
-from ablation.plan.prompt_file import Prompt, checked_text, read_prompts
+from ablation.plan.prompt_file import Prompt, read_prompts
 from ablation.results.trace import is_trace
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
+from utils.text import checked_text
 
 
 def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:

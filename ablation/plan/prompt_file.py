@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.errors import UnknownName, UserError
+from utils.text import checked_text
 
 _KEYS = ("prompt", "id", "task", "max_new_tokens", "source")
 _SHOWN_ERRORS = 10
@@ -108,14 +109,3 @@ def _said(value: Any, what: str) -> str:
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def checked_text(text: str, what: str) -> str:
-    """The text, if it can be written down. Raises `UserError` for half a character (a lone surrogate)."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{what}: {text[:40]!r} holds half a character at {error.start}; allowed: valid Unicode"
-        ) from None
-    return text

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ablation.plan.lines import PlanLines
-from ablation.plan.prompt_file import checked_text
 from utils.errors import UnknownName, UserError
 from utils.parameter import Parameter
+from utils.text import checked_text
 
 _SHOWN_ERRORS = 10
 T = TypeVar("T")

@@ -20,6 +20,7 @@ from sampling.loading.sources import ALLOWED, Source, beside, hub_answers
 from sampling.loading.stop import neutral, stop_ids
 from sampling.pair import ModelInfo
 from utils.errors import UserError
+from utils.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -160,7 +161,7 @@ def _explained(source: Source, trust_remote_code: bool) -> Iterator[None]:
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise UserError(f"{source.name}: out of memory; allowed: a smaller model or another --device") from error
     except ImportError as error:
-        raise UserError(f"{source.name}: a package that it needs is missing: {_first_line(error)}") from error
+        raise UserError(f"{source.name}: a package that it needs is missing: {first_line(error)}") from error
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(_explanation(source, error, trust_remote_code)) from error
 
@@ -174,7 +175,7 @@ def _explanation(source: Source, error: Exception, trust_remote_code: bool) -> s
         hint = beside(Path(source.place))
         return f"{source.name}: hub id {source.place!r} could not be fetched: {why}; allowed: {ALLOWED}{hint}"
     allowed = "a causal or an encoder-decoder language model"
-    return f"{source.name}: transformers cannot load it ({_first_line(error)}); allowed: {allowed}"
+    return f"{source.name}: transformers cannot load it ({first_line(error)}); allowed: {allowed}"
 
 
 def _hub_reason(text: str) -> str:
@@ -183,7 +184,3 @@ def _hub_reason(text: str) -> str:
     if "not a valid model identifier" in text or "404" in text:
         return "the hub has no such model, or it is private"
     return "no network and not in the local cache"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -9,11 +9,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from platformdirs import user_cache_dir
 
 from sampling.loading.gguf_convert import convert
@@ -46,7 +45,7 @@ def converted(gguf: Path, progress: Progress = silent) -> Path:
         progress(f"Reading {gguf.name}", 0.0)
         digest = _sha256(gguf)
         progress("Waiting for another process that converts the same file")
-        with _lock(cache_folder() / f"{digest[:16]}.lock"):
+        with FileLock(cache_folder() / f"{digest[:16]}.lock"):
             return _ensure(gguf, digest, progress)
     except MemoryError as error:
         need = 8 * gguf.stat().st_size / 2**30  # 4-bit weights become 32-bit ones
@@ -114,24 +113,3 @@ def _remove(pattern: str) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold a lock file between processes; the system frees it when the holder dies."""
-    with path.open("a+b") as file:
-        if os.name == "nt":
-            import msvcrt
-
-            while True:
-                try:
-                    file.seek(0)
-                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined]
-                    break
-                except OSError:  # LK_LOCK gives up after ten seconds
-                    continue
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -7,6 +7,7 @@ from typing import Any
 
 from sampling.loading.stages import Progress, part
 from utils.errors import UserError
+from utils.text import first_line
 
 # llama.cpp cuts every digit on its own under these pre-tokenizer names; transformers 5.23 does not know them
 # and would look for merges across digits that the vocabulary never learned.
@@ -30,7 +31,7 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> None:
         raise
     except Exception as error:  # tokenizers raises plain Exception for a vocabulary that makes no sense
         raise UserError(
-            f"{gguf}: transformers cannot read this GGUF file ({_first_line(error)}); "
+            f"{gguf}: transformers cannot read this GGUF file ({first_line(error)}); "
             "allowed: a complete GGUF file of a causal language model, with its tokenizer"
         ) from error
     progress("Writing the converted model", 0.9)
@@ -48,7 +49,7 @@ def _pre_tokenizer(gguf: Path) -> str:
         field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise UserError(
-            f"{gguf} is no readable GGUF file ({_first_line(error)}); allowed: a complete GGUF file"
+            f"{gguf} is no readable GGUF file ({first_line(error)}); allowed: a complete GGUF file"
         ) from error
     return str(field.contents()) if field is not None else ""
 
@@ -109,7 +110,3 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

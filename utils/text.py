@@ -1,0 +1,19 @@
+"""Small rules for text that people gave or read."""
+
+from utils.errors import UserError
+
+
+def checked_text(text: str, what: str) -> str:
+    """The text, if it can be written down. Raises `UserError` for half a character (a lone surrogate)."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{what}: {text[:40]!r} holds half a character at {error.start}; allowed: valid Unicode"
+        ) from None
+    return text
+
+
+def first_line(error: Exception) -> str:
+    """What an error of another library says first, for one of our sentences; its class where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
