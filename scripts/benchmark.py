@@ -24,6 +24,7 @@ from ablation.plan.prompt_file import read_prompts
 from ablation.run.bar import told
 from sampling.engine import Engine
 from sampling.forward.runner import prefill
+from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
 from sampling.settings import Settings
@@ -219,7 +220,7 @@ Length = Annotated[int, typer.Option(help="new tokens a run")]
 Gamma = Annotated[int, typer.Option(help="drafted tokens a round, on both sides")]
 LookupGamma = Annotated[int, typer.Option(help="drafted tokens a round of the n-gram methods")]
 Repeats = Annotated[int, typer.Option(help="runs of each side on each prompt")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")]
+Dtype = Annotated[str, typer.Option(help=", ".join(DTYPES))]
 PromptFile = Annotated[Path, typer.Option(help="prompt file")]
 ALL = "AR,SD,NASD,Prompt lookup,Suffix,again"
 Only = Annotated[str, typer.Option(help=f"comparisons, comma-separated: {ALL}")]

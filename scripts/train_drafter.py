@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablation.commands.options import exit_statuses
+from sampling.loading.options import DEVICES, DTYPES
 from sampling.methods import MODELS
 from utils.errors import UserError
 from utils.provenance import ROOT
@@ -41,8 +42,8 @@ DraftVocab = Annotated[
 Rate = Annotated[float, typer.Option(help="highest learning rate")]
 BatchTokens = Annotated[int, typer.Option(min=64, help="tokens a step")]
 Seed = Annotated[int, typer.Option(help="of data and order")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
-Dtype = Annotated[str, typer.Option(help="of the trunk while it writes: auto, float32, bfloat16 or float16")]
+Device = Annotated[str, typer.Option(help=", ".join(DEVICES))]
+Dtype = Annotated[str, typer.Option(help=f"of the trunk while it writes: {', '.join(DTYPES)}")]
 
 
 def main(

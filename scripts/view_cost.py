@@ -16,6 +16,7 @@ from rich.console import Console
 from repl.answer import Answer
 from repl.live import LiveView
 from sampling.engine import Engine
+from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
 from sampling.settings import Settings
@@ -26,7 +27,7 @@ PROMPT = "Explain how a river shapes the land it flows through."
 def main(
     target: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
     drafter: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")] = "auto",
+    dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "auto",
     method: Annotated[str, typer.Option(help="whose generation is watched")] = "target",
     length: Annotated[int, typer.Option(help="new tokens a run")] = 128,
     repeat: Annotated[int, typer.Option(min=1, help="pairs of runs, with and without the view")] = 5,

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.commands.options import Drafter, DrafterDevice, Heads, Target, TrustRemoteCode, exit_statuses, out_console
+from ablation.commands.opened import opened
+from ablation.commands.options import exit_statuses, out_console
+from ablation.plan.overrides import Overrides
+from sampling.loading.options import LoadOptions
+from utils.parameter import Values
+from utils.provenance import ROOT
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from sampling.engine import Engine
 
-DEFAULT_RESULTS = Path(__file__).resolve().parent.parent / "scripts" / "ablation_results.csv"
+DEFAULT_RESULTS = ROOT / "scripts" / "ablation_results.csv"
 
 EXAMPLES = """\b
 Examples:
@@ -30,27 +35,13 @@ Examples:
 """
 
 
+@opened(instead=Overrides, models=LoadOptions)
 def ablate(
     plan: Annotated[
         str, typer.Argument(metavar="PLAN", help="quick, gamma, nasd, egag, copies, trained, paper, or a .toml file.")
     ] = "quick",
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt in place of the plan's.")] = None,
-    prompts: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SET|FILE", help="dialogue, translation, long, code, grounded, all, or a JSONL file."),
-    ] = None,
-    methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these methods.")] = None,
-    gamma: Annotated[str | None, typer.Option(metavar="N,...", help="Draft lengths to try, such as 2,4,6,8.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE,...", help="Values of any parameter; repeatable.")
-    ] = None,
-    processor: Annotated[
-        list[str] | None, typer.Option(metavar="NAME ARGS", help='As in "nucleus 0.8 0.9"; repeatable.')
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, help="How often the whole grid, interleaved.")] = None,
-    length: Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most prompts.")] = None,
+    *,
+    instead: Values,
     out: Annotated[
         Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
     ] = DEFAULT_RESULTS,
@@ -59,14 +50,7 @@ def ablate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")
     ] = False,
-    trace: Annotated[bool | None, typer.Option(help="Write each round to a JSONL file.")] = None,
-    target: Target = None,
-    drafter: Drafter = None,
-    heads: Heads = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = None,
-    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16")] = None,
-    drafter_device: DrafterDevice = None,
-    trust_remote_code: TrustRemoteCode = False,
+    models: Values,
 ) -> None:
     """Run a grid of methods over prompts into a CSV file, and report it with statistics and plots.
 
@@ -77,29 +61,9 @@ def ablate(
     stopped by Ctrl-C, after the row under way and its report.
     """
     with exit_statuses():
-        from ablation.commands.request import parameter_lists
-        from ablation.plan.file import Overrides, read_experiment
+        from ablation.plan.file import read_experiment
 
-        overrides = Overrides(
-            prompt=prompt,
-            prompts=tuple(prompts or ()),
-            methods=methods,
-            parameters=parameter_lists(assignments or (), gamma),
-            processors=tuple(processor or ()),
-            seeds=seeds,
-            repeats=repeats,
-            length=length,
-            limit=limit,
-            trace=trace,
-            target=target,
-            drafter=drafter,
-            heads=heads,
-            device=device,
-            drafter_device=drafter_device,
-            dtype=dtype,
-            trust_remote_code=trust_remote_code or None,
-        )
-        experiment = read_experiment(plan, overrides)
+        experiment = read_experiment(plan, Overrides(**instead, pair=models))
         status = _dry_run(experiment) if dry_run else _run(experiment, out, resume, overwrite)
     raise typer.Exit(status)
 

@@ -2,28 +2,21 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sampling.loading.options import load_options
 from utils.errors import UserError
+from utils.parameter import Values
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sampling.pair import Pair
 
-Target = Annotated[
-    str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Target model; default: the embedded one.")
-]
-Drafter = Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="Drafter model.")]
-Heads = Annotated[str | None, typer.Option(metavar="DIR,...", help="Trained heads, beside those in models/.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")]
-DrafterDevice = Annotated[str | None, typer.Option(help="The drafter's device, if another.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16, float16")]
-TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code that a model repository brings.")]
 Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else there.")]
 
@@ -74,11 +67,12 @@ class PrintProgress:
             typer.echo(message, err=True)
 
 
-def load(options: Mapping[str, Any]) -> "Pair":
-    """Load the models that options by name ask for, missing ones at their defaults; what was mended goes to stderr."""
-    from sampling.loading.pairs import LoadOptions, load_pair
+def load(given: Values) -> "Pair":
+    """Load the models that the options given ask for; what was mended goes to stderr. Raises `UserError`."""
+    options = load_options(given)
+    from sampling.loading.pairs import load_pair
 
-    pair = load_pair(LoadOptions(**options), PrintProgress())
+    pair = load_pair(options, PrintProgress())
     for note in pair.notes:
         typer.echo(note, err=True)
     return pair

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ablation.commands.speculative_config import ServerConfig, parse_speculative_config
 from ablation.plan.prompt_file import Prompt, read_prompts
@@ -23,10 +23,10 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
 
 
-def choose_config(text: str | None, methods: str | None, models: Mapping[str, str | None]) -> ServerConfig | None:
+def choose_config(text: str | None, methods: str | None, models: Mapping[str, Any]) -> ServerConfig | None:
     """The server's configuration, which must not be contradicted by the options beside it.
 
-    models: what the options `drafter` and `heads` name.
+    models: the options of loading that were given.
     """
     if text is None:
         return None
@@ -52,18 +52,6 @@ def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, objec
     settings = Settings()
     settings.assign_all(pairs)
     return settings
-
-
-def parameter_lists(assignments: Sequence[str], gamma: str | None) -> dict[str, str]:
-    """Lists of values by parameter, from `name=v1,v2` texts and from `--gamma`."""
-    lists: dict[str, str] = {} if gamma is None else {"gamma": gamma}
-    for text in assignments:
-        name, equals, values = text.partition("=")
-        if not equals:
-            raise UserError(f"--set {text!r} given; allowed: {PARAMETERS[name].name}=VALUE,...")
-        if lists.setdefault(name, values) != values:
-            raise UserError(f"{name} is given twice: {lists[name]!r} and {values!r}")
-    return lists
 
 
 def open_trace(path: Path | None) -> TextIO | None:

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ablation.commands.options import (
-    Device,
-    Drafter,
-    DrafterDevice,
-    Dtype,
-    Heads,
-    Json,
-    Methods,
-    Target,
-    TrustRemoteCode,
-    exit_statuses,
-    load,
-)
+from ablation.commands.opened import opened
+from ablation.commands.options import Json, Methods, exit_statuses, load
+from sampling.loading.options import LoadOptions
 from utils.errors import UserError
+from utils.parameter import Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +23,9 @@ if TYPE_CHECKING:
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
 
 
+@opened(models=LoadOptions)
 def run(
+    *,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
     prompts: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts.")] = None,
     methods: Methods = None,
@@ -41,13 +34,7 @@ def run(
     processor: Annotated[str | None, typer.Option(help='As in "nucleus 0.8 0.9".')] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of every method.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How often, interleaved.")] = 1,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    target: Target = None,
-    drafter: Drafter = None,
-    heads: Heads = None,
-    drafter_device: DrafterDevice = None,
-    trust_remote_code: TrustRemoteCode = False,
+    models: Values,
     speculative_config: Annotated[
         str | None,
         typer.Option(
@@ -66,24 +53,13 @@ def run(
     from ablation.plan.choice import choose_methods
 
     with exit_statuses():
-        config = request.choose_config(speculative_config, methods, {"drafter": drafter, "heads": heads})
+        config = request.choose_config(speculative_config, methods, models)
         named = [*(config.assignments if config else ()), ("length", length), ("processor", processor), ("seed", seed)]
         settings = request.choose_settings(assignments or (), named)
         names = config.methods if config else choose_methods(methods, settings)
         played = request.choose_prompts(prompt, prompts)
         with request.open_trace(trace) or nullcontext() as trace_file:
-            pair = load(
-                {
-                    "target": target,
-                    "drafter": drafter,
-                    "heads": heads,
-                    "device": device,
-                    "drafter_device": drafter_device,
-                    "dtype": dtype,
-                    "trust_remote_code": trust_remote_code,
-                    **(config.models if config else {}),
-                }
-            )
+            pair = load({**models, **(config.models if config else {})})
             from ablation.plan.grid import plain_plan
 
             if methods is None and config is None:

@@ -1,40 +1,23 @@
 """`selftest` as a command: the checks of `sampling.proof.selftest` for people and for scripts."""
 
 import json as json_module
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
-from ablation.commands.options import (
-    Device,
-    Drafter,
-    DrafterDevice,
-    Dtype,
-    Heads,
-    Json,
-    Methods,
-    Target,
-    TrustRemoteCode,
-    exit_statuses,
-    load,
-)
+from ablation.commands.opened import opened
+from ablation.commands.options import Json, Methods, exit_statuses, load
+from sampling.loading.options import LoadOptions
+from utils.parameter import Values
 
 if TYPE_CHECKING:
     from sampling.proof.selftest import Report, Selftest
 
 
-def selftest(
-    methods: Methods = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    target: Target = None,
-    drafter: Drafter = None,
-    heads: Heads = None,
-    drafter_device: DrafterDevice = None,
-    trust_remote_code: TrustRemoteCode = False,
-    json: Json = False,
-) -> None:
+@opened(models=LoadOptions)
+def selftest(*, methods: Methods = None, models: Values, json: Json = False) -> None:
     """Check on a pair that every method leaves the target's output unchanged.
 
     Exit status: 0 all passed; 1 a check failed, or was too weak to tell; 2 the call is wrong.
@@ -43,30 +26,25 @@ def selftest(
 
     with exit_statuses():
         names = None if methods is None else choose_names(methods)
-        pair = load(
-            {
-                "target": target,
-                "drafter": drafter,
-                "heads": heads,
-                "device": device,
-                "drafter_device": drafter_device,
-                "dtype": dtype,
-                "trust_remote_code": trust_remote_code,
-            }
-        )
+        pair = load(models)
         from sampling.proof.selftest import Selftest
 
         typer.echo("Generating the references", err=True)
         checks = Selftest(pair, names)
-        reports = []
-        for name in checks.methods:
-            typer.echo(f"Checking {name}", err=True)
-            reports.append(checks.report(name))
-            if json:
-                typer.echo(json_module.dumps({**asdict(reports[-1]), "verdict": reports[-1].verdict}))
+        reports = list(_reports(checks, json))
         if not json:
             _show(checks, reports)
     raise typer.Exit(0 if all(report.verdict == "PASS" for report in reports) else 1)
+
+
+def _reports(checks: "Selftest", as_json: bool) -> "Iterator[Report]":
+    """What is found on each method, printed at once where it is for scripts."""
+    for name in checks.methods:
+        typer.echo(f"Checking {name}", err=True)
+        report = checks.report(name)
+        if as_json:
+            typer.echo(json_module.dumps({**asdict(report), "verdict": report.verdict}))
+        yield report
 
 
 def _show(checks: "Selftest", reports: "list[Report]") -> None:

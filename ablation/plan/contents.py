@@ -13,11 +13,13 @@ from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import ALL, find_sources, gather
-from ablation.plan.section import Faults, Section, many, one, words
+from ablation.plan.section import Faults, Section, many, one
+from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
-from utils.parameter import Chosen, choice, integer, toggle
+from utils.option import words
+from utils.parameter import Chosen, integer, toggle
 
 _MOST_RUNS = 1000
 
@@ -27,18 +29,6 @@ REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, max
 LIMIT = integer("limit", None, "most prompts in all", minimum=1)
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
 _TRACE = toggle("trace", False, "write one line a round")
-PAIR = {
-    parameter.name: parameter
-    for parameter in (
-        words("target", "a model id, a folder or a .gguf file"),
-        words("drafter", "a model id, a folder or a .gguf file"),
-        words("heads", "folders of trained heads, commas between"),
-        words("device"),
-        words("drafter_device"),
-        choice("dtype", "auto", "", ("auto", "float32", "bfloat16", "float16")),
-        toggle("trust_remote_code", False, ""),
-    )
-}
 _KEYS = (
     *("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace"),
     *("pair", "settings", "methods"),
@@ -116,8 +106,9 @@ def _read_settings(section: Section) -> dict[str, Any]:
 
 
 def _read_pair(section: Section) -> dict[str, Any]:
-    section.allow(tuple(PAIR))
-    return {key: section.read(key, one(PAIR[key]), None) for key in section.entries if key in PAIR}
+    section.allow(tuple(LOAD))
+    values = {key: section.read(key, one(LOAD[key]), None) for key in section.entries if key in LOAD}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _read_prompts(top: Section, folder: Path) -> tuple[Prompt, ...]:

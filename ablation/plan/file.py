@@ -4,7 +4,7 @@ No torch is imported here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from ablation.plan.choice import choose_names
 from ablation.plan.contents import (
     LENGTH,
     LIMIT,
-    PAIR,
     PROCESSOR,
     REPEATS,
     SEEDS,
@@ -22,12 +21,15 @@ from ablation.plan.contents import (
 )
 from ablation.plan.grid import Plan
 from ablation.plan.methods_table import MethodTable, choose_tables, multiply, owners, replace_values
+from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import find_sources, gather
-from ablation.plan.section import many, one, unknown, words
+from ablation.plan.section import many, one, unknown
+from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
+from utils.option import words
 from utils.parameter import Parameter
 
 PLANS = Path(__file__).parent.parent / "plans"
@@ -42,33 +44,6 @@ class Experiment:
     plan: Plan
     pair: Mapping[str, Any]
     trace: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
-    """What the command line says in place of the file; None or empty: nothing.
-
-    prompts: sets and files. methods: names between commas. parameters: name -> values between commas.
-    seeds: how many.
-    """
-
-    prompt: str | None = None
-    prompts: tuple[str, ...] = ()
-    methods: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    processors: tuple[str, ...] = ()
-    seeds: int | None = None
-    repeats: int | None = None
-    length: int | None = None
-    limit: int | None = None
-    target: str | None = None
-    drafter: str | None = None
-    heads: str | None = None
-    device: str | None = None
-    drafter_device: str | None = None
-    dtype: str | None = None
-    trust_remote_code: bool | None = None
-    trace: bool | None = None
 
 
 def plan_names() -> tuple[str, ...]:
@@ -116,8 +91,7 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         seeds=seeds,
         repeats=_given(REPEATS, overrides.repeats, contents.repeats),
     )
-    pair = {name: _given(PAIR[name], getattr(overrides, name), contents.pair.get(name)) for name in PAIR}
-    pair = {name: value for name, value in pair.items() if value is not None}
+    pair = {**contents.pair, **{name: one(LOAD[name])(value) for name, value in overrides.pair.items()}}
     return Experiment(contents.name, plan, pair, contents.trace if overrides.trace is None else overrides.trace)
 
 
@@ -139,7 +113,7 @@ def _choose_tables(
     if not chosen:
         raise UserError(f"the plan names no method; allowed: a [[methods]] table or --methods of {', '.join(METHODS)}")
     settings = {}
-    for name, text in overrides.parameters.items():
+    for name, text in overrides.parameters().items():
         parameter = PARAMETERS[name]
         if name in METHODS or name in _FLAGS:
             raise UserError(f"{name} is no parameter of a method; allowed: --{_FLAGS.get(name, 'methods')}")

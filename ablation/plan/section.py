@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from ablation.plan.lines import PlanLines
 from utils.errors import UnknownName, UserError
 from utils.parameter import Parameter
-from utils.text import checked_text
 
 _SHOWN_ERRORS = 10
 T = TypeVar("T")
@@ -93,17 +92,6 @@ def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
         return values
 
     return parse
-
-
-def words(name: str, usage: str = "a text that is not empty") -> Parameter:
-    """A free text."""
-
-    def parse(text: str) -> str:
-        if not text.strip():
-            raise UserError(f"{name}: {text!r} given; allowed: {usage}")
-        return checked_text(text, name)
-
-    return Parameter(name, None, "", usage, parse)
 
 
 def unknown(kind: str, given: str, allowed: Sequence[str], file: str) -> UserError:

@@ -5,10 +5,8 @@ import re
 import torch
 
 from sampling.forward.linear import kernel, probe_ms
+from sampling.loading.options import DEVICES, DTYPES
 from utils.errors import UnknownName, UserError
-
-DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(name: str) -> torch.device:
@@ -33,10 +31,11 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     CUDA: bfloat16 where supported, else float16. MPS: float16. CPU: float32, unless a probe finds
     bfloat16 faster. Raises `UnknownName`.
     """
-    if name != "auto" and name not in DTYPES:
-        raise UnknownName("dtype", name, ("auto", *DTYPES))
+    if name not in DTYPES:
+        raise UnknownName("dtype", name, DTYPES)
     if name != "auto":
-        return DTYPES[name]
+        dtype: torch.dtype = getattr(torch, name)
+        return dtype
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     if device.type == "cpu":

@@ -1,6 +1,6 @@
 """Loading a pair: the public entry of everything that reads weights."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,31 +10,13 @@ from sampling.loading.checkpoint import Loaded, load
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
+from sampling.loading.options import LoadOptions
 from sampling.loading.sources import resolve
 from sampling.loading.stages import Progress, silent
 from sampling.pair import MODEL, Pair
 from utils.errors import UserError
 
 __all__ = ["LoadOptions", "Progress", "load_pair"]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What to load and where, as a user writes it.
-
-    target, drafter: hub id, folder or FILE.gguf; a drafter may also be a distilled one trained here. target
-    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else no drafter.
-    drafter_device None: the target's.
-    heads: folders of trained heads, with commas between, beside those in models/.
-    """
-
-    target: str | None = None
-    drafter: str | None = None
-    device: str = "auto"
-    drafter_device: str | None = None
-    dtype: str = "auto"
-    trust_remote_code: bool = False
-    heads: str | None = None
 
 
 def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:

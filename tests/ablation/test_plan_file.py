@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ablation.plan.file import Experiment, Overrides, plan_names, read_experiment
+from ablation.plan.file import Experiment, plan_names, read_experiment
 from ablation.plan.grid import AGAIN
 from ablation.plan.lines import PlanLines
+from ablation.plan.overrides import Overrides
 from sampling.methods import REFERENCE
 from sampling.settings import Settings
 from tests.ablation.conftest import write_lines
@@ -255,9 +256,8 @@ def test_the_command_line_goes_before_the_file(write: Write, tmp_path: Path) -> 
         repeats=2,
         length=5,
         limit=3,
-        target="other",
-        trust_remote_code=True,
         trace=True,
+        pair={"target": "other", "trust_remote_code": True},
     )
     experiment = read_experiment(plan, over)
     assert ids(experiment) == ["code-01", 1, "code-02"]
@@ -274,12 +274,12 @@ def test_a_typed_prompt_replaces_the_sets() -> None:
 
 
 def test_methods_keep_their_configurations_and_others_join_with_defaults() -> None:
-    experiment = read_experiment("gamma", Overrides(methods="egag,speculative", parameters={"gamma": "2, 5"}))
+    experiment = read_experiment("gamma", Overrides(methods="egag,speculative", assignments=("gamma=2, 5",)))
     assert names(experiment) == ["target", "speculative gamma=2", "speculative gamma=5", "egag", "control"]
 
 
 def test_a_parameter_of_the_command_line_replaces_the_file_s_and_what_falls_together_is_one() -> None:
-    over = Overrides(methods="ngram", parameters={"set_ngramstorage": "basic 3,basic 4", "chat": "off"})
+    over = Overrides(methods="ngram", assignments=("set_ngramstorage=basic 3,basic 4", "chat=off"))
     experiment = read_experiment("nasd", over)
     # the table without a filler has the default, 3, which the other table has as well
     expected = [f"ngram set_ngramstorage=basic {n}, top_k_filler={k}" for n in (3, 4) for k in (1, 3, 5)]
@@ -295,22 +295,22 @@ def test_a_parameter_of_the_command_line_replaces_the_file_s_and_what_falls_toge
         (Overrides(prompts=("coed",)), "Did you mean 'code'?"),
         (Overrides(methods="specultive"), "Did you mean 'speculative'?"),
         (Overrides(methods=","), "no method to run"),
-        (Overrides(parameters={"gama": "2"}), "unknown setting 'gama'"),
-        (Overrides(parameters={"gamma": "2,x"}), "gamma: 'x' given"),
-        (Overrides(parameters={"gamma": ""}), "gamma: '' given"),
+        (Overrides(assignments=("gama=2",)), "unknown setting 'gama'"),
+        (Overrides(assignments=("gamma=2,x",)), "gamma: 'x' given"),
+        (Overrides(assignments=("gamma=",)), "gamma: '' given"),
         (
-            Overrides(parameters={"top_k_filler": "2"}),
+            Overrides(assignments=("top_k_filler=2",)),
             "top_k_filler: no method of the plan has it; it belongs to ngram",
         ),
-        (Overrides(parameters={"length": "2"}), "allowed: --length"),
-        (Overrides(parameters={"ngram": "on"}), "allowed: --methods"),
-        (Overrides(methods="egag", parameters={"egag_gamma_min": "9"}), "egag_gamma_min 9 is above egag_gamma_max 6"),
+        (Overrides(assignments=("length=2",)), "allowed: --length"),
+        (Overrides(assignments=("ngram=on",)), "allowed: --methods"),
+        (Overrides(methods="egag", assignments=("egag_gamma_min=9",)), "egag_gamma_min 9 is above egag_gamma_max 6"),
         (Overrides(processors=("nucleus 0.8",)), "nucleus needs top_p"),
         (Overrides(seeds=0), "seeds: '0' given"),
         (Overrides(repeats=0), "repeats: '0' given"),
         (Overrides(length=0), "length: '0' given"),
         (Overrides(limit=0), "limit: '0' given"),
-        (Overrides(dtype="float8"), "unknown dtype"),
+        (Overrides(pair={"dtype": "float8"}), "unknown dtype"),
     ],
 )
 def test_a_wrong_command_line_is_refused(over: Overrides, said: str) -> None:

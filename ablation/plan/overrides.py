@@ -1,0 +1,40 @@
+"""What a command line says in place of a plan file; the options of `scripts/run_ablation.py` are declared here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sampling.settings import PARAMETERS
+from utils.errors import UserError
+from utils.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What holds instead of the file; None or empty: nothing. `pair` holds what was given of `LoadOptions`."""
+
+    prompt: str | None = option(None, "One prompt in place of the plan's.", "TEXT")
+    prompts: tuple[str, ...] = option(
+        (), "dialogue, translation, long, code, grounded, all, or a JSONL file.", "SET|FILE"
+    )
+    methods: str | None = option(None, "Only these methods.", "NAME,...")
+    gamma: str | None = option(None, "Draft lengths to try, such as 2,4,6,8.", "N,...")
+    assignments: tuple[str, ...] = option((), "Values of any parameter; repeatable.", "NAME=VALUE,...", flag="--set")
+    processors: tuple[str, ...] = option((), 'As in "nucleus 0.8 0.9"; repeatable.', "NAME ARGS", flag="--processor")
+    seeds: int | None = option(None, "How many seeds.", minimum=1)
+    repeats: int | None = option(None, "How often the whole grid, interleaved.", minimum=1)
+    length: int | None = option(None, "Most tokens to generate.", minimum=1)
+    limit: int | None = option(None, "Most prompts.", minimum=1)
+    trace: bool | None = option(None, "Write each round to a JSONL file.")
+    pair: Mapping[str, Any] = field(default_factory=dict)
+
+    def parameters(self) -> dict[str, str]:
+        """Lists of values by parameter, from `--set` and `--gamma`. Raises `UserError` for one that is there twice."""
+        lists = {} if self.gamma is None else {"gamma": self.gamma}
+        for text in self.assignments:
+            name, equals, values = text.partition("=")
+            if not equals:
+                raise UserError(f"--set {text!r} given; allowed: {PARAMETERS[name].name}=VALUE,...")
+            if lists.setdefault(name, values) != values:
+                raise UserError(f"{name} is given twice: {lists[name]!r} and {values!r}")
+        return lists

@@ -1,0 +1,39 @@
+"""What can be asked of loading, declared once for command lines, plans and Python code. No torch is imported."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from utils.option import option, parameters
+
+DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What to load and where, as a user writes it; each field is an option of the commands and a key of `[pair]`.
+
+    target, drafter: hub id, folder or FILE.gguf; a drafter may also be a distilled one trained here. target
+    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else no drafter.
+    drafter_device None: the target's.
+    heads: folders of trained heads, with commas between, beside those in models/.
+    """
+
+    target: str | None = option(None, "Target model; default: the embedded one.", "ID|DIR|FILE.gguf")
+    drafter: str | None = option(None, "Drafter model.", "ID|DIR|FILE.gguf")
+    device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
+    drafter_device: str | None = option(None, "The drafter's device, if another.")
+    dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
+    trust_remote_code: bool = option(False, "Run code that a model repository brings.")
+    heads: str | None = option(None, "Trained heads, beside those in models/.", "DIR,...")
+
+
+LOAD = parameters(LoadOptions)
+
+
+def load_options(given: Mapping[str, Any]) -> LoadOptions:
+    """The options given by name, the others at their defaults. Raises `UserError` for a text that is not allowed."""
+    return LoadOptions(
+        **{name: LOAD[name].parse(value) if isinstance(value, str) else value for name, value in given.items()}
+    )
