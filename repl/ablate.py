@@ -4,10 +4,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablation.plan.file import read_experiment
+from ablation.plan.file import Experiment
 from ablation.report.write import write_report
-from ablation.run.conduct import conduct, reported
-from ablation.run.job import Files, Outcome, Run
+from ablation.run.conduct import conduct_into
+from ablation.run.job import Outcome
 from repl.replies import Message
 from repl.session import Session
 from repl.user_files import state_folder
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
     from repl.player import View
 
 
-def run(session: Session, plan: str, view: "View") -> Outcome:
-    """Run a plan with the session's settings as its base, then report it. Raises `UserError`."""
-    experiment = read_experiment(plan, base=session.settings)
+def run(session: Session, experiment: Experiment, command: str, view: "View") -> Outcome:
+    """Run an experiment on the session's pair, then report it; `command` asked for it. Raises `UserError`."""
     if experiment.pair:
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))
     results = _folder() / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
     engine = Engine(session.engine.pair.fresh())
-    with Run(
-        engine, experiment.plan, experiment.name, Files(results), f"/ablate {plan}", trace=experiment.trace
-    ) as job:
-        outcome = conduct(job, view.err)
-    reported(results, outcome, view.out, view.err)
-    return outcome
+    return conduct_into(results, experiment, engine, command=command, out=view.out, err=view.err)
 
 
 def show_last(view: "View") -> None:

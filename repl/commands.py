@@ -151,8 +151,8 @@ def _ngram_load(session: Session, argument: str) -> Reply:
 def _ablate(session: Session, argument: str) -> Reply:
     from ablation.plan.file import read_experiment
 
-    read_experiment(argument or DEFAULT_PLAN, base=session.settings)
-    return Ablate(argument or DEFAULT_PLAN)
+    plan = argument or DEFAULT_PLAN
+    return Ablate(read_experiment(plan, base=session.settings), f"/ablate {plan}")
 
 
 def _plans(typed: str) -> Iterator[str]:

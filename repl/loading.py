@@ -11,14 +11,10 @@ from utils.errors import UserError
 
 if TYPE_CHECKING:
     from sampling.engine import Engine
-    from sampling.events import Event
     from sampling.loading.pairs import Progress
     from sampling.pair import Pair
 
 Load = Callable[["Progress"], "Pair"]
-
-# Not a sentence that anybody would measure with.
-_WARM_UP = "Seven grey herons stood in the shallow water."
 
 
 class Loading:
@@ -101,21 +97,19 @@ class Loading:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         from sampling.engine import Engine
 
-        pair = self._load(self._tell)
+        engine = Engine(self._load(self._tell))
         self._tell("warming up")
-        for _ in _warm_up(pair):
+        for _ in _warm_up(engine):
             if self._wanted:  # who waits gets an answer sooner; its timings are said to settle with the second
                 break
-        return Engine(pair)
+        return engine
 
 
-def _warm_up(pair: "Pair") -> "Iterator[Event]":
+def _warm_up(engine: "Engine") -> "Iterator[object]":
     """A round of both models, event by event, so that the first method measured does not pay for first calls."""
-    from sampling.engine import Engine
+    from sampling.measure.warm_up import warm_up
     from sampling.settings import Settings
 
-    settings = Settings()
-    settings.assign_all((("length", "2"), ("gamma", "1")))
-    engine, prompt = Engine(pair), pair.encode([_WARM_UP], chat=False)
-    for name in ("target", "speculative") if pair.drafter else ("target",):
-        yield from engine.stream(name, settings, prompt)
+    names = ("target", "speculative") if engine.pair.drafter else ("target",)
+    values = {**Settings(), "length": 2, "gamma": 1, "chat": False}
+    return warm_up(engine, values, [(name, name, {}) for name in names])

@@ -14,6 +14,7 @@ from utils.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablation.plan.file import Experiment
     from repl.answer import Answer, Decode
     from repl.loading import Loading
     from sampling.events import Event
@@ -95,8 +96,8 @@ class Player:
             case WithModels(job):
                 self._wait()
                 self.view.reply(Message(job()))
-            case Ablate(plan):
-                self._ablate(plan)
+            case Ablate(experiment, command):
+                self._ablate(experiment, command)
             case Results():
                 from repl import ablate
 
@@ -133,11 +134,11 @@ class Player:
             self._compare(answers)
         self.interrupted = answers.stopped
 
-    def _ablate(self, plan: str) -> None:
+    def _ablate(self, experiment: "Experiment", command: str) -> None:
         self._wait()
         from repl import ablate
 
-        outcome = ablate.run(self.session, plan, self.view)
+        outcome = ablate.run(self.session, experiment, command, self.view)
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 

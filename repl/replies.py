@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ablation.plan.file import Experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,10 @@ class WithModels:
 
 @dataclass(frozen=True, slots=True)
 class Ablate:
-    """A plan to run on the loaded pair."""
+    """A plan to run on the loaded pair, read and checked; `command` is how it was asked for."""
 
-    plan: str
+    experiment: "Experiment"
+    command: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,15 +87,17 @@ def _dry_run(experiment: "Experiment") -> int:
 def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> int:
     from rich.console import Console
 
-    from ablation.run.conduct import conduct, reported
-    from ablation.run.job import Files, Run, check_output
+    from ablation.run.conduct import conduct_into
+    from ablation.run.results_file import check_output
 
     check_output(out, resume, overwrite)
-    engine, files = _engine(experiment), Files(out)
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    err = Console(stderr=True)
-    with Run(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as run:
-        outcome = conduct(run, err)
-        failed = outcome.failed + run.failed_before
-    reported(files.results, outcome, out_console(), err)
-    return 130 if outcome.stopped else 1 if failed else 0
+    outcome = conduct_into(
+        out,
+        experiment,
+        _engine(experiment),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        out=out_console(),
+        err=Console(stderr=True),
+        resume=resume,
+    )
+    return 130 if outcome.stopped else 1 if outcome.failed + outcome.failed_before else 0

@@ -14,13 +14,14 @@ from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ablation.plan.grid import Plan
-    from ablation.results.record import Record
     from sampling.pair import Pair
 
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
+SpeculativeConfig = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help='As servers take it: {"method": "draft_model", "num_speculative_tokens": 4}.'),
+]
 
 
 @opened(models=LoadOptions)
@@ -35,22 +36,19 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Random seed of every method.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="How often, interleaved.")] = 1,
     models: Values,
-    speculative_config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON", help='As servers take it: {"method": "draft_model", "num_speculative_tokens": 4}.'
-        ),
-    ] = None,
+    speculative_config: SpeculativeConfig = None,
     json: Json = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="One line a round.")] = None,
 ) -> None:
     """Generate once for each prompt, method and repeat, and report what was measured.
 
     Exit status: 0 all ran; 1 a generation failed or the output could not be written; 2 the call is wrong; 130
-    stopped by Ctrl-C: finished generations have been reported.
+    stopped by Ctrl-C: the generation under way ends first (a second Ctrl-C stops it too), and all that are
+    finished have been reported.
     """
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
+    from ablation.plan.grid import plain_plan
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
@@ -60,8 +58,6 @@ def run(
         played = request.choose_prompts(prompt, prompts)
         with request.open_trace(trace) or nullcontext() as trace_file:
             pair = load({**models, **(config.models if config else {})})
-            from ablation.plan.grid import plain_plan
-
             if methods is None and config is None:
                 names = _runnable(names, pair, settings)
             failed = _execute(pair, plain_plan(played, names, settings, repeat), json, trace_file)
@@ -82,42 +78,16 @@ def _runnable(names: tuple[str, ...], pair: "Pair", values: Mapping[str, Any]) -
     return names
 
 
-def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace_file: TextIO | None) -> bool:
+def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None) -> bool:
     """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
     from rich.console import Console
 
-    from ablation.results.trace import Tracer
-    from ablation.run.execute import execute, warm_up
-    from ablation.run.progress import tracked
+    from ablation.commands.printed import Printed
+    from ablation.run.conduct import conduct
+    from ablation.run.job import Job
     from sampling.engine import Engine
 
-    engine, failed = Engine(pair), False
-    for _ in warm_up(engine, plan):
-        pass
-    if trace_file is not None and Path(trace_file.name).is_file():
-        trace_file.truncate(0)
-    records = tracked(execute(engine, plan, Tracer(trace_file)), plan.generations, Console(stderr=True))
-    for record in _printed(records, plan) if as_json else _shown(records, plan):
-        failed = failed or record.error is not None
-    return failed
-
-
-def _printed(records: "Iterator[Record]", plan: "Plan") -> "Iterator[Record]":
-    for record in records:
-        typer.echo(record.to_json())
-        yield record
-
-
-def _shown(records: "Iterator[Record]", plan: "Plan") -> "Iterator[Record]":
-    """One table for each turn of a prompt, its rows in the order of the plan."""
-    from rich.console import Console
-
-    from ablation.commands.show import show
-
-    group: list[Record] = []
-    for record in records:
-        group.append(record)
-        if len(group) == len(plan.configurations):
-            show(Console(), sorted(group, key=lambda r: plan.methods.index(r.method)))
-            group = []
-        yield record
+    outcome = conduct(Job(Engine(pair), plan, Printed(plan, as_json, trace)), Console(stderr=True))
+    if outcome.stopped:
+        raise KeyboardInterrupt
+    return outcome.failed > 0

@@ -29,10 +29,8 @@ REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, max
 LIMIT = integer("limit", None, "most prompts in all", minimum=1)
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
 _TRACE = toggle("trace", False, "write one line a round")
-_KEYS = (
-    *("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace"),
-    *("pair", "settings", "methods"),
-)
+_VALUES = ("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace")
+_TABLES = ("pair", "settings", "methods")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
 
 
@@ -64,7 +62,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         raise UserError(f"plan {str(path)!r} is not TOML: {error}") from None
     faults = Faults(str(path), PlanLines(text))
     top = Section(entries, faults)
-    top.allow(_KEYS)
+    top.allow((*_VALUES, *_TABLES))
     values = {**base, **_read_settings(_table(top, "settings"))}
     values["length"] = top.read("length", one(LENGTH), values["length"])
     tables = read_tables(entries.get("methods", []), faults)

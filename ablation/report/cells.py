@@ -19,12 +19,26 @@ class Table:
 
 
 SPEED_HEADERS = (
-    *("configuration", "prompts", "runs", "failed", "tokens/s (sd)", "speedup [95 % interval]", "ratio of sums"),
-    *("against AR", "output"),
+    "configuration",
+    "prompts",
+    "runs",
+    "failed",
+    "tokens/s (sd)",
+    "speedup [95 % interval]",
+    "ratio of sums",
+    "against AR",
+    "output",
 )
 DRAFT_HEADERS = (
-    *("configuration", "acceptance rate", "alpha", "tokens/round", "c", "mean gamma", "mean H/ln V"),
-    *("exact / tie / BUG / not compared", "ended: stop / length / context"),
+    "configuration",
+    "acceptance rate",
+    "alpha",
+    "tokens/round",
+    "c",
+    "mean gamma",
+    "mean H/ln V",
+    "exact / tie / BUG / not compared",
+    "ended: stop / length / context",
 )
 PAIR_HEADERS = ("verdict", "ratio [95 % interval]", "prompts", "p", "p, Holm", "rank-biserial")
 

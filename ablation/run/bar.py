@@ -29,15 +29,13 @@ class Bar:
         self.console = console
         self._progress = Progress(*named, *columns, console=console, auto_refresh=False, speed_estimate_period=600)
         self._task = self._progress.add_task(name, total=total, completed=done)
-        # Or rich would send stdout, where results go, to this console.
-        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live: Live | None = None
 
     def __enter__(self) -> "Bar":
-        self._live.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._live.stop()
+        self.wipe()
 
     def advance(self) -> None:
         """Count a piece; the next `paint` shows it."""
@@ -51,14 +49,20 @@ class Bar:
         """Show the bar with these lines under it."""
         for line in lines:
             line.no_wrap, line.overflow = True, "ellipsis"
-        self._live.update(Group(self._progress.get_renderable(), *lines), refresh=True)
+        shown = Group(self._progress.get_renderable(), *lines)
+        if self._live is not None:
+            self._live.update(shown, refresh=True)
+            return
+        # A new one: one that goes on after a stop would begin by wiping lines that others printed meanwhile.
+        # Nor is stdout, where results go, sent to this console.
+        self._live = Live(shown, console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start(refresh=True)
 
-    @contextmanager
-    def wiped(self) -> Iterator[None]:
+    def wipe(self) -> None:
         """Until the next `paint` nothing of it is on the terminal, so that what others print there stays whole."""
-        self._live.stop()
-        yield
-        self._live.start()
+        if self._live is not None:
+            self._live.stop()
+        self._live = None
 
 
 def plain_line(console: Console, done: int, total: int, text: str) -> None:

@@ -1,32 +1,55 @@
-"""A run from warm-up to report, with what a person sees meanwhile: for the command line and the session."""
+"""A job from warm-up to report, with what a person sees meanwhile: for every command and the session."""
 
 from pathlib import Path
 
 from rich.console import Console
 
+from ablation.plan.file import Experiment
 from ablation.run.display import display
-from ablation.run.job import Outcome, Run
-from ablation.run.probe import estimated
+from ablation.run.job import Job, Outcome
+from ablation.run.results_file import Files, ResultsFile
+from sampling.engine import Engine
 
 
-def conduct(run: Run, err: Console) -> Outcome:
-    """Warm up, say how long it will take, and run what is missing. Progress goes to `err`."""
-    total = run.plan.generations
-    if run.done:
-        failed = f", {run.failed_before} of them failed" if run.failed_before else ""
-        _say(err, f"{len(run.done)} of {total} rows are there{failed}")
-    if not run.missing:
-        return run.outcome
-    _say(err, f"warming up {len(run.plan.configurations)} configurations")
-    expected = estimated(run.engine, run.plan)
-    if not run.done:
+def conduct(job: Job, err: Console) -> Outcome:
+    """Warm up, say how long it will take, and generate what is missing. Progress goes to `err`."""
+    if job.done:
+        failed = f", {job.outcome.failed_before} of them failed" if job.outcome.failed_before else ""
+        _say(err, f"{job.done} of {job.plan.generations} rows are there{failed}")
+    if not job.missing:
+        return job.outcome
+    _say(err, f"warming up {len(job.plan.configurations)} configurations")
+    expected = job.warm_up()
+    if not job.done:
         _say(err, expected.text)
-    with display(err, len(run.done), total) as shown:
-        return run.play(shown)
+    with display(err, job.done, job.plan.generations) as shown:
+        return job.play(shown)
 
 
-def reported(results: Path, outcome: Outcome, out: Console, err: Console) -> None:
-    """Write the report of a results file, and show it in short on `out`."""
+def conduct_into(
+    results: Path,
+    experiment: Experiment,
+    engine: Engine,
+    *,
+    command: str,
+    out: Console,
+    err: Console,
+    resume: bool = False,
+) -> Outcome:
+    """Play an experiment into a results file, then write its report and show it in short on `out`.
+
+    command: what asked for it, for the manifest. Raises `UserError`.
+    """
+    files = Files(results)
+    with ResultsFile(
+        engine.pair, experiment.plan, experiment.name, files, command, resume, experiment.trace
+    ) as written:
+        outcome = conduct(Job(engine, experiment.plan, written), err)
+    _report(files.results, outcome, out, err)
+    return outcome
+
+
+def _report(results: Path, outcome: Outcome, out: Console, err: Console) -> None:
     from ablation.report.write import write_report
 
     _say(err, "writing the report")

@@ -66,7 +66,8 @@ class BarDisplay:
         """A round is over; nothing is painted, so that rounds follow each other at once."""
 
     def record(self, record: Record) -> None:
-        """Count a row."""
+        """Count a row; the bar is wiped until the next generation, so that what is printed meanwhile stays whole."""
+        self._bar.wipe()
         self._speedups.add(record)
         self._bar.advance()
         if record.error is not None:

@@ -18,9 +18,6 @@ from utils.memory import reset_peak_memory
 
 _log = logging.getLogger(__name__)
 
-WARM_UP = "Seven grey herons stood in the shallow water and waited for the tide to turn."
-WARM_UP_TOKENS = 16
-
 
 class Watcher(Protocol):
     """Is told what happens, always outside the measured time."""
@@ -46,24 +43,6 @@ class Done:
 
     text: str
     error: str | None = None
-
-
-def warm_up(engine: Engine, plan: Plan) -> Iterator[tuple[Configuration, Comparison]]:
-    """One unmeasured generation a configuration and processor, on a sentence that is no measured prompt.
-
-    Yields each with its account. Leaves no memory. Raises `UserError` when a method cannot run on this
-    pair at all.
-    """
-    prompt = engine.pair.encode([WARM_UP], plan.values["chat"])[: engine.pair.target.window // 2]
-    for processor in plan.processors:
-        values = {**plan.values, "processor": processor, "length": WARM_UP_TOKENS}
-        for configuration in plan.configurations:
-            comparison = Comparison(engine, values, prompt)
-            parameters = dict(configuration.parameters)
-            for _ in comparison.run(configuration.name, method=configuration.method, parameters=parameters):
-                pass
-            yield configuration, comparison
-    engine.forget()
 
 
 def execute(

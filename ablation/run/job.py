@@ -1,65 +1,39 @@
-"""A plan into a results file: whole rows, one writer, and going on where an earlier run stopped."""
+"""A plan played on an engine: what is missing is generated, and every record goes where the job was told."""
 
-import json
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, Self, TextIO
+from typing import Protocol, TextIO
 
 from ablation.plan.grid import Key, Place, Plan
-from ablation.results import manifest
 from ablation.results.record import Record
-from ablation.results.store import Store
-from ablation.results.table import columns, key, row
-from ablation.results.trace import Tracer, is_trace, trace_path
+from ablation.results.trace import Tracer
+from ablation.run.estimate import Estimate
 from ablation.run.execute import Done, Watcher, execute
+from ablation.run.probe import estimated
 from sampling.engine import Engine
 from sampling.events import Step
-from utils.errors import UserError
 from utils.interrupt import Interrupt
-
-_ROW_BYTES = 4096
-_KEY = ("turn", "configuration", "processor", "seed", "repeat")
 
 
 class Display(Watcher, Protocol):
-    """Shows how far a run is, between generations only."""
+    """Shows how far a job is, between generations only."""
 
     def record(self, record: Record) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The results file and those beside it; a link counts as the file that it leads to."""
-
-    given: Path
-
-    @property
-    def results(self) -> Path:
-        return self.given.resolve()
-
-    @property
-    def manifest(self) -> Path:
-        return manifest.manifest_path(self.results)
-
-    @property
-    def trace(self) -> Path:
-        return trace_path(self.results)
-
-
 @dataclass(slots=True)
 class Outcome:
-    """What a run added: rows and failed ones among them, and whether Ctrl-C ended it.
+    """What a job added: rows and failed ones among them, and whether Ctrl-C ended it.
 
-    overhead: share of the time that was not generation; None where a run went on, as it then repeats a
-    reference that is no row.
+    failed_before: failed rows of earlier runs. overhead: share of the time that was not generation; None where
+    a run went on, as it then repeats a reference that is no row.
     """
 
     rows: int = 0
     failed: int = 0
+    failed_before: int = 0
     stopped: bool = False
     resumed: bool = False
     generating_s: float = 0.0
@@ -69,164 +43,81 @@ class Outcome:
     def overhead(self) -> float | None:
         return 1.0 - self.generating_s / self.seconds if self.seconds and not self.resumed else None
 
+    def add(self, record: Record) -> None:
+        """Count a row."""
+        self.rows += 1
+        self.failed += record.error is not None
+        self.generating_s += record.wall_s or 0.0
 
-def check_output(results: Path, resume: bool, overwrite: bool) -> None:
-    """Raises `UserError`, before anything is loaded, where the results could not be written."""
-    if resume and overwrite:
-        raise UserError("--resume and --overwrite: give one of them")
-    if results.is_dir():
-        raise UserError(
-            f"--out {str(results)!r} is a folder; allowed: a file, such as {str(results / 'results.csv')!r}"
-        )
-    if results.suffix != ".csv":
-        raise UserError(f"--out {str(results)!r}; allowed: a file that ends in .csv")
-    if not results.parent.is_dir():
-        raise UserError(f"--out {str(results)!r}: there is no folder {str(results.parent)!r}")
-    if results.is_file() and not is_results(results):
-        raise UserError(f"{str(results)!r} exists and is no results file; it was left as it is. Choose another --out")
-    if results.exists() and not (resume or overwrite):
-        raise UserError(
-            f"{str(results)!r} exists; allowed: --resume to go on with it, --overwrite to replace it, another --out"
-        )
+
+class Sink(Protocol):
+    """Where records go: a results file or the screen. `done`: what is there already and is not run again."""
+
+    done: Mapping[Key, Done]
+
+    def writing(self, outcome: Outcome) -> AbstractContextManager[TextIO | None]:
+        """Entered once everything is loaded and warm, left when the job has ended; gives the trace to write, if any."""
+
+    def add(self, record: Record) -> None:
+        """Keep a record; it is safe when this returns."""
 
 
 @dataclass
-class Run:
-    """One run of a plan on an engine into a results file; enter it, then iterate or `finish`.
-
-    Entering locks the file and checks that it may go on with it; nothing of an earlier run is lost by then.
-    """
+class Job:
+    """A plan, the engine that plays it and where its records go; first `warm_up`, then `play`."""
 
     engine: Engine
     plan: Plan
-    name: str
-    files: Files
-    command: str
-    resume: bool = False
-    trace: bool = False
-    outcome: Outcome = field(default_factory=Outcome)
+    sink: Sink
+    outcome: Outcome = field(init=False)
 
-    def __enter__(self) -> Self:
-        self._refuse_foreign()
-        self._store = Store(self.files.results, columns()).__enter__()
-        try:
-            rows = self._store.rows if self.resume else []
-            self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
-            self._manifest = manifest.describe(self.plan, self.engine.pair, self.name)
-            if rows:
-                self._manifest = self._earlier(len(rows))
-            self._check_room()
-        except BaseException:
-            self._store.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._store.__exit__(*exc)
+    def __post_init__(self) -> None:
+        failed = sum(earlier.error is not None for earlier in self.sink.done.values())
+        self.outcome = Outcome(failed_before=failed, resumed=bool(self.done))
 
     @property
-    def failed_before(self) -> int:
-        """Generations that are there, and failed."""
-        return sum(earlier.error is not None for earlier in self.done.values())
+    def done(self) -> int:
+        """Generations that are there."""
+        return len(self.sink.done)
 
     @property
     def missing(self) -> int:
         """Generations still to be made."""
-        return self.plan.generations - len(self.done)
+        return self.plan.generations - self.done
+
+    def warm_up(self) -> Estimate:
+        """Run each configuration once, unmeasured; about how long the whole plan will take."""
+        return estimated(self.engine, self.plan)
 
     def play(self, display: Display) -> Outcome:
-        """Run what is missing; each row is on the disk before the next generation starts.
+        """Generate what is missing; each record is safe before the next generation starts.
 
-        The first Ctrl-C ends it after the row under way, the second at once.
+        The first Ctrl-C ends it after the generation under way, the second at once.
         """
-        run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
-        self._manifest["runs"].append(run)
-        if not self.resume:
-            # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
-            self._store.clear()
-            self.files.trace.unlink(missing_ok=True)
-        manifest.write(self.files.manifest, self._manifest)
-        self.outcome.resumed = bool(self.done)
-        start = time.perf_counter()
-        try:
-            with self._trace_file() as trace, Interrupt() as interrupt:
-                watcher = _Both(display, Tracer(trace))
-                for record in execute(self.engine, self.plan, watcher, self.done):
-                    self._add(record)
-                    display.record(record)
-                    if interrupt.asked:
-                        self.outcome.stopped = True
-                        break
-        except KeyboardInterrupt:
-            self.outcome.stopped = True
-            raise
-        finally:
-            self.outcome.seconds = time.perf_counter() - start
-            overhead = self.outcome.overhead
-            run |= {
-                "end": manifest.now(),
-                "rows": self.outcome.rows,
-                "failed": self.outcome.failed,
-                "stopped": self.outcome.stopped,
-                "overhead": None if overhead is None else round(overhead, 4),
-            }
-            manifest.write(self.files.manifest, self._manifest)
+        with self.sink.writing(self.outcome) as trace, _timed(self.outcome), Interrupt() as interrupt:
+            watcher = _Both(display, Tracer(trace))
+            for record in execute(self.engine, self.plan, watcher, self.sink.done):
+                try:
+                    display.record(record)  # first: a bar makes way for what is printed
+                finally:
+                    self.sink.add(record)
+                self.outcome.add(record)
+                if interrupt.asked:
+                    self.outcome.stopped = True
+                    break
         return self.outcome
 
-    def _add(self, record: Record) -> None:
-        self._store.append(row(record))
-        self.outcome.rows += 1
-        self.outcome.failed += record.error is not None
-        self.outcome.generating_s += record.wall_s or 0.0
 
-    def _earlier(self, rows: int) -> dict[str, Any]:
-        """The manifest to go on with. Raises `UserError` where this run's rows would not compare with the file's."""
-        path = str(self.files.results)
-        if len(self.done) != rows:
-            raise UserError(f"{path!r} holds {rows - len(self.done)} rows twice; it was left as it is")
-        if not self.files.manifest.is_file():
-            raise UserError(f"{path!r} has rows but no manifest beside it: what they were made with is not known")
-        old = manifest.read(self.files.manifest)
-        manifest.refuse_other(old, self._manifest)
-        return old
-
-    def _refuse_foreign(self) -> None:
-        """Files beside the results that are none of ours stay."""
-        if self.files.manifest.exists():
-            manifest.read(self.files.manifest)
-        if self.files.trace.exists() and not is_trace(self.files.trace):
-            raise UserError(
-                f"{str(self.files.trace)!r} exists and is no trace; it was left as it is. Choose another --out"
-            )
-
-    def _check_room(self) -> None:
-        free, need = shutil.disk_usage(self.files.results.parent).free, self.missing * _ROW_BYTES
-        if free < need:
-            raise UserError(
-                f"{str(self.files.results)!r} needs about {need / 1e6:.1f} MB, the disk has {free / 1e6:.1f} MB left; "
-                "allowed: --out on another disk"
-            )
-
-    def _trace_file(self) -> AbstractContextManager[TextIO | None]:
-        """The trace to add to: rounds of rows that are not there are dropped, they will be run again."""
-        if not self.trace:
-            return nullcontext()
-        path = self.files.trace
-        scratch = path.with_name(f".{path.name}.new")
-        try:
-            with scratch.open("w", encoding="utf-8") as file:
-                file.writelines(line for line in _lines(path) if _line_key(line) in self.done)
-            scratch.replace(path)
-            return path.open("a", encoding="utf-8", buffering=1)
-        except OSError as error:
-            raise UserError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
-
-
-def is_results(path: Path) -> bool:
-    """Whether a file is empty or begins as results do, in this version or another."""
-    with path.open("rb") as file:
-        head = file.read(64)
-    return not head or ",".join(columns()).encode().startswith(head.split(b"\n")[0])
+@contextmanager
+def _timed(outcome: Outcome) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    except KeyboardInterrupt:
+        outcome.stopped = True
+        raise
+    finally:
+        outcome.seconds = time.perf_counter() - start
 
 
 class _Both:
@@ -242,20 +133,3 @@ class _Both:
     def step(self, place: Place, step: Step) -> None:
         for watcher in self._watchers:
             watcher.step(place, step)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The whole lines of a trace."""
-    if path.is_file():
-        with path.open(encoding="utf-8") as file:
-            yield from (line for line in file if line.endswith("\n"))
-
-
-def _line_key(line: str) -> Key | None:
-    try:
-        cells = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(cells, dict) or not {"id", *_KEY} <= set(cells):
-        return None
-    return Key(str(cells["id"]), *(cells[name] for name in _KEY))

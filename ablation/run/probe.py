@@ -4,8 +4,11 @@ from dataclasses import replace
 
 from ablation.plan.grid import Plan
 from ablation.run.estimate import Estimate, estimate
-from ablation.run.execute import warm_up
 from sampling.engine import Engine
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.warm_up import warm_up
+
+WARM_UP_TOKENS = 16
 
 
 def estimated(engine: Engine, plan: Plan, one_a_method: bool = False) -> Estimate:
@@ -14,13 +17,20 @@ def estimated(engine: Engine, plan: Plan, one_a_method: bool = False) -> Estimat
     one_a_method: only the first configuration of each method, under the first processor: quick, for a look.
     """
     probed = _shortened(plan) if one_a_method else plan
+    runs = [(c.name, c.method, dict(c.parameters)) for c in probed.configurations]
     speeds: dict[str, tuple[float, float]] = {}
-    for configuration, comparison in warm_up(engine, probed):
-        metrics = comparison.metrics[configuration.name]
-        measured = metrics.decode_s / max(metrics.new_tokens, 1), metrics.prefill_s
-        speeds[configuration.name] = max(measured, speeds.get(configuration.name, measured))
+    for processor in probed.processors:
+        values = {**plan.values, "processor": processor, "length": WARM_UP_TOKENS}
+        # Of each run the last account is the whole one.
+        for name, account in dict(warm_up(engine, values, runs)).items():
+            speeds[name] = max(_speed(account), speeds.get(name, (0.0, 0.0)))
     by_method = {c.method: speeds[c.name] for c in reversed(probed.configurations)}
     return estimate(plan, {c.name: speeds.get(c.name, by_method[c.method]) for c in plan.configurations})
+
+
+def _speed(account: RunMetrics) -> tuple[float, float]:
+    """Seconds a token, and of the prefill."""
+    return account.decode_s / max(account.new_tokens, 1), account.prefill_s
 
 
 def _shortened(plan: Plan) -> Plan:

@@ -7,21 +7,17 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from ablation.results.record import Record
 from ablation.run import bar as progress
 from ablation.run.bar import Bar, told
 from ablation.run.display import display
-from ablation.run.progress import tracked
 from tests.ablation.synthetic import record
+
+CURSOR_UP, ERASE_LINE = "\x1b[1A", "\x1b[2K"
 
 
 def _console(terminal: bool) -> tuple[Console, StringIO]:
     file = StringIO()
     return Console(file=file, width=100, force_terminal=terminal, color_system=None), file
-
-
-def _records() -> list[Record]:
-    return [record(id=name) for name in ("p1", "p1", "p2")]
 
 
 def test_a_bar_counts_shows_notes_and_starts_no_thread() -> None:
@@ -54,19 +50,21 @@ def test_elsewhere_there_is_a_line_now_and_then_and_one_at_the_end(monkeypatch: 
     assert file.getvalue() == "3/4 training, loss 2.5\n4/4 training\n"
 
 
-def test_records_pass_while_the_bar_is_wiped() -> None:
+def test_what_is_printed_while_the_bar_is_wiped_stays_whole() -> None:
     console, file = _console(True)
-    for number, found in enumerate(tracked(iter(_records()), 3, console)):
-        console.print(f"record {number} {found.id}")
-    said = file.getvalue()
-    assert "generating" in said and "2/3" in said
-    assert all(f"record {number}" in said for number in range(3))
+    with Bar(console, "generating", 2) as bar:
+        bar.paint(Text("first"))
+        bar.wipe()
+        wiped = file.getvalue()
+        assert wiped.endswith(f"{CURSOR_UP}{ERASE_LINE}{CURSOR_UP}{ERASE_LINE}")
+        console.print("a table")
+        bar.advance()
+        bar.paint(Text("second"))
+        again = file.getvalue().removeprefix(wiped)
+        assert "1/2" in again and "second" in again and ERASE_LINE not in again
 
 
-def test_plain_lines_of_a_run_and_of_an_ablation_look_alike() -> None:
-    run, ran = _console(False)
-    assert list(tracked(iter(_records()), 3, run)) == _records()
-    assert ran.getvalue() == "2/3 prompt p1\n3/3 prompt p2\n"
+def test_a_plain_line_tells_the_speed() -> None:
     ablation, out = _console(False)
     with display(ablation, 0, 1) as shown:
         shown.record(record(id="p1"))

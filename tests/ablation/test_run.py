@@ -1,18 +1,28 @@
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
+from ablation.commands.printed import Printed
 from ablation.plan.grid import Configuration, Place, Plan, plain_plan
 from ablation.plan.prompt_file import Prompt
-from ablation.run import execute as execution
-from ablation.run.execute import Unwatched, execute, warm_up
+from ablation.run.display import BarDisplay
+from ablation.run.estimate import Estimate
+from ablation.run.execute import Unwatched, execute
+from ablation.run.job import Outcome
+from ablation.run.probe import estimated
 from sampling.engine import Engine
+from sampling.measure.warm_up import warm_up
 from sampling.pair import Pair
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects, write_lines
+from tests.ablation.mock_engine import MockEngine
 
+CURSOR_UP, ERASE_LINE = "\x1b[1A", "\x1b[2K"
 KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens, output_ids, text, finish_reason,
   prefill_s, decode_s, ttft_s, wall_s, tokens_per_s, e2e_tokens_per_s, rounds, drafted, tested,
   accepted, acceptance_rate, alpha, tokens_per_round, accept_hist,
@@ -121,14 +131,14 @@ def test_a_failed_generation_leaves_its_error_and_the_others_run(invoke: Invoke,
 
 
 def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warmed(engine: Engine, plan: Plan) -> tuple[()]:
+    def warmed(engine: Engine, plan: Plan) -> Estimate:
         def broken(*arguments: object) -> None:
             raise IndexError("planted")
 
         monkeypatch.setattr("ngram_assisted.nasd.NgramDrafter.propose", broken)
-        return ()
+        return Estimate(0, 0, 0)
 
-    monkeypatch.setattr(execution, "warm_up", warmed)
+    monkeypatch.setattr("ablation.run.job.estimated", warmed)
     result = invoke("run", "--prompt", "a", "--length", 3, "--json")
     target, speculative, ngram = objects(result.stdout)
     assert result.exit_code == 1 and ngram["error"] == "IndexError: planted"
@@ -139,6 +149,36 @@ def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
     result = invoke("run", "--prompt", "Hello", "--length", 4)
     assert result.exit_code == 0
     assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
+
+
+def test_it_warms_up_and_says_how_long_it_takes_before_the_first_record(invoke: Invoke) -> None:
+    said = invoke("run", "--prompt", "Hello", "--length", 4, "--json").stderr.splitlines()
+    warming = said.index("warming up 3 configurations")
+    assert "3 generations of 12 tokens in all" in said[warming + 1] and said[warming + 2].startswith("3/3 1: target ")
+
+
+def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
+    printed = Printed(plan, as_json=False, trace=None)
+    with pytest.raises(KeyboardInterrupt), printed.writing(Outcome()):
+        printed.add(next(execute(Engine(pair), plan)))
+        assert not capsys.readouterr().out
+        raise KeyboardInterrupt
+    assert "target" in capsys.readouterr().out
+
+
+def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
+    plan = plain_plan((Prompt(1, ("Hello",)),), ("target",), {**Settings(), "length": 2}, repeats=1)
+    screen = io.StringIO()
+    with BarDisplay(Console(file=screen, force_terminal=True, width=80), 0, 1) as bar:
+        (record,) = execute(Engine(pair), plan, bar)
+        assert "target" in screen.getvalue() and CURSOR_UP not in screen.getvalue()
+        bar.record(record)
+        wiped = screen.getvalue()
+        assert wiped.endswith(f"{CURSOR_UP}{ERASE_LINE}{CURSOR_UP}{ERASE_LINE}")
+        bar.begin(next(plan.places(next(plan.passes()))))
+        again = screen.getvalue().removeprefix(wiped)
+        assert "target" in again and ERASE_LINE not in again
 
 
 def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) -> None:
@@ -174,9 +214,19 @@ def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair
     plan = plain_plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
     cold = [record.drafted for record in execute(Engine(pair), plan)]
     engine = Engine(pair)
-    list(warm_up(engine, plan))
+    estimated(engine, plan)
     warm = [record.drafted for record in execute(engine, plan)]
     assert cold == warm and cold[0] == cold[1]
+
+
+def test_a_warm_up_may_be_left_between_two_events_and_leaves_no_memory() -> None:
+    engine = MockEngine()
+    runs = [("target", "target", {}), ("speculative", "speculative", {"gamma": 2})]
+    for name, account in warm_up(cast(Engine, engine), Settings(), runs):
+        if account.rounds:
+            assert name == "target"
+            break
+    assert [call[0] for call in engine.calls] == ["target"] and engine.forgotten == 1
 
 
 def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair) -> None:

@@ -16,7 +16,8 @@ from ablation.results.record import Record
 from ablation.results.store import Store, whole_rows
 from ablation.results.table import columns, key
 from ablation.run.execute import Unwatched
-from ablation.run.job import Files, Outcome, Run, check_output
+from ablation.run.job import Job, Outcome
+from ablation.run.results_file import Files, ResultsFile, check_output
 from sampling.engine import Engine
 from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
 from utils.errors import UserError
@@ -44,8 +45,12 @@ class Silent(Unwatched):
 def play(
     out: Path, plan: Plan | None = None, engine: Engine | None = None, display: Silent | None = None, **options: Any
 ) -> Outcome:
-    with Run(engine or mock_engine(), plan or mock_plan(), "mock", Files(out), "test", **options) as run:
-        return run.play(display or Silent())
+    with results_file(out, plan, engine, **options) as file:
+        return Job(engine or mock_engine(), file.plan, file).play(display or Silent())
+
+
+def results_file(out: Path, plan: Plan | None = None, engine: Engine | None = None, **options: Any) -> ResultsFile:
+    return ResultsFile((engine or mock_engine()).pair, plan or mock_plan(), "mock", Files(out), "test", **options)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -326,13 +331,13 @@ def test_a_link_is_the_file_it_leads_to(whole: Path, tmp_path: Path) -> None:
 
 def test_overwriting_loses_nothing_before_the_first_row(whole: Path) -> None:
     before = whole.read_bytes()
-    with Run(mock_engine(), mock_plan(), "mock", Files(whole), "test"):
+    with results_file(whole):
         pass
     assert whole.read_bytes() == before
 
 
 def test_a_run_that_made_nothing_leaves_nothing(tmp_path: Path) -> None:
-    with Run(mock_engine(), mock_plan(), "mock", Files(tmp_path / "new.csv"), "test"):
+    with results_file(tmp_path / "new.csv"):
         pass
     assert not (tmp_path / "new.csv").exists()
 
@@ -355,5 +360,6 @@ def test_a_new_run_drops_the_trace_of_the_old_one(whole: Path) -> None:
 
 def test_an_old_failure_is_still_a_failure(tmp_path: Path) -> None:
     play(tmp_path / "r.csv", engine=mock_engine(fail="speculative"))
-    with Run(mock_engine(), mock_plan(), "mock", Files(tmp_path / "r.csv"), "test", resume=True) as run:
-        assert run.failed_before == 16 and run.missing == 0
+    with results_file(tmp_path / "r.csv", resume=True) as file:
+        job = Job(mock_engine(), file.plan, file)
+        assert job.outcome.failed_before == 16 and job.missing == 0

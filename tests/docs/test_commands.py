@@ -74,7 +74,7 @@ def test_a_command_runs(command: Command, after_a_run: Path, monkeypatch: pytest
         monkeypatch.setattr(module, folder, written)
     if words[:1] == ["run"]:
         words += SHORT
-    monkeypatch.setattr("ablation.run.execute.WARM_UP_TOKENS", 2)
+    monkeypatch.setattr("ablation.run.probe.WARM_UP_TOKENS", 2)
     ended = CliRunner().invoke(_app(module), words, input=SESSION)
     assert ended.exit_code == 0, (ended.output, ended.exception)
     assert not folder or any(written.iterdir())

@@ -1,0 +1,49 @@
+"""Records on stdout as they come: one JSON object a line, or a table for each turn of a prompt."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import typer
+from rich.console import Console
+
+from ablation.commands.show import show
+from ablation.plan.grid import Key, Plan
+from ablation.results.record import Record
+from ablation.run.execute import Done
+from ablation.run.job import Outcome
+
+
+class Printed:
+    """Where the records of a job go that has no results file. `trace`: an open file for its rounds, or None."""
+
+    def __init__(self, plan: Plan, as_json: bool, trace: TextIO | None) -> None:
+        self.done: Mapping[Key, Done] = {}
+        self._order = [configuration.name for configuration in plan.configurations]
+        self._as_json, self._trace = as_json, trace
+        self._group: list[Record] = []
+
+    @contextmanager
+    def writing(self, outcome: Outcome) -> Iterator[TextIO | None]:
+        """What the trace held goes; at the end a table shows what was finished of the last prompt."""
+        if self._trace is not None and Path(self._trace.name).is_file():
+            self._trace.truncate(0)
+        try:
+            yield self._trace
+        finally:
+            self._show()
+
+    def add(self, record: Record) -> None:
+        """Print a record, or keep it until its table is whole."""
+        if self._as_json:
+            typer.echo(record.to_json())
+            return
+        self._group.append(record)
+        if len(self._group) == len(self._order):
+            self._show()
+
+    def _show(self) -> None:
+        """One table, its rows in the order of the plan."""
+        group, self._group = self._group, []
+        show(Console(), sorted(group, key=lambda record: self._order.index(record.configuration)))

@@ -1,0 +1,192 @@
+"""A results file while it is written: whole rows, one writer, and going on where an earlier run stopped."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from ablation.plan.grid import Key, Plan
+from ablation.results import manifest
+from ablation.results.record import Record
+from ablation.results.store import Store
+from ablation.results.table import columns, key, row
+from ablation.results.trace import is_trace, trace_path
+from ablation.run.execute import Done
+from ablation.run.job import Outcome
+from sampling.pair import Pair
+from utils.errors import UserError
+
+_ROW_BYTES = 4096
+_KEY = ("turn", "configuration", "processor", "seed", "repeat")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The results file and those beside it; a link counts as the file that it leads to."""
+
+    given: Path
+
+    @property
+    def results(self) -> Path:
+        return self.given.resolve()
+
+    @property
+    def manifest(self) -> Path:
+        return manifest.manifest_path(self.results)
+
+    @property
+    def trace(self) -> Path:
+        return trace_path(self.results)
+
+
+@dataclass
+class ResultsFile:
+    """The rows of a plan on a pair; enter it, then let a `Job` write into it.
+
+    Entering locks the file and checks that it may go on with it; nothing of an earlier run is lost by then.
+    """
+
+    pair: Pair
+    plan: Plan
+    name: str
+    files: Files
+    command: str
+    resume: bool = False
+    trace: bool = False
+    done: Mapping[Key, Done] = field(init=False)
+
+    def __enter__(self) -> Self:
+        self._refuse_foreign()
+        self._store = Store(self.files.results, columns()).__enter__()
+        try:
+            rows = self._store.rows if self.resume else []
+            self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
+            self._manifest = manifest.describe(self.plan, self.pair, self.name)
+            if rows:
+                self._manifest = self._earlier(len(rows))
+            self._check_room()
+        except BaseException:
+            self._store.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._store.__exit__(*exc)
+
+    @contextmanager
+    def writing(self, outcome: Outcome) -> Iterator[TextIO | None]:
+        """Put this run into the manifest, drop what it replaces, and open the trace; at its end, say how it went."""
+        run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
+        self._manifest["runs"].append(run)
+        if not self.resume:
+            # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
+            self._store.clear()
+            self.files.trace.unlink(missing_ok=True)
+        manifest.write(self.files.manifest, self._manifest)
+        try:
+            with self._trace_file() as trace:
+                yield trace
+        finally:
+            overhead = outcome.overhead
+            run |= {
+                "end": manifest.now(),
+                "rows": outcome.rows,
+                "failed": outcome.failed,
+                "stopped": outcome.stopped,
+                "overhead": None if overhead is None else round(overhead, 4),
+            }
+            manifest.write(self.files.manifest, self._manifest)
+
+    def add(self, record: Record) -> None:
+        """Write a row; it is on the disk when this returns."""
+        self._store.append(row(record))
+
+    def _earlier(self, rows: int) -> dict[str, Any]:
+        """The manifest to go on with. Raises `UserError` where this run's rows would not compare with the file's."""
+        path = str(self.files.results)
+        if len(self.done) != rows:
+            raise UserError(f"{path!r} holds {rows - len(self.done)} rows twice; it was left as it is")
+        if not self.files.manifest.is_file():
+            raise UserError(f"{path!r} has rows but no manifest beside it: what they were made with is not known")
+        old = manifest.read(self.files.manifest)
+        manifest.refuse_other(old, self._manifest)
+        return old
+
+    def _refuse_foreign(self) -> None:
+        """Files beside the results that are none of ours stay."""
+        if self.files.manifest.exists():
+            manifest.read(self.files.manifest)
+        if self.files.trace.exists() and not is_trace(self.files.trace):
+            raise UserError(
+                f"{str(self.files.trace)!r} exists and is no trace; it was left as it is. Choose another --out"
+            )
+
+    def _check_room(self) -> None:
+        missing = self.plan.generations - len(self.done)
+        free, need = shutil.disk_usage(self.files.results.parent).free, missing * _ROW_BYTES
+        if free < need:
+            raise UserError(
+                f"{str(self.files.results)!r} needs about {need / 1e6:.1f} MB, the disk has {free / 1e6:.1f} MB left; "
+                "allowed: --out on another disk"
+            )
+
+    def _trace_file(self) -> AbstractContextManager[TextIO | None]:
+        """The trace to add to: rounds of rows that are not there are dropped, they will be run again."""
+        if not self.trace:
+            return nullcontext()
+        path = self.files.trace
+        scratch = path.with_name(f".{path.name}.new")
+        try:
+            with scratch.open("w", encoding="utf-8") as file:
+                file.writelines(line for line in _lines(path) if _line_key(line) in self.done)
+            scratch.replace(path)
+            return path.open("a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise UserError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
+
+
+def check_output(results: Path, resume: bool, overwrite: bool) -> None:
+    """Raises `UserError`, before anything is loaded, where the results could not be written."""
+    if resume and overwrite:
+        raise UserError("--resume and --overwrite: give one of them")
+    if results.is_dir():
+        raise UserError(
+            f"--out {str(results)!r} is a folder; allowed: a file, such as {str(results / 'results.csv')!r}"
+        )
+    if results.suffix != ".csv":
+        raise UserError(f"--out {str(results)!r}; allowed: a file that ends in .csv")
+    if not results.parent.is_dir():
+        raise UserError(f"--out {str(results)!r}: there is no folder {str(results.parent)!r}")
+    if results.is_file() and not is_results(results):
+        raise UserError(f"{str(results)!r} exists and is no results file; it was left as it is. Choose another --out")
+    if results.exists() and not (resume or overwrite):
+        raise UserError(
+            f"{str(results)!r} exists; allowed: --resume to go on with it, --overwrite to replace it, another --out"
+        )
+
+
+def is_results(path: Path) -> bool:
+    """Whether a file is empty or begins as results do, in this version or another."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    return not head or ",".join(columns()).encode().startswith(head.split(b"\n")[0])
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The whole lines of a trace."""
+    if path.is_file():
+        with path.open(encoding="utf-8") as file:
+            yield from (line for line in file if line.endswith("\n"))
+
+
+def _line_key(line: str) -> Key | None:
+    try:
+        cells = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(cells, dict) or not {"id", *_KEY} <= set(cells):
+        return None
+    return Key(str(cells["id"]), *(cells[name] for name in _KEY))
