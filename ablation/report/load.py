@@ -10,21 +10,20 @@ import pandas as pd
 
 from ablation.results.manifest import manifest_path, read
 from ablation.results.stamp import stamped
-from ablation.results.table import setting_columns
+from ablation.results.table import kinds, setting_columns
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 
 # What was generated under the same circumstances: in a block every configuration comes once.
 BLOCK = ["id", "turn", "processor", "seed", "repeat", "length"]
 NO_TASK = "no task"
-_WHOLE = ("turn", "seed", "repeat", "length")
-_WORDS = ("id", "task", "configuration", "method", "processor", "finish_reason", "divergence_verdict", "lossless")
-_NUMBERS = (
-    *("new_tokens", "decode_s", "wall_s", "tokens_per_s", "rounds", "drafted", "tested", "accepted"),
-    *("mean_gamma", "mean_normalised_entropy", "speedup", "c", "cpu_mhz", "other_cores"),
-)
-_TEXTS = ("accept_hist", "tested_at", "error")
-NEEDED = (*_WORDS, *_WHOLE, *_NUMBERS, *_TEXTS)
+# What a report reads, beside the settings.
+_RUN = ("id", "task", "turn", "configuration", "method", "processor", "seed", "repeat", "length", "lossless")
+_COUNTS = ("new_tokens", "rounds", "drafted", "tested", "accepted", "accept_hist", "tested_at")
+_MEASURED = ("decode_s", "wall_s", "tokens_per_s", "speedup", "c", "mean_gamma", "mean_normalised_entropy")
+_CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_cores")
+NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_CAVEATS)
+_DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
 def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -42,16 +41,13 @@ def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
             "allowed: a CSV file that an ablation run wrote"
         )
     settings = [name for name in setting_columns() if name in header and name not in NEEDED]
-    kinds: dict[str, Any] = {
-        **dict.fromkeys(_WHOLE, np.int64),
-        **dict.fromkeys(_NUMBERS, np.float64),
-        **dict.fromkeys((*_WORDS, *settings, *_TEXTS, *also), "str"),
-    }
+    known = kinds()
+    dtypes: dict[str, Any] = {name: _DTYPES[known[name]] for name in (*NEEDED, *settings)}
     try:
         frame = pd.read_csv(
             io.BytesIO(content),
-            usecols=list(kinds),
-            dtype=kinds,
+            usecols=[*dtypes, *also],
+            dtype={**dtypes, **dict.fromkeys(also, "str")},
             keep_default_na=False,  # an id may be "NA"
             na_values=[""],
             encoding_errors="replace",
@@ -61,7 +57,8 @@ def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     if frame.empty:
         raise UserError(f"{str(results)!r} holds no row yet; allowed: a file with one finished generation or more")
     # Only now, from text: read as categories at once, "007" would become 7 and "true" a truth value.
-    return _placed(frame.astype(dict.fromkeys((*_WORDS, *settings), "category")), results)
+    words = [name for name in dtypes if known[name] == "text"]
+    return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
 
 def load_manifest(results: Path) -> dict[str, Any] | None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ablation.plan.grid import Key
 from ablation.results.column import keys
@@ -10,6 +11,7 @@ from ablation.results.record import Record
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 
+Kind = Literal["whole", "number", "text", "list"]
 _FIRST = ("id", "turn", "task", "configuration", "method")
 _LAST = ("error", "text")
 _LEFT_OUT = ("settings", "output_ids")
@@ -28,6 +30,23 @@ def columns() -> tuple[str, ...]:
     return (*_FIRST, *setting_columns(), "repeat", *measured, *_LAST)
 
 
+def kinds() -> dict[str, Kind]:
+    """What the cells of each column hold, as the record and the settings that they come from declare it."""
+    types: dict[str, Any] = {parameter.name: type(parameter.default) for parameter in GENERAL}
+    types |= get_type_hints(Record)
+    return {name: _kind(types.get(name, str)) for name in columns()}
+
+
+def _kind(declared: Any) -> Kind:
+    """Kind of cell for a type; a whole number that may be unknown is a number, as an empty cell is no whole one."""
+    known = set(get_args(declared)) if isinstance(declared, UnionType) else {declared}
+    if known == {int}:
+        return "whole"
+    if known <= {int, float, NoneType}:
+        return "number"
+    return "list" if any(get_origin(one) is list for one in known) else "text"
+
+
 def row(record: Record) -> dict[str, str]:
     """The cells of a record: unknown is empty, a list is numbers between spaces, a setting that does not matter
     to the method is empty."""
@@ -35,16 +54,9 @@ def row(record: Record) -> dict[str, str]:
     return {name: _cell(values.get(name, record.settings.get(name))) for name in columns()}
 
 
-def key(cells: Mapping[str, str]) -> Key:
-    """What a row is known by."""
-    return Key(
-        cells["id"],
-        int(cells["turn"]),
-        cells["configuration"],
-        cells["processor"],
-        int(cells["seed"]),
-        int(cells["repeat"]),
-    )
+def key(cells: Mapping[str, Any]) -> Key:
+    """What a row, or a line of a trace, is known by."""
+    return Key(**{name: kind(cells[name]) for name, kind in get_type_hints(Key).items()})
 
 
 def _cell(value: Any) -> str:

@@ -20,7 +20,6 @@ from sampling.pair import Pair
 from utils.errors import UserError
 
 _ROW_BYTES = 4096
-_KEY = ("turn", "configuration", "processor", "seed", "repeat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +183,6 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _line_key(line: str) -> Key | None:
     try:
-        cells = json.loads(line)
-    except ValueError:
+        return key(json.loads(line))
+    except (ValueError, KeyError, TypeError):
         return None
-    if not isinstance(cells, dict) or not {"id", *_KEY} <= set(cells):
-        return None
-    return Key(str(cells["id"]), *(cells[name] for name in _KEY))

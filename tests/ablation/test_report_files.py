@@ -21,6 +21,7 @@ from ablation.report.terminal import print_summary
 from ablation.report.write import Report, write_report
 from ablation.results.manifest import manifest_path
 from ablation.results.record import Record
+from ablation.results.table import kinds
 from ablation.results.trace import trace_path
 from tests.ablation.conftest import objects
 from tests.ablation.synthetic import AR, GREEDY, four, invented, record, thirty, write_results, write_trace
@@ -152,6 +153,21 @@ def test_names_stay_as_they_are(tmp_path: Path) -> None:
     frame = load(write_results(tmp_path / "r.csv", [record(AR, id=id, task="NA") for id in ("007", 7, "true")]))
     assert list(frame["id"]) == ["007", "7", "true"] and list(frame["lossless"]) == ["true"] * 3
     assert list(frame["task"]) == ["NA"] * 3
+
+
+def test_columns_have_the_types_that_the_record_and_the_settings_declare(tmp_path: Path) -> None:
+    known = kinds()
+    for kind, names in {
+        "whole": ("turn", "repeat", "seed", "length"),
+        "number": ("new_tokens", "decode_s", "c", "score", "prompt_tokens"),
+        "text": ("id", "task", "lossless", "error", "gamma", "processor", "chat"),
+        "list": ("accept_hist", "tested_at", "tokens_by_round"),
+    }.items():
+        assert {known[name] for name in names} == {kind}
+    frame = load(write_results(tmp_path / "r.csv", [record(AR, accept_hist=[3])]))
+    named = {"turn": "int64", "seed": "int64", "rounds": "float64", "id": "category", "error": "category"}
+    assert {name: str(frame[name].dtype) for name in named} == named
+    assert frame["accept_hist"].iloc[0] == "3"
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
