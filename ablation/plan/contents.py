@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablation.plan.grid import Configuration
 from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
 from ablation.plan.prompt_file import Prompt
@@ -36,7 +37,10 @@ ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A file as it is written, its values parsed. `values` holds every setting; prompts None: not read."""
+    """A file as it is written, its values parsed. `values` holds every setting; prompts None: not read.
+
+    configurations: of the tables, without the reference.
+    """
 
     name: str
     values: Mapping[str, Any]
@@ -49,6 +53,7 @@ class Contents:
     trace: bool
     pair: Mapping[str, Any]
     tables: tuple[MethodTable, ...]
+    configurations: tuple[Configuration, ...]
 
 
 def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
@@ -66,7 +71,6 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     values = {**base, **_read_settings(_table(top, "settings"))}
     values["length"] = top.read("length", one(LENGTH), values["length"])
     tables = read_tables(entries.get("methods", []), faults)
-    check_tables(tables, values, faults)
     contents = Contents(
         name=top.read("name", one(words("name")), path.stem),
         values=values,
@@ -79,6 +83,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         trace=top.read("trace", one(_TRACE), False),
         pair=_read_pair(_table(top, "pair")),
         tables=tables,
+        configurations=check_tables(tables, values, faults),
     )
     faults.check()
     return contents

@@ -20,7 +20,7 @@ from ablation.plan.contents import (
     read_contents,
 )
 from ablation.plan.grid import Plan
-from ablation.plan.methods_table import MethodTable, choose_tables, multiply, owners, replace_values
+from ablation.plan.methods_table import MethodTable, choose_tables, framed, multiply, owners, replace_values
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import find_sources, gather
@@ -77,6 +77,8 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
     values = dict(contents.values)
     tables, given = _choose_tables(contents.tables, overrides)
     values.update(given)
+    changed = given or tables != contents.tables
+    configurations = multiply(tables, values) if changed else contents.configurations
     values["length"] = _given(LENGTH, overrides.length, values["length"])
     seeds, processors = contents.seeds, contents.processors
     if overrides.seeds is not None:
@@ -85,7 +87,7 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         processors = many(PROCESSOR)(list(overrides.processors))
     plan = Plan(
         prompts=_choose_prompts(contents, overrides),
-        configurations=multiply(tables, values, contents.control),
+        configurations=framed(configurations, contents.control),
         values=values,
         processors=processors,
         seeds=seeds,

@@ -80,9 +80,12 @@ def choose_tables(tables: Sequence[MethodTable], methods: Sequence[str]) -> tupl
     return (*kept, *(MethodTable(name) for name in missing))
 
 
-def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], faults: Faults) -> None:
-    """Note values that do not go together and configurations that come twice. `values` holds every setting."""
-    found: dict[_Resolved, int] = {}
+def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], faults: Faults) -> tuple[Configuration, ...]:
+    """The configurations of all tables; notes those that come twice and values that do not go together.
+
+    `values` holds every setting.
+    """
+    found: dict[_Resolved, tuple[Configuration, int]] = {}
     for table in tables:
         for configuration, resolved in _expand(table, values):
             try:
@@ -90,23 +93,26 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
             except UserError as error:
                 faults.add(str(error), "", "methods", table.place)
             if resolved in found:
-                line = faults.lines.line("", "methods", found[resolved])
+                line = faults.lines.line("", "methods", found[resolved][1])
                 message = f"{configuration.name} is in the table of line {line} already; allowed: each one once"
                 faults.add(message, "", "methods", table.place)
-            found.setdefault(resolved, table.place)
+            found.setdefault(resolved, (configuration, table.place))
+    return tuple(configuration for configuration, _ in found.values())
 
 
-def multiply(tables: Sequence[MethodTable], values: Mapping[str, Any], control: bool) -> tuple[Configuration, ...]:
-    """Plain autoregression, then each table multiplied out, each configuration once, then the control.
-
-    `values` holds every setting. Raises `UserError` for values that do not go together.
-    """
+def multiply(tables: Sequence[MethodTable], values: Mapping[str, Any]) -> tuple[Configuration, ...]:
+    """Each table multiplied out, each configuration once. Raises `UserError` for values that do not go together."""
     found: dict[_Resolved, Configuration] = {}
     for table in tables:
         for configuration, resolved in _expand(table, values):
             _check_together(resolved)
             found.setdefault(resolved, configuration)
-    others = (configuration for configuration in found.values() if configuration.method != REFERENCE)
+    return tuple(found.values())
+
+
+def framed(configurations: Sequence[Configuration], control: bool) -> tuple[Configuration, ...]:
+    """Plain autoregression, then the others, then plain autoregression once more as the control."""
+    others = (configuration for configuration in configurations if configuration.method != REFERENCE)
     return (Configuration(REFERENCE), *others, *([AGAIN] if control else []))
 
 

@@ -15,6 +15,7 @@ from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError
 from utils.memory import reset_peak_memory
+from utils.parameter import Chosen
 
 _log = logging.getLogger(__name__)
 
@@ -56,14 +57,25 @@ def execute(
     so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
     on them.
     """
-    done = done or {}
+    done, lossless = done or {}, _lossless(engine, plan)
     for number, one in enumerate(plan.passes()):
         if all(place.key in done for place in plan.places(one)):
             continue
         engine.forget()
         for index, prompt in enumerate(plan.prompts):
-            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done)
+            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done, lossless)
             yield from conversation.play(plan.order(index + number))
+
+
+def _lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
+    """Whether each configuration has the target's own law under each processor; None where it has another output."""
+    found: dict[tuple[Configuration, Chosen], bool | None] = {}
+    for configuration in plan.configurations:
+        for processor in plan.processors:
+            values = {**plan.values, "processor": processor, **dict(configuration.parameters)}
+            other = METHODS[configuration.method].other
+            found[configuration, processor] = engine.lossless(configuration.method, values) if other is None else None
+    return found
 
 
 @dataclass(slots=True)
@@ -76,6 +88,7 @@ class _Conversation:
     one: Pass
     watcher: Watcher
     done: Mapping[Key, Done]
+    lossless: Mapping[tuple[Configuration, Chosen], bool | None]
     said: dict[str, list[str]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
@@ -100,9 +113,7 @@ class _Conversation:
                     self._remember(place, text, earlier)
 
     def _place(self, turn: int, configuration: Configuration) -> Place:
-        one, method = self.one, configuration.method
-        values = {**self.plan.values, "processor": one.processor, **dict(configuration.parameters)}
-        lossless = self.engine.lossless(method, values) if METHODS[method].other is None else None
+        one, lossless = self.one, self.lossless[configuration, self.one.processor]
         return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless)
 
     def _remembers(self, place: Place) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ablation.plan import methods_table
 from ablation.plan.file import Experiment, plan_names, read_experiment
 from ablation.plan.grid import AGAIN
 from ablation.plan.lines import PlanLines
@@ -108,6 +109,15 @@ def test_lists_multiply_out_in_order_and_the_reference_and_control_frame_them(wr
         "egag egag_ema=0.5",
         AGAIN.name,
     ]
+
+
+def test_a_configuration_is_checked_once_unless_the_command_line_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[object] = []
+    monkeypatch.setattr(methods_table, "_check_together", checked.append)
+    read_experiment("gamma", Overrides(length=5))
+    assert len(checked) == len(set(map(str, checked))) == 8
+    assert names(read_experiment("gamma", Overrides(gamma="3"))) == ["target", "speculative gamma=3", "control"]
+    assert len(checked) == 8 + 8 + 1
 
 
 def test_every_key_arrives(write: Write) -> None:

@@ -5,9 +5,10 @@ import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,12 +16,13 @@ from ablation.plan.grid import Place, Plan
 from ablation.results.record import Record
 from ablation.results.store import Store, whole_rows
 from ablation.results.table import columns, key
-from ablation.run.execute import Unwatched
+from ablation.run.execute import Unwatched, execute
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile, check_output
 from sampling.engine import Engine
-from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
+from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
 from utils.errors import UserError
+from utils.parameter import Chosen
 
 CHANGING = ("started", "cpu_mhz", "other_cores", "peak_memory_mb")
 
@@ -159,6 +161,21 @@ def copied(whole: Path, cut: Path, content: bytes) -> Path:
     cut.write_bytes(content)
     Files(cut).manifest.write_bytes(Files(whole).manifest.read_bytes())
     return cut
+
+
+def test_losslessness_is_asked_once_for_each_configuration_and_processor() -> None:
+    asked: list[tuple[str, object, str]] = []
+
+    class Asked(MockEngine):
+        def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
+            asked.append((name, values["gamma"], values["processor"].name))
+            return name == "target"
+
+    # Not greedy: there an output is compared with the reference's where it is lossless, which asks again.
+    plan = replace(mock_plan(), processors=(NUCLEUS, Chosen("multinomial", (1.0,))))
+    records = list(execute(cast(Engine, Asked()), plan))
+    assert len(asked) == len(plan.configurations) * len(plan.processors)
+    assert {record.method for record in records if record.lossless} == {"target"}
 
 
 def test_ctrl_c_finishes_the_row(tmp_path: Path) -> None:
