@@ -59,6 +59,8 @@ def _status(session: Session, argument: str) -> Reply:
             changed = "" if session.show(name) == default else f"default {default}"
             groups.setdefault(command.group, []).append((name, session.show(name), changed))
     sections += [Section(group, tuple(lines)) for group, lines in groups.items()]
+    if tried := tuple(_tried(session)):
+        sections.append(Section("Chosen by trying on this machine", tried))
     if memories := session.memories():
         sections.append(Section("Memory", tuple((name, text, "") for name, text in memories)))
     sections.append(Section("Files", (("state", str(state_folder()), "history, errors.log"),)))
@@ -71,10 +73,19 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
         yield "models", "failed" if loading.done else "loading", str(loading.error or loading.describe())
         return
     for role, info in (("target", pair.target_info), ("drafter", pair.drafter_info)):
-        value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}"
+        kernel = "" if info is None or info.kernel is None else f", {info.kernel} kernel"
+        value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{kernel}"
         yield role, value, info.detail if info else ""
     for note in pair.notes:
         yield "note", note, ""
+
+
+def _tried(session: Session) -> Iterator[tuple[str, str, str]]:
+    if session.loading.pair is not None:
+        from sampling.forward.choices import made  # torch is there by now
+
+        for question, choice in made().items():
+            yield question, "yes" if choice.answer else "no", choice.origin
 
 
 def _save(session: Session, argument: str) -> Reply:

@@ -154,7 +154,8 @@ class Player:
 
         lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts())
         self.view.out.print(tables.comparison_table(lines, self.view.out))
-        for note in tables.notes(lines, summary(self.session), answers.first):
+        disturbed = answers.disturbed()
+        for note in (*([disturbed] if disturbed else ()), *tables.notes(lines, summary(self.session), answers.first)):
             self.view.out.print(note, style="dim", markup=False, highlight=False)
         self.view.out.print()
 

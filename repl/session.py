@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
     from sampling.pair import Pair
+    from utils.machine import Machine
 
 DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
 STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG)
@@ -104,6 +105,7 @@ class Answers:
         self.comparison, self.methods, self.first = comparison, methods, first
         self.stopped = False
         self.failures: dict[str, str] = {}
+        self._machines: dict[str, Machine] = {}
         self._session = session
 
     def title(self, name: str) -> str:
@@ -117,8 +119,11 @@ class Answers:
 
         The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
         """
+        from utils.machine import Machine
+
+        machine = self._machines[name] = Machine()
         try:
-            with Interrupt() as interrupt:
+            with Interrupt() as interrupt, machine:
                 for event, account in self.comparison.run(name):
                     yield event, account
                     if interrupt.asked:
@@ -141,6 +146,12 @@ class Answers:
         """Methods with something to show, in the order they ran."""
         metrics = self.comparison.metrics
         return [name for name in self.methods if name in metrics and metrics[name].rounds and name not in self.failures]
+
+    def disturbed(self) -> str | None:
+        """What to say where other processes disturbed the runs that are shown."""
+        from utils.machine import disturbance
+
+        return disturbance(self._machines[name].other_cores for name in self.finished())
 
     def left(self) -> list[str]:
         """Methods of which there is nothing to show."""

@@ -23,6 +23,7 @@ class ModelInfo:
     """What was loaded, for people and for records: `detail` says what the name does not.
 
     place: the folder or hub id that the weights came from. trained: to draft for this target, here.
+    kernel: what computes its products; None where there was no choice.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ModelInfo:
     detail: str = ""
     place: str = ""
     trained: bool = False
+    kernel: str | None = None
 
 
 @dataclass(frozen=True)

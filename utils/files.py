@@ -1,8 +1,17 @@
-"""Files that appear whole or not at all."""
+"""Where the program keeps what it made, and files that appear whole or not at all."""
 
 import os
 import tempfile
 from pathlib import Path
+
+from platformdirs import user_cache_dir
+
+CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
+
+
+def cache_folder() -> Path:
+    """The folder named by SPECULATIVE_WORKBENCH_CACHE, or the user's cache folder of this program."""
+    return Path(os.environ.get(CACHE_VARIABLE) or user_cache_dir("speculative-workbench"))
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -2,8 +2,9 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses, out_console
 from ablation.plan.overrides import Overrides
 from sampling.loading.options import LoadOptions
+from utils.errors import UserError
 from utils.parameter import Values
 from utils.provenance import ROOT
 
@@ -50,6 +52,10 @@ def ablate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")
     ] = False,
+    wait_quiet: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, help="Wait so long at most for a free machine before each generation."),
+    ] = 0.0,
     models: Values,
 ) -> None:
     """Run a grid of methods over prompts into a CSV file, and report it with statistics and plots.
@@ -64,15 +70,32 @@ def ablate(
         from ablation.plan.file import read_experiment
 
         experiment = read_experiment(plan, Overrides(**instead, pair=models))
-        status = _dry_run(experiment) if dry_run else _run(experiment, out, resume, overwrite)
+        status = _dry_run(experiment) if dry_run else _run(experiment, out, resume, overwrite, wait_quiet)
     raise typer.Exit(status)
 
 
-def _engine(experiment: "Experiment") -> "Engine":
+def _engine(pair: Mapping[str, Any]) -> "Engine":
     from ablation.commands.options import load
     from sampling.engine import Engine
 
-    return Engine(load(experiment.pair))
+    return Engine(load(pair))
+
+
+def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, Any], bool | None]:
+    """The pair's options with the kernel of the rows that are there, and whether their drafters were rounded.
+
+    Raises `UserError` where another kernel is asked for.
+    """
+    from ablation.results.manifest import chosen
+
+    kernel, rough = chosen(manifest, experiment.plan)
+    given = experiment.pair.get("kernel", "auto")
+    if kernel is not None and given not in ("auto", kernel):
+        raise UserError(
+            f"--resume: the rows were made with the {kernel} kernel, and --kernel {given} is given; "
+            "leave --kernel out, or choose another --out"
+        )
+    return experiment.pair if kernel is None else {**experiment.pair, "kernel": kernel}, rough
 
 
 def _dry_run(experiment: "Experiment") -> int:
@@ -80,24 +103,30 @@ def _dry_run(experiment: "Experiment") -> int:
     from ablation.run.probe import estimated
 
     out_console().print(grid_table(experiment.plan))
-    typer.echo(estimated(_engine(experiment), experiment.plan, one_a_method=True).text)
+    typer.echo(estimated(_engine(experiment.pair), experiment.plan, one_a_method=True).text)
     return 0
 
 
-def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> int:
+def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wait_quiet_s: float) -> int:
     from rich.console import Console
 
     from ablation.run.conduct import conduct_into
-    from ablation.run.results_file import check_output
+    from ablation.run.results_file import Files, check_output
+    from sampling.forward.int8 import decided
 
     check_output(out, resume, overwrite)
-    outcome = conduct_into(
-        out,
-        experiment,
-        _engine(experiment),
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        out=out_console(),
-        err=Console(stderr=True),
-        resume=resume,
-    )
+    files = Files(out)
+    goes_on = resume and files.results.is_file()
+    pair, rough = _as_before(experiment, files.manifest) if goes_on else (experiment.pair, None)
+    with decided(rough):
+        outcome = conduct_into(
+            out,
+            experiment,
+            _engine(pair),
+            command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            out=out_console(),
+            err=Console(stderr=True),
+            resume=resume,
+            wait_quiet_s=wait_quiet_s,
+        )
     return 130 if outcome.stopped else 1 if outcome.failed + outcome.failed_before else 0

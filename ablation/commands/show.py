@@ -9,6 +9,7 @@ from ablation.results.comparison_table import REFERENCE_WORDS, Line, Words, clai
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
 from sampling.methods import METHODS, REFERENCE
+from utils.machine import disturbance
 
 
 def show(console: Console, records: Sequence[Record]) -> None:
@@ -22,6 +23,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(f"{methods}:", style="dim"))
         console.print(Text(text), soft_wrap=True)
     console.print(comparison_table([_line(record) for record in records], console))
+    if disturbed := disturbance(record.other_cores for record in records):
+        console.print(Text(disturbed, style="yellow"), soft_wrap=True)
     for record in records:
         if record.score is not None and record.decode_s and record.new_tokens:
             cost = f"{record.decode_s / record.new_tokens * 1e3:.1f} ms a token"

@@ -9,8 +9,9 @@ from ablation.plan.grid import CONTROL
 from ablation.report.summary import ALL, FEW_PROMPTS
 from ablation.results import stamp
 from sampling.methods import REFERENCE
+from utils.machine import BUSY_CORES
 
-SPREAD, OTHER_CORES, DRIFT = 0.10, 0.2, 0.05
+SPREAD, DRIFT = 0.10, 0.05
 
 
 def caveats(frame: pd.DataFrame, summary: pd.DataFrame, manifest: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -90,9 +91,9 @@ def _noise(summary: pd.DataFrame) -> Iterator[str]:
 
 def _machine(whole: pd.DataFrame) -> Iterator[str]:
     known = whole["other_cores"].dropna()
-    share = float((known > OTHER_CORES).mean()) if len(known) else 0.0
+    share = float((known > BUSY_CORES).mean()) if len(known) else 0.0
     if share:
-        yield f"Other programs kept more than {OTHER_CORES} cores busy in {share:.1%} of the runs."
+        yield f"Other programs kept more than {BUSY_CORES} cores busy in {share:.1%} of the runs."
     clock = whole["cpu_mhz"].dropna()
     if len(clock) and (clock.max() - clock.min()) / clock.median() > DRIFT:
         yield f"The processor's clock moved between {clock.min():.0f} and {clock.max():.0f} MHz."

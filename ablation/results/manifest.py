@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablation.plan.grid import Plan
 from ablation.results.record import resolved_settings
 from sampling.methods import METHODS
+from sampling.parameters import WEIGHTS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.files import write_atomically
@@ -76,6 +77,22 @@ def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
             f"--resume: this run differs from the one that wrote the file, its rows would not compare:\n  {shown}\n"
             "allowed: the same call on the same code and machine, or another --out"
         )
+
+
+def chosen(path: Path, plan: Plan) -> tuple[str | None, bool | None]:
+    """What the rows beside a manifest were made with: the kernel, and whether `draft_weights auto` was int8.
+
+    None: nothing was chosen, or there is no manifest. Raises `UserError` for a file that is none.
+    """
+    if not path.is_file():
+        return None, None
+    fixed = read(path)["fixed"]
+    kernels = [(fixed.get(role) or {}).get("kernel") for role in ("target", "drafter")]
+    settings = fixed.get("grid", {}).get("configurations", {})
+    auto = [c.name for c in plan.configurations if {**plan.values, **dict(c.parameters)}[WEIGHTS.name] == "auto"]
+    came_to = {settings.get(name, {}).get(WEIGHTS.name) for name in auto}
+    rough = "int8" in came_to if came_to & {"int8", "full"} else None
+    return next((kernel for kernel in kernels if kernel), None), rough
 
 
 def now() -> str:

@@ -12,9 +12,9 @@ from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
     from ablation.plan.grid import Place
-    from ablation.run.machine import Machine
     from sampling.measure.comparison import Comparison
     from sampling.pair import Pair
+    from utils.machine import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,13 @@ class Record:
     started: str | None = column("UTC", "when the generation began")
     cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
     other_cores: float | None = column(
-        "cores", "kept busy meanwhile by other processes or a hypervisor's other guests, on average"
+        "cores",
+        "kept busy meanwhile by other processes or a hypervisor's other guests, on average; null within 0.2 s",
+    )
+    kernel: str | None = column(
+        "",
+        "what computed the target's products: `packed` or `plain` on a CPU; null on a GPU and in transformers' own "
+        "layers, where there is no choice. What `draft_weights auto` came to is in `settings`",
     )
 
     def to_json(self) -> str:
@@ -141,6 +147,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "started": machine.started,
         "cpu_mhz": machine.cpu_mhz,
         "other_cores": machine.other_cores,
+        "kernel": engine.pair.target_info.kernel,
     }
     if error is not None:
         return Record(**about, error=error)

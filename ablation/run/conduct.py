@@ -35,16 +35,17 @@ def conduct_into(
     out: Console,
     err: Console,
     resume: bool = False,
+    wait_quiet_s: float = 0.0,
 ) -> Outcome:
     """Play an experiment into a results file, then write its report and show it in short on `out`.
 
-    command: what asked for it, for the manifest. Raises `UserError`.
+    command: what asked for it, for the manifest. wait_quiet_s: see `Job`. Raises `UserError`.
     """
     files = Files(results)
     with ResultsFile(
         engine.pair, experiment.plan, experiment.name, files, command, resume, experiment.trace
     ) as written:
-        outcome = conduct(Job(engine, experiment.plan, written), err)
+        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err)
     _report(files.results, outcome, out, err)
     return outcome
 

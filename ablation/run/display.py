@@ -73,6 +73,10 @@ class BarDisplay:
         if record.error is not None:
             self._bar.console.print(f"{record.id} {record.configuration} failed: {record.error}", style="red")
 
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self._bar.console.print(text, style="dim", markup=False, highlight=False)
+
 
 class LineDisplay:
     """Where there is no terminal: a line a prompt, with the speed of AR and the ratios against it."""
@@ -104,6 +108,10 @@ class LineDisplay:
         """Count a row."""
         self._done += 1
         self._block.append(record)
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     def _flush(self) -> None:
         if self._block:

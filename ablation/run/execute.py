@@ -8,12 +8,12 @@ from typing import Protocol
 from ablation.plan.grid import Configuration, Key, Pass, Place, Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
-from ablation.run.machine import Machine
 from sampling.engine import Engine
 from sampling.events import Step
 from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError
+from utils.machine import Machine
 from utils.memory import reset_peak_memory
 from utils.parameter import Chosen
 
@@ -120,8 +120,8 @@ class _Conversation:
         return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})
 
     def _record(self, comparison: Comparison, place: Place, text: str) -> Record:
+        self.watcher.begin(place)
         with Machine() as machine:
-            self.watcher.begin(place)
             self._answer(comparison, place, text, self.watcher)
         return make_record(comparison, place, machine, self.errors.get(place.configuration.name))
 

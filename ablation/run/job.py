@@ -12,6 +12,7 @@ from ablation.results.trace import Tracer
 from ablation.run.estimate import Estimate
 from ablation.run.execute import Done, Watcher, execute
 from ablation.run.probe import estimated
+from ablation.run.quiet import Quiet
 from sampling.engine import Engine
 from sampling.events import Step
 from utils.interrupt import Interrupt
@@ -21,6 +22,8 @@ class Display(Watcher, Protocol):
     """Shows how far a job is, between generations only."""
 
     def record(self, record: Record) -> None: ...
+
+    def say(self, text: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -64,11 +67,15 @@ class Sink(Protocol):
 
 @dataclass
 class Job:
-    """A plan, the engine that plays it and where its records go; first `warm_up`, then `play`."""
+    """A plan, the engine that plays it and where its records go; first `warm_up`, then `play`.
+
+    wait_quiet_s: seconds at most that each generation waits for other processes to leave the machine free.
+    """
 
     engine: Engine
     plan: Plan
     sink: Sink
+    wait_quiet_s: float = 0.0
     outcome: Outcome = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,8 +101,9 @@ class Job:
 
         The first Ctrl-C ends it after the generation under way, the second at once.
         """
-        with self.sink.writing(self.outcome) as trace, _timed(self.outcome), Interrupt() as interrupt:
-            watcher = _Both(display, Tracer(trace))
+        quiet = Quiet(self.wait_quiet_s, display.say)
+        with self.sink.writing(self.outcome) as trace, _timed(self.outcome, quiet), Interrupt() as interrupt:
+            watcher = _Both(_Both(display, quiet), Tracer(trace))
             for record in execute(self.engine, self.plan, watcher, self.sink.done):
                 try:
                     display.record(record)  # first: a bar makes way for what is printed
@@ -109,7 +117,7 @@ class Job:
 
 
 @contextmanager
-def _timed(outcome: Outcome) -> Iterator[None]:
+def _timed(outcome: Outcome, quiet: Quiet) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield
@@ -117,7 +125,7 @@ def _timed(outcome: Outcome) -> Iterator[None]:
         outcome.stopped = True
         raise
     finally:
-        outcome.seconds = time.perf_counter() - start
+        outcome.seconds = time.perf_counter() - start - quiet.waited_s
 
 
 class _Both:

@@ -16,6 +16,7 @@ from ablation.results.table import columns, key, row
 from ablation.results.trace import is_trace, trace_path
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
+from sampling.forward.choices import made
 from sampling.pair import Pair
 from utils.errors import UserError
 
@@ -79,6 +80,7 @@ class ResultsFile:
     def writing(self, outcome: Outcome) -> Iterator[TextIO | None]:
         """Put this run into the manifest, drop what it replaces, and open the trace; at its end, say how it went."""
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
+        run["choices"] = {question: str(choice) for question, choice in made().items()}
         self._manifest["runs"].append(run)
         if not self.resume:
             # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.

@@ -19,10 +19,10 @@ from sampling.forward.runner import prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
 from sampling.heads.published.formats import check_fit
-from sampling.loading.gguf_cache import cache_folder
 from sampling.methods import MODELS
 from sampling.pair import Pair
 from utils.errors import UserError
+from utils.files import cache_folder
 
 SHARD = 64
 CHECKPOINT = "model.safetensors"

@@ -13,7 +13,8 @@ from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.steps import StepDrafter
 from sampling.events import Step
 from sampling.forward.int8 import Int8Linear
-from sampling.forward.linear import Kernel, Linear, make_linear
+from sampling.forward.kernels import make_linear
+from sampling.forward.linear import Kernel, Linear
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix

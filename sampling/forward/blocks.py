@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.linear import Kernel, Linear, make_linear
+from sampling.forward.kernels import make_linear
+from sampling.forward.linear import Kernel, Linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,17 @@ that a draft is drawn from is the rounded one, which the rejection rule is told.
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from sampling.forward.linear import Kernel, Linear, kernel, race_ms
+from sampling.forward import choices
+from sampling.forward.kernels import kernel
+from sampling.forward.linear import Kernel, Linear
+from sampling.forward.race import Race, Times, Verdict, settle
 from utils.errors import UserError
 
 _ENGINE = "fbgemm"
@@ -19,6 +24,7 @@ _LOWEST = 1e-12
 _MIDDLE = 64
 _TOLERANCE = 0.05
 _MARGIN = 1.2
+_INT8 = "int8 drafts"
 
 
 class Int8Linear:
@@ -79,14 +85,31 @@ def runs() -> bool:
     return bool(error.std() < _TOLERANCE * weight.shape[1] ** 0.5)
 
 
-@cache
-def pays(dtype: torch.dtype) -> bool:
-    """Whether a short probe finds int8 clearly faster than this dtype's kernel, for one token and a few together.
+@contextmanager
+def decided(answer: bool | None) -> Iterator[None]:
+    """What `auto` comes to for trained drafters meanwhile, in place of a probe; None: let the probe answer."""
+    choices.give(_INT8, answer)
+    try:
+        yield
+    finally:
+        choices.give(_INT8, None)
 
-    They take turns, because other work on the machine slows both.
-    """
-    rough, full = (sum(times) for times in race_ms((Int8Linear, kernel("cpu", dtype)), dtype))
-    return _MARGIN * rough < full
+
+def pays(dtype: torch.dtype) -> bool:
+    """Whether int8 is clearly faster than this dtype's kernel, for one token and a few together."""
+    full = kernel("cpu", dtype)
+    case = f"{str(dtype).removeprefix('torch.')} {full.__name__}"
+    return choices.choose(_INT8, case, lambda: _rough_or_full(full, dtype))
+
+
+def _rough_or_full(full: Kernel, dtype: torch.dtype) -> Verdict:
+    race = Race([(Int8Linear, dtype), (full, dtype)])
+    return settle(race.turn, lambda fastest: rough_wins(*fastest), otherwise=True)
+
+
+def rough_wins(rough: Times, full: Times) -> bool:
+    """Seconds of a pass of each, for a few numbers of rows -> whether to draft in int8."""
+    return _MARGIN * sum(rough) < sum(full)
 
 
 def _packed(weight: Tensor, scale: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from sampling.forward.blocks import Attending, Blocks, Layer, Norm, Shape, Weights, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.int8 import Int8Linear
-from sampling.forward.linear import Kernel, Linear, make_linear
+from sampling.forward.kernels import kernel_name, make_linear
+from sampling.forward.linear import Kernel, Linear
 from sampling.forward.runner import Reading
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
@@ -52,6 +53,11 @@ class LeanModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
+
+    @property
+    def kernel(self) -> str | None:
+        """What computes its products, as a user calls it; None where there was no choice."""
+        return kernel_name(self.layers[0].qkv, self.device)
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """Rows `[m, H]` of the output matrix for the token ids `[m]`."""

@@ -1,8 +1,6 @@
-"""Linear layers for few tokens at a time, and the choice of the kernel that runs them."""
+"""Linear layers for few tokens at a time, each computed by one kernel; `kernels` chooses."""
 
-import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -11,10 +9,6 @@ from torch.nn import functional as F
 
 _ROWS_HINT = 16
 _MANY_ROWS = 8
-_PROBE_SHAPE = (1536, 576)
-_PROBE_LAYERS = 16
-_PROBE_PASSES = 4
-PROBE_ROWS = (1, 5)
 
 
 class Linear(Protocol):
@@ -100,64 +94,3 @@ class ReducedOutput:
 
     def with_kernel(self, kernel: Kernel) -> Linear:
         return ReducedOutput(self._linear.with_kernel(kernel), self._ids, self._vocab_size)
-
-
-def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """The layer with the kernel that a short probe found faster for this device and dtype."""
-    weight = weight.detach().contiguous()
-    bias = None if bias is None else bias.detach()
-    return kernel(weight.device.type, weight.dtype)(weight, bias)
-
-
-@cache
-def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
-    """`PackedLinear` where it runs, agrees with the plain kernel and takes less for 1 plus 5 tokens.
-
-    Where oneDNN refuses the dtype, because the CPU has no arithmetic of it: `WideningLinear`.
-    """
-    if device_type != "cpu" or not torch.backends.mkldnn.enabled:
-        return DenseLinear
-    x = _rows(PROBE_ROWS[-1], dtype)
-    try:
-        dense, packed = (cls(_weight(dtype)) for cls in (DenseLinear, PackedLinear))
-        if not torch.allclose(packed(x), dense(x), rtol=2e-2, atol=2e-2 * _PROBE_SHAPE[1] ** 0.5):
-            return DenseLinear
-        slow, fast = (sum(probe_ms(cls, dtype)) for cls in (DenseLinear, PackedLinear))
-    except (RuntimeError, AttributeError):
-        return DenseLinear if dtype == torch.float32 else WideningLinear
-    return PackedLinear if fast < slow else DenseLinear
-
-
-@cache
-def probe_ms(cls: Kernel, dtype: torch.dtype) -> tuple[float, ...]:
-    """Least milliseconds of a pass over a stack of layers, for each of `PROBE_ROWS` rows.
-
-    The stack is larger than a CPU's caches: in a model every weight comes from memory, and a single warm
-    layer would favour the wrong kernel.
-    """
-    (times,) = race_ms((cls,), dtype)
-    return times
-
-
-def race_ms(kinds: Sequence[Kernel], dtype: torch.dtype) -> list[tuple[float, ...]]:
-    """The same for several kernels that take turns: the fastest pass of each, since other load only ever adds time."""
-    weight = _weight(dtype)
-    stacks = [[kind(weight.clone()) for _ in range(_PROBE_LAYERS)] for kind in kinds]
-    inputs = [_rows(count, dtype) for count in PROBE_ROWS]
-    turns = [[[_pass_ms(stack, x) for x in inputs] for stack in stacks] for _ in range(_PROBE_PASSES)]
-    return [tuple(map(min, zip(*(turn[place] for turn in turns), strict=True))) for place in range(len(kinds))]
-
-
-def _pass_ms(layers: Sequence[Linear], x: Tensor) -> float:
-    start = time.perf_counter()
-    for layer in layers:
-        layer(x)
-    return 1e3 * (time.perf_counter() - start)
-
-
-def _weight(dtype: torch.dtype) -> Tensor:
-    return torch.randn(_PROBE_SHAPE, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
-def _rows(count: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(count, _PROBE_SHAPE[1], generator=torch.Generator().manual_seed(1)).to(dtype)

@@ -128,7 +128,9 @@ def _stateful(config: Any) -> bool:
 
 def _info(source: Source, model: CausalModel, forward: str) -> ModelInfo:
     detail = f"{source.detail}; {model.num_layers} layers, {forward}"
-    return ModelInfo(source.name, str(model.device), str(model.dtype).removeprefix("torch."), detail, source.place)
+    dtype = str(model.dtype).removeprefix("torch.")
+    kernel = model.kernel if isinstance(model, lean.LeanModel) else None
+    return ModelInfo(source.name, str(model.device), dtype, detail, source.place, kernel=kernel)
 
 
 @contextmanager

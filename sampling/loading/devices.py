@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from sampling.forward.linear import kernel, probe_ms
+from sampling.forward.kernels import computes_bfloat16
 from sampling.loading.options import DEVICES, DTYPES
 from utils.errors import UnknownName, UserError
 
@@ -39,14 +39,8 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     if device.type == "cpu":
-        return _cpu_dtype()
+        return torch.bfloat16 if computes_bfloat16() else torch.float32
     return torch.float16
-
-
-def _cpu_dtype() -> torch.dtype:
-    """bfloat16 where its products are faster for 1 row and for 5 rows, which CPU flags do not tell."""
-    half, full = (probe_ms(kernel("cpu", dtype), dtype) for dtype in (torch.bfloat16, torch.float32))
-    return torch.bfloat16 if all(a < b for a, b in zip(half, full, strict=True)) else torch.float32
 
 
 def _has_mps() -> bool:

@@ -13,7 +13,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling.forward import lean
-from sampling.forward.linear import PackedLinear, kernel
+from sampling.forward.kernels import kernel
+from sampling.forward.linear import PackedLinear
 from sampling.loading.gguf_cache import META
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"

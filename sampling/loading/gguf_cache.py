@@ -6,27 +6,20 @@ what it was made from. A folder appears whole, by one rename, or not at all.
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from platformdirs import user_cache_dir
 
 from sampling.loading.gguf_convert import convert
 from sampling.loading.stages import Progress, part, silent
 from utils.errors import UserError
+from utils.files import CACHE_VARIABLE, cache_folder
 
-CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
 META = "conversion.json"
 CONVERTER_VERSION = 1
-
-
-def cache_folder() -> Path:
-    """The folder named by SPECULATIVE_WORKBENCH_CACHE, or the user's cache folder of this program."""
-    return Path(os.environ.get(CACHE_VARIABLE) or user_cache_dir("speculative-workbench"))
 
 
 def converted(gguf: Path, progress: Progress = silent) -> Path:

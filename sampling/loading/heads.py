@@ -50,7 +50,8 @@ def load_trained_model(folder: Path, target: Loaded) -> Loaded:
         else (f"the {head.config.draft_vocab:,} most frequent tokens")
     )
     detail = f"distilled from {head.config.base}; {head.config.layers} layers on the target's embedding, {words}"
-    info = ModelInfo(f"{target.info.name}, distilled", target.info.device, target.info.dtype, detail, str(folder), True)
+    name, place = f"{target.info.name}, distilled", str(folder)
+    info = ModelInfo(name, target.info.device, target.info.dtype, detail, place, trained=True, kernel=model.kernel)
     return replace(target, model=model, info=info, notes=())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from utils.option import option, parameters
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
+KERNELS = ("auto", "packed", "plain")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -18,6 +19,7 @@ class LoadOptions:
     None: the embedded default. drafter None: the distilled drafter in models/ for this target, else no drafter.
     drafter_device None: the target's.
     heads: folders of trained heads, with commas between, beside those in models/.
+    kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
     """
 
     target: str | None = option(None, "Target model; default: the embedded one.", "ID|DIR|FILE.gguf")
@@ -25,6 +27,9 @@ class LoadOptions:
     device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
     drafter_device: str | None = option(None, "The drafter's device, if another.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
+    kernel: str = option(
+        "auto", f"What computes products on a CPU: {', '.join(KERNELS)}; default: auto, measured once.", allowed=KERNELS
+    )
     trust_remote_code: bool = option(False, "Run code that a model repository brings.")
     heads: str | None = option(None, "Trained heads, beside those in models/.", "DIR,...")
 

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import torch
 
+from sampling.forward.kernels import refuse_unpacked, use_packed
 from sampling.forward.runner import ModelRunner
 from sampling.loading.checkpoint import Loaded, load
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
-from sampling.loading.options import LoadOptions
+from sampling.loading.options import KERNELS, LoadOptions
 from sampling.loading.sources import resolve
 from sampling.loading.stages import Progress, silent
 from sampling.pair import MODEL, Pair
-from utils.errors import UserError
+from utils.errors import UnknownName, UserError
 
 __all__ = ["LoadOptions", "Progress", "load_pair"]
 
@@ -27,7 +28,10 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     """
     device = choose_device(options.device)
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
+    _use_kernel(options.kernel)
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
+    if options.kernel == "packed":
+        refuse_unpacked({device: dtype, drafter_device: drafter_dtype})
     target = _load(options.target, device, dtype, options, progress)
     if target.encoder and options.heads:
         raise UserError(
@@ -46,6 +50,12 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
         drafter = _load(options.drafter, drafter_device, drafter_dtype, options, progress)
     progress("Checking the pair")
     return replace(_paired(target, drafter), heads=heads)
+
+
+def _use_kernel(name: str) -> None:
+    if name not in KERNELS:
+        raise UnknownName("kernel", name, KERNELS)
+    use_packed(None if name == "auto" else name == "packed")
 
 
 def _with_own_drafter(target: Loaded, folder: Path) -> Pair:

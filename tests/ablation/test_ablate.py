@@ -2,17 +2,23 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
 from sampling.engine import Engine
+from sampling.forward import choices, int8
+from sampling.forward.race import Verdict
 from sampling.pair import Pair
+from utils.files import CACHE_VARIABLE
 
 Call = Callable[..., Result]
 SMALL = ("--prompt", "Hello", "--length", 5)
@@ -61,6 +67,57 @@ def test_an_existing_file_needs_a_word(call: Call, tmp_path: Path) -> None:
     other = call("--prompt", "Other", "--length", 5, "--out", out, "--resume")
     assert other.exit_code == 2 and "grid.prompts.prompt" in other.stderr and out.read_bytes() == before
     assert call(*SMALL, "--out", out, "--overwrite").exit_code == 0
+
+
+@pytest.fixture
+def nothing_chosen(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has tried no kernel, and an empty cache folder."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(choices, "_made", {})
+    monkeypatch.setattr(choices, "_given", {})
+
+
+def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
+    call: Call, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
+) -> None:
+    found, out = "packed", tmp_path / "r.csv"
+
+    def engine(options: Mapping[str, Any]) -> Engine:
+        asked = options.get("kernel", "auto")
+        return Engine(replace(pair, target_info=replace(pair.target_info, kernel=found if asked == "auto" else asked)))
+
+    monkeypatch.setattr("ablation.commands.ablate._engine", engine)
+    assert call(*SMALL, "--out", out).exit_code == 0
+    assert {row["kernel"] for row in rows(out)} == {"packed"}
+    assert json.loads((tmp_path / "r.manifest.json").read_text())["fixed"]["target"]["kernel"] == "packed"
+    found = "plain"
+    for options in ((), ("--kernel", "auto"), ("--kernel", "packed")):
+        resumed = call(*SMALL, "--out", out, "--resume", *options)
+        assert resumed.exit_code == 0, resumed.output
+    refused = call(*SMALL, "--out", out, "--resume", "--kernel", "plain")
+    assert refused.exit_code == 2
+    assert "made with the packed kernel, and --kernel plain is given; leave --kernel out" in refused.stderr
+    assert call(*SMALL, "--out", out, "--overwrite", "--kernel", "plain").exit_code == 0
+    assert {row["kernel"] for row in rows(out)} == {"plain"}
+
+
+@pytest.mark.skipif(not int8.runs(), reason="this CPU or torch has no int8 products")
+def test_going_on_rounds_drafters_as_the_rows_that_are_there(
+    call: Call, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
+) -> None:
+    assert pair.drafter_info is not None
+    trained = replace(pair, drafter_info=replace(pair.drafter_info, trained=True))
+    monkeypatch.setattr("ablation.commands.ablate._engine", lambda options: Engine(trained))
+    arguments = (*SMALL, "--methods", "speculative", "--out", tmp_path / "r.csv")
+    for rough in (True, False):
+        monkeypatch.setattr(int8, "_rough_or_full", lambda *_, found=rough: Verdict(found, settled=False))
+        choices.forget()
+        result = call(*arguments, *(() if rough else ("--resume",)))
+        assert result.exit_code == 0, result.output
+    runs = json.loads((tmp_path / "r.manifest.json").read_text())["runs"]
+    ((question, said),) = ((name, said) for name, said in runs[0]["choices"].items() if "int8" in name)
+    assert question.startswith("int8 drafts, float32") and said.startswith("yes, undecided")
+    assert not int8.pays(torch.float32), "only that run was told"
 
 
 def test_a_dry_run_writes_nothing(call: Call, tmp_path: Path) -> None:

@@ -32,10 +32,14 @@ class Silent(Unwatched):
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.places: list[Place] = []
+        self.said: list[str] = []
         self._left = stop_after
 
     def begin(self, place: Place) -> None:
         self.places.append(place)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def record(self, record: Record) -> None:
         if self._left is not None:

@@ -18,13 +18,13 @@ from sampling.distill.training import Schedule
 from sampling.engine import Engine
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
-from sampling.loading.gguf_cache import CACHE_VARIABLE
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.settings import Settings
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main
 from tests.tiny import llama, save_checkpoint, tiny_tokenizer
 from utils.errors import UserError
+from utils.files import CACHE_VARIABLE
 
 app = typer.Typer()
 app.command()(main)

@@ -8,7 +8,8 @@ from sampling.engine import Engine
 from sampling.events import Step
 from sampling.forward import int8, lean
 from sampling.forward.int8 import Int8Linear, in_int8
-from sampling.forward.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear, make_linear
+from sampling.forward.kernels import make_linear
+from sampling.forward.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear
 from sampling.forward.runner import ModelRunner
 from sampling.pair import ModelInfo, Pair
 from sampling.settings import Settings
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.skipif(not int8.runs(), reason="this CPU or torch has n
 
 
 def layer(biased: bool, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor | None]:
+    torch.manual_seed(0)
     return torch.randn(96, 64).to(dtype), torch.randn(96).to(dtype) if biased else None
 
 

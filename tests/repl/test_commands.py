@@ -1,5 +1,6 @@
 """Commands without a terminal: what is declared is what is parsed, completed, explained and validated."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from repl.command import summary
 from repl.commands import COMMANDS, complete, execute, find, parse
 from repl.replies import Ask, Message, Quit, Sheet
 from repl.session import STATE, Session
+from sampling.forward import choices
+from sampling.forward.choices import Choice
 from utils.errors import UserError
 
 SPEC = {
@@ -148,6 +151,20 @@ def test_help_and_status_show_current_values(idle_session: Session) -> None:
         cells = {row[0].split()[0].removeprefix("/"): row[1] for section in page.sections for row in section.rows}
         assert cells["gamma"] == "7"
         assert set(STATE) <= set(cells)
+
+
+def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
+    new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "_given", {})
+    monkeypatch.setattr(choices, "_made", {("int8 drafts", "float32"): Choice(False, "measured now")})
+    session = new_session()
+    session.loading.wait()
+    page = execute(session, "/status")
+    assert isinstance(page, Sheet)
+    rows = {section.heading: section.rows for section in page.sections}
+    assert rows["Models"][0][1].endswith(("float32, packed kernel", "float32, plain kernel"))
+    assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by trying on this machine"]
 
 
 def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) -> None:

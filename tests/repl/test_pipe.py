@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from repl import app
 from repl.loading import Loading
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
+from utils import machine
 
 ROOT = Path(__file__).parents[2]
 Outcome = tuple[int, str, str]
@@ -34,6 +36,16 @@ def play(
         return status, *capfd.readouterr()
 
     return run
+
+
+def test_the_table_tells_of_other_processes(play: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_SHORTEST_S", 0.0)
+    for busy in (False, True):
+        readings = count(0.0, 1e6 if busy else 0.0)
+        monkeypatch.setattr(machine, "_busy_s", lambda readings=readings: next(readings))
+        status, out, _ = play(b"/length 4\nHello\n")
+        assert status == 0
+        assert ("other processes kept up to" in out and "during 3 of 3 runs" in " ".join(out.split())) is busy
 
 
 def _infer(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:

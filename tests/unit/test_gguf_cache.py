@@ -11,10 +11,11 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from sampling.loading import gguf_cache
-from sampling.loading.gguf_cache import CACHE_VARIABLE, META, cache_folder, converted
+from sampling.loading.gguf_cache import META, converted
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
 from utils.errors import UserError
+from utils.files import CACHE_VARIABLE, cache_folder
 
 RACE = """
 import sys, pathlib

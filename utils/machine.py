@@ -1,17 +1,24 @@
-"""What else the machine did while a generation ran: other programs spoil a timing silently."""
+"""What else the machine did while something ran: other programs spoil a timing silently."""
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Self
 
 import psutil
+
+BUSY_CORES = 0.2
+"""So many cores kept busy by others are a disturbance; less is what any system does in passing."""
+
+_SHORTEST_S = 0.2
 
 
 class Machine:
     """Enter before a generation, leave after it, then read.
 
     `other_cores`: processor cores that other processes, or a hypervisor's other guests, kept busy meanwhile,
-    on average. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC.
+    on average; None where it was over too soon to tell, since systems count in hundredths of a second.
+    `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC.
     """
 
     def __init__(self) -> None:
@@ -27,9 +34,31 @@ class Machine:
     def __exit__(self, *exc: object) -> None:
         wall = time.perf_counter() - self._wall
         own = time.process_time() - self._own
-        if wall > 0:
+        if wall >= _SHORTEST_S:
             self.other_cores = max(0.0, (_busy_s() - self._busy - own) / wall)
         self.cpu_mhz = _mhz()
+
+
+def other_cores(seconds: float = 1.0) -> float:
+    """Cores that others keep busy, watched for so long."""
+    with Machine() as machine:
+        time.sleep(seconds)
+    return machine.other_cores or 0.0
+
+
+def disturbance(
+    cores: Iterable[float | None], effect: str = "times are longer than on a free machine, and ratios uncertain"
+) -> str | None:
+    """What to say of runs during which others kept so many cores busy (None: unknown); None where all was quiet.
+
+    Example: [0.0, 0.7, 1.1] -> "other processes kept up to 1.1 cores busy during 2 of 3 runs: times are longer ...".
+    """
+    known = list(cores)
+    busy = [value for value in known if value is not None and value > BUSY_CORES]
+    if not busy:
+        return None
+    share = f" during {len(busy)} of {len(known)} runs" if len(known) > 1 else ""
+    return f"other processes kept up to {max(busy):.1f} cores busy{share}: {effect}"
 
 
 def _busy_s() -> float:

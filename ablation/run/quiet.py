@@ -1,0 +1,43 @@
+"""Waiting for a machine that other processes leave free, before each generation."""
+
+import time
+from collections.abc import Callable
+
+from ablation.plan.grid import Place
+from sampling.events import Step
+from utils.machine import BUSY_CORES, other_cores
+
+
+class Quiet:
+    """A watcher that lets no generation begin while others keep cores busy, for `limit_s` seconds at most.
+
+    say: is told when it begins to wait, and when it goes on beside the others. sense: cores that others keep busy,
+    watched for about a second. `waited_s`: seconds spent, all told.
+    """
+
+    def __init__(
+        self,
+        limit_s: float,
+        say: Callable[[str], None],
+        sense: Callable[[], float] = other_cores,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.waited_s = 0.0
+        self._limit_s, self._say, self._sense, self._clock = limit_s, say, sense, clock
+
+    def begin(self, place: Place) -> None:
+        """Return when the machine is free, or the time is up."""
+        if self._limit_s <= 0:
+            return
+        start, said = self._clock(), False
+        while (busy := self._sense()) > BUSY_CORES:
+            if self._clock() - start >= self._limit_s:
+                self._say(f"others still keep {busy:.1f} cores busy after {self._limit_s:g} s: going on")
+                break
+            if not said:
+                self._say(f"waiting for a free machine: others keep {busy:.1f} cores busy")
+                said = True
+        self.waited_s += self._clock() - start
+
+    def step(self, place: Place, step: Step) -> None:
+        """A round is over."""

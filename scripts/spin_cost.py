@@ -1,0 +1,125 @@
+"""What the spinning of OpenMP's threads costs: forwards of the embedded default over one token, on a free machine and
+beside one busy process, for several settings.
+
+uv run scripts/spin_cost.py [--rounds 5] [--forwards 60]
+
+Each measurement is a process of its own, since torch reads the setting when it is imported; the settings take turns.
+This script leaves the environment as libgomp wants it, unlike every other that runs a model (`utils/threads.py`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from utils.machine import Machine, disturbance
+
+PROMPT = "Explain how a river shapes the land it flows through."
+OWN, PASSIVE = "libgomp's own", "passive"
+VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+BUSY = "while True:\n    pass"
+SETTLING = 10
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def environment(setting: str) -> dict[str, str]:
+    """The environment of a measurement under a setting: `libgomp's own`, `passive`, or a count."""
+    rest = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    if setting == OWN:
+        return rest
+    return {**rest, "OMP_WAIT_POLICY": "PASSIVE"} if setting == PASSIVE else {**rest, "GOMP_SPINCOUNT": setting}
+
+
+@contextmanager
+def neighbour(there: bool) -> Iterator[None]:
+    """A process that keeps one core busy meanwhile, or none."""
+    process = subprocess.Popen([sys.executable, "-c", BUSY]) if there else None
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+def measured(setting: str, forwards: int, dtype: str) -> Mapping[str, float]:
+    """Milliseconds of a forward and cores that others kept busy, in a process under this setting."""
+    command = [sys.executable, __file__, "forwards", "--forwards", str(forwards), "--dtype", dtype]
+    run = subprocess.run(command, env=environment(setting), capture_output=True, text=True, check=True)
+    found: Mapping[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context,
+    settings: Annotated[str, typer.Option(help="counts, between commas, beside libgomp's own")] = "3000,10000,30000",
+    rounds: Annotated[int, typer.Option(min=1, help="how often each setting is measured")] = 5,
+    forwards: Annotated[int, typer.Option(min=1, help="forwards of a measurement")] = 60,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16")] = "auto",
+) -> None:
+    """Forward times by setting, and their ratios to those of libgomp's own setting, medians over the rounds."""
+    if context.invoked_subcommand is not None:
+        return
+    names = [OWN, *settings.split(","), PASSIVE]
+    found: dict[tuple[str, bool], list[Mapping[str, float]]] = defaultdict(list)
+    for turn in range(rounds):
+        for busy in (False, True):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                with neighbour(busy):
+                    found[name, busy].append(measured(name, forwards, dtype))
+                print(f"{turn + 1}/{rounds} {name} {'busy' if busy else 'free'}", file=sys.stderr)
+    console = Console()
+    console.print(_table(names, found))
+    if said := disturbance(one["other_cores"] for (_, busy), runs in found.items() if not busy for one in runs):
+        console.print(f"free: {said}")
+
+
+def _table(names: list[str], found: Mapping[tuple[str, bool], list[Mapping[str, float]]]) -> Table:
+    """Ratios are medians over rounds, each against libgomp's own setting in the same round."""
+    table = Table("spin", "free, ms", "ratio", "9 of 10", "beside one, ms", "ratio", "9 of 10")
+    for name in names:
+        cells = [name]
+        for busy in (False, True):
+            runs, own = found[name, busy], found[OWN, busy]
+            ratio = median(one["median_ms"] / base["median_ms"] for one, base in zip(runs, own, strict=True))
+            cells += [f"{median(one['median_ms'] for one in runs):.1f}", f"{ratio:.2f}"]
+            cells.append(f"{median(one['most_ms'] for one in runs):.1f}")
+        table.add_row(*cells)
+    return table
+
+
+@app.command("forwards")
+def measure(forwards: int = 60, dtype: str = "auto") -> None:
+    """One measurement, in this process: a line of JSON."""
+    from sampling.forward.runner import prefill
+    from sampling.loading.pairs import LoadOptions, load_pair
+
+    # The kernel is given, so that a probe beside the neighbour cannot make two settings differ.
+    pair = load_pair(LoadOptions(dtype=dtype, kernel="packed"))
+    ids, runner, times = pair.encode([PROMPT], chat=True), pair.target, []
+    prefill(runner, ids)
+    with Machine() as machine:
+        for _ in range(SETTLING + forwards):
+            start = time.perf_counter()
+            runner.forward(ids[-1:])
+            times.append(1e3 * (time.perf_counter() - start))
+            runner.crop(len(ids))
+    ranked = sorted(times[SETTLING:])
+    most = ranked[int(0.9 * (len(ranked) - 1))]
+    print(json.dumps({"median_ms": median(ranked), "most_ms": most, "other_cores": machine.other_cores}))
+
+
+if __name__ == "__main__":
+    app()
