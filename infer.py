@@ -1,5 +1,7 @@
 """The entry point: an interactive session by default, other jobs as subcommands."""
 
+import utils.threads  # noqa: F401
+
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

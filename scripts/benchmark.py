@@ -5,6 +5,8 @@ time, in one process. A side is timed as a whole call, prompt included, because 
 in parts. Reports to the terminal and, with --write, to docs/benchmarks.md and docs/results/benchmark.json.
 """
 
+import utils.threads  # noqa: F401
+
 import json
 import shlex
 import sys
@@ -30,6 +32,7 @@ from sampling.pair import Pair
 from sampling.settings import Settings
 from scripts.duels import COPIED, NGRAM_ORDER, Duel, Outcome, duels, of_method
 from utils.intervals import bootstrap_median
+from utils.machine import Machine, disturbance
 from utils.provenance import ROOT, cpu_name
 
 PAGE = ROOT / "docs/benchmarks.md"
@@ -245,7 +248,8 @@ def main(
     engine, settings, lookup = Engine(pair), settings_of(length, gamma), settings_of(length, lookup_gamma)
     wanted, chosen, again = only.split(","), first_prompts(pair, prompts, limit), None
     played = [duel for duel in duels(engine, settings, lookup) if duel.name.partition(",")[0] in wanted]
-    play(played, chosen, repeats, pair.encode(["Count from one to ten."], chat=True))
+    with Machine() as machine:
+        play(played, chosen, repeats, pair.encode(["Count from one to ten."], chat=True))
     if AGAIN in wanted:
         settings.assign_all([("max_cached_requests", "-1"), ("num_speculative_tokens", str(lookup_gamma))])
         again = repeated_requests(Engine(pair.fresh()), settings, [ids for task, ids in chosen if task in COPIED])
@@ -254,6 +258,8 @@ def main(
         **circumstances(pair), length=length, repeats=repeats, duels=outcomes, forward_ms=growth, again=again
     )
     say(report)
+    if disturbed := disturbance([machine.other_cores]):
+        print(disturbed, file=sys.stderr)
     if write:
         report.write()
 

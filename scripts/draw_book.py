@@ -3,6 +3,8 @@
 uv run scripts/draw_book.py
 """
 
+import utils.threads  # noqa: F401
+
 import matplotlib
 
 from scripts.book_figures import practice, theory

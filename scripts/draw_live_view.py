@@ -3,6 +3,8 @@
 uv run scripts/draw_live_view.py docs/live-view.svg
 """
 
+import utils.threads  # noqa: F401
+
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,5 +1,7 @@
 """Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE or MTP head."""
 
+import utils.threads  # noqa: F401
+
 import math
 import shlex
 import sys
@@ -94,14 +96,18 @@ def _train(
     from sampling.distill.make_head import make_head
     from sampling.distill.training import CHECKPOINT
     from sampling.loading.pairs import load_pair
+    from utils.machine import Machine, disturbance
 
     pair, data = load_pair(options), _data(given, tokens)
-    made = make_head(pair, shape, data, schedule, folder, told)
+    with Machine() as machine:
+        made = make_head(pair, shape, data, schedule, folder, told)
     before = "" if shape.further is None else card_of(shape.further)
     write_picture(folder, f"{shape.method} drafter for {made.config.base}", made.history)
     write_card(folder, made.config, made.history, made.found, _facts(made, given, pair), made.held_out, before)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     typer.echo(f"{folder}: {made.found.tokens_per_round:.2f} tokens a round on held-out answers")
+    if disturbed := disturbance([machine.other_cores], "the training took longer"):
+        typer.echo(disturbed, err=True)
 
 
 def _facts(made: "Trained", given: list[str], pair: "Pair") -> dict[str, object]:

@@ -4,6 +4,8 @@ Both are ordinary T5 checkpoints on bytes. Data is made up while training goes o
 are never among them.
 """
 
+import utils.threads  # noqa: F401
+
 import random
 import shlex
 import sys

@@ -5,6 +5,8 @@ The share is steady on a busy machine; the ratio is not. Run it in a terminal, w
     uv run scripts/view_cost.py --method speculative --length 128 --repeat 5
 """
 
+import utils.threads  # noqa: F401
+
 import statistics
 import sys
 import time
@@ -20,6 +22,7 @@ from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
 from sampling.settings import Settings
+from utils.machine import Machine, disturbance
 
 PROMPT = "Explain how a river shapes the land it flows through."
 
@@ -55,7 +58,8 @@ def main(
 
     bare(), shown()  # warm
     engine_s.clear()
-    pairs = [(bare(), shown()) if i % 2 else (shown(), bare())[::-1] for i in range(repeat)]
+    with Machine() as machine:
+        pairs = [(bare(), shown()) if i % 2 else (shown(), bare())[::-1] for i in range(repeat)]
     shares = [1 - inside / with_view for inside, (_, with_view) in zip(engine_s, pairs, strict=True)]
     ratios = [with_view / without for without, with_view in pairs]
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
@@ -63,6 +67,8 @@ def main(
     result = f"with / without view: median {statistics.median(ratios):.3f} ({spread}), {repeat} pairs"
     print(f"{method}: {result} of {seconds:.2f} s", file=sys.stderr)
     print(f"outside the engine's clock: median {statistics.median(shares):.2%} of the wall time", file=sys.stderr)
+    if disturbed := disturbance([machine.other_cores]):
+        print(disturbed, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """One thread for the whole suite: tiny models gain nothing from more, and lose much when cores are shared.
 
-Set before torch is imported, and inherited by the processes that tests start.
+Set before torch is imported, and inherited by the processes that tests start; where a test takes more threads, they
+spin briefly.
 """
+
+import utils.threads  # noqa: F401
 
 import os
 
