@@ -11,7 +11,7 @@ from ablation.run.job import Outcome
 from repl.replies import Message
 from repl.session import Session
 from repl.user_files import state_folder
-from sampling.engine import Engine
+from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def run(session: Session, experiment: Experiment, command: str, view: "View") ->
     if experiment.pair:
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))
     results = _folder() / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
-    engine = Engine(session.engine.pair.fresh())
+    engine = PairEngine(session.engine.pair.fresh())
     return conduct_into(results, experiment, engine, command=command, out=view.out, err=view.err)
 
 

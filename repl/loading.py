@@ -10,9 +10,9 @@ from repl.user_files import log_traceback
 from utils.errors import UserError
 
 if TYPE_CHECKING:
-    from sampling.engine import Engine
     from sampling.loading.pairs import Progress
     from sampling.pair import Pair
+    from sampling.pair_engine import PairEngine
 
 Load = Callable[["Progress"], "Pair"]
 
@@ -29,7 +29,7 @@ class Loading:
         self.error: UserError | None = None
         self.on_change: Callable[[], None] = lambda: None
         self._load = load
-        self._engine: Engine | None = None
+        self._engine: PairEngine | None = None
         self._wanted = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -58,7 +58,7 @@ class Loading:
         self._wanted = True
         return self._done.wait(timeout)
 
-    def engine(self) -> "Engine":
+    def engine(self) -> "PairEngine":
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
         self.wait()
         if self._engine is None:
@@ -90,14 +90,14 @@ class Loading:
             self._done.set()
             self.on_change()
 
-    def _prepare(self) -> "Engine":
+    def _prepare(self) -> "PairEngine":
         self._tell("importing torch")
         # Bars and advice of the library would be drawn across the prompt.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        from sampling.engine import Engine
+        from sampling.pair_engine import PairEngine
 
-        engine = Engine(self._load(self._tell))
+        engine = PairEngine(self._load(self._tell))
         self._tell("warming up")
         for _ in _warm_up(engine):
             if self._wanted:  # who waits gets an answer sooner; its timings are said to settle with the second
@@ -105,7 +105,7 @@ class Loading:
         return engine
 
 
-def _warm_up(engine: "Engine") -> "Iterator[object]":
+def _warm_up(engine: "PairEngine") -> "Iterator[object]":
     """A round of both models, event by event, so that the first method measured does not pay for first calls."""
     from sampling.measure.warm_up import warm_up
     from sampling.settings import Settings

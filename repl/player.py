@@ -114,7 +114,7 @@ class Player:
         answers = self.session.ask(prompt)
         from repl.answer import Answer
 
-        pair = answers.comparison.engine.pair
+        pair = self.session.engine.pair
         for note in self.session.notes if answers.first else ():
             self.view.reply(Message(note))
         for name in answers.methods:

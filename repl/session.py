@@ -14,12 +14,12 @@ from utils.parameter import Parameter, toggle
 from utils.registry import Registry
 
 if TYPE_CHECKING:
-    from sampling.engine import Engine
     from sampling.events import Event
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
     from sampling.pair import Pair
+    from sampling.pair_engine import PairEngine
     from utils.machine import Machine
 
 DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
@@ -35,10 +35,10 @@ class Session:
         self.debug = False
         self.answers: Answers | None = None
         self.notes: tuple[str, ...] = ()
-        self._engine: Engine | None = None
+        self._engine: PairEngine | None = None
 
     @property
-    def engine(self) -> "Engine":
+    def engine(self) -> "PairEngine":
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
         if self._engine is None:
             self._engine = self.loading.engine()

@@ -1,52 +1,42 @@
-"""From a method's name and settings to a stream of events, on a loaded pair."""
+"""What runs methods on prompts, as everything that measures sees it: our loop on a pair, another engine, a mock."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
-from egag.controller import GammaController
-from sampling.beam import BeamSearch
-from sampling.choices import PROCESSORS
-from sampling.drafter import Drafter
 from sampling.events import Event
-from sampling.forward.runner import Runner
-from sampling.loop import decode
-from sampling.method import Method
-from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
-from sampling.pair import Pair
-from sampling.verifier import Verifier
-from utils.errors import UserError
-from utils.logits_processor import LogitsProcessor
-from utils.parameter import Chosen
+from sampling.forward.twice import Twice
+from sampling.pair import ModelInfo
 
 
-def make_processor(chosen: Chosen) -> LogitsProcessor:
-    """The processor behind a setting such as `nucleus 0.8 0.9`."""
-    processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
-    return processor
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit."""
+
+    target: ModelInfo
+    drafter: ModelInfo | None
+    window: int
+    device: torch.device
+    heads: Mapping[str, Path] = field(default_factory=dict)
 
 
-def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
-    """How a method's drafts are judged; where nothing is drafted, every way draws from p."""
-    part = JUDGING if method.drafts else VERIFIERS["rejection"]
-    verifier: Verifier = part.build(None, values)
-    return verifier
+class Engine(Protocol):
+    """Runs methods by name with settings. Ids go in and come out; the same engine's plain run is their measure."""
 
+    def describe(self) -> Description:
+        """What it runs."""
+        ...
 
-class Engine:
-    """Runs methods on a pair. It owns drafters and rules, whose declared memory outlives a prompt."""
+    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+        """Ids of a prompt: user turns and answers alternate, the last turn is the user's. chat: in the template."""
+        ...
 
-    def __init__(self, pair: Pair) -> None:
-        self.pair = pair
-        self._earlier: dict[tuple[str, str], Drafter] = {}
-        self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
-        self._rules: dict[tuple[str, str], GammaController] = {}
-
-    @cached_property
-    def _recomputing(self) -> Pair:
-        return self.pair.recomputing()
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of an answer, without special tokens."""
+        ...
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
@@ -54,83 +44,22 @@ class Engine:
         """Events of one method on one prompt (ids); `values` holds the settings by name.
 
         run: whose memory of earlier prompts it continues, by default the method's own; runs that are compared
-        must not learn each other's answers.
-
-        Raises `UserError` when the method needs a drafter model and none is loaded.
+        must not learn each other's answers. Raises `UserError` where the method cannot run.
         """
-        method = METHODS[name]
-        pair = self.pair if values["cache"] else self._recomputing
-        target = self._target(method, pair)
-        settings = {**values, **method.preset}
-        room = {"max_new_tokens": values["length"], "stop": pair.stop}
-        if method.search:
-            search: BeamSearch = SEARCHES[method.search].build(pair, settings)
-            return search.decode(target, prompt, **room)
-        return decode(
-            target,
-            self._drafter(method, pair, settings, run or name),
-            self._rule(method, pair, settings, run or name),
-            make_verifier(method, settings),
-            make_processor(values["processor"]),
-            prompt,
-            **room,
-            rng=torch.Generator(target.device).manual_seed(values["seed"]),
-        )
-
-    def drafter(self, name: str, values: Mapping[str, Any]) -> Drafter:
-        """The drafter that `stream` uses with these values, with what it remembers."""
-        method = METHODS[name]
-        pair = self.pair if values["cache"] else self._recomputing
-        return self._drafter(method, pair, {**values, **method.preset}, name)
+        ...
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         """Whether the method's output has the target's own law under these values."""
-        return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
+        ...
 
-    def renewed(self) -> "Engine":
-        """The same models with empty caches; new drafters go on with what these remember of earlier prompts."""
-        engine = Engine(self.pair.fresh())
-        engine._earlier = {key: drafter for key, (_, drafter) in self._drafters.items()}
-        engine._rules = dict(self._rules)
-        return engine
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+        """What the target says after a prompt and what was `said`: who judges where two outputs part asks it."""
+        ...
 
-    def memories(self) -> list[tuple[str, str]]:
-        """(run, what it keeps) of each drafter and rule that was used and keeps something."""
-        drafters = ((run, drafter.memory()) for (run, _), (_, drafter) in self._drafters.items())
-        kept = (*drafters, *((run, rule.memory()) for (run, _), rule in self._rules.items()))
-        return [(name, text) for name, text in kept if text]
+    def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of a method that were left to the engine, with what they came to."""
+        ...
 
     def forget(self) -> None:
-        """Drop what drafters and rules remember of earlier prompts."""
-        self._drafters.clear()
-        self._rules.clear()
-        self._earlier.clear()
-
-    def _target(self, method: Method, pair: Pair) -> Runner:
-        if method.runs == "target":
-            return pair.target
-        if pair.drafter is None:
-            raise UserError(f"{method.name}: no drafter model is loaded; allowed: start with --drafter")
-        return pair.drafter
-
-    def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
-        part = DRAFTERS[method.drafter]
-        own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
-        wanted = (pair is self.pair, *own)
-        key = run, method.name
-        built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
-        if earlier is not None and built == wanted:
-            return earlier
-        drafter: Drafter = part.build(pair, values)
-        if earlier is not None:
-            drafter.adopt(earlier)
-        self._drafters[key] = wanted, drafter
-        return drafter
-
-    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> GammaController:
-        """A rule for one sequence, which goes on with what the run's last one remembers."""
-        rule: GammaController = CONTROLLERS[method.controller].build(pair, values)
-        if earlier := self._rules.get((run, method.name)):
-            rule.adopt(earlier)
-        self._rules[run, method.name] = rule
-        return rule
+        """Drop what is remembered of earlier prompts."""
+        ...

@@ -24,11 +24,11 @@ from rich.table import Table
 
 from ablation.plan.prompt_file import read_prompts
 from ablation.run.bar import told
-from sampling.engine import Engine
 from sampling.forward.runner import prefill
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from scripts.duels import COPIED, NGRAM_ORDER, Duel, Outcome, duels, of_method
 from utils.intervals import bootstrap_median
@@ -143,7 +143,7 @@ def play(played: list[Duel], prompts: Prompts, repeats: int, warm: list[int]) ->
                 duel.play(ids, (repeat + number) % 2 == 0)
 
 
-def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = WIDTHS) -> dict[int, float]:
+def verify_growth(engine: PairEngine, prompt: list[int], counts: tuple[int, ...] = WIDTHS) -> dict[int, float]:
     """v(n): milliseconds of one target forward over n tokens behind the prompt, medians of interleaved runs."""
     target = engine.pair.target
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -157,7 +157,7 @@ def verify_growth(engine: Engine, prompt: list[int], counts: tuple[int, ...] = W
     return {count: median(values) * 1e3 for count, values in times.items()}
 
 
-def repeated_requests(engine: Engine, settings: Settings, prompts: list[list[int]]) -> Again:
+def repeated_requests(engine: PairEngine, settings: Settings, prompts: list[list[int]]) -> Again:
     """Prompts that come a second time: suffix decoding with its memory kept, against our own AR, interleaved.
 
     Both sides are our loop, so their decode times are compared, without the prompt.
@@ -245,14 +245,14 @@ def main(
     """Measure the embedded default on the CPU, ours against transformers."""
     transformers.utils.logging.set_verbosity_error()
     pair = load_pair(LoadOptions(dtype=dtype, device="cpu"))
-    engine, settings, lookup = Engine(pair), settings_of(length, gamma), settings_of(length, lookup_gamma)
+    engine, settings, lookup = PairEngine(pair), settings_of(length, gamma), settings_of(length, lookup_gamma)
     wanted, chosen, again = only.split(","), first_prompts(pair, prompts, limit), None
     played = [duel for duel in duels(engine, settings, lookup) if duel.name.partition(",")[0] in wanted]
     with Machine() as machine:
         play(played, chosen, repeats, pair.encode(["Count from one to ten."], chat=True))
     if AGAIN in wanted:
         settings.assign_all([("max_cached_requests", "-1"), ("num_speculative_tokens", str(lookup_gamma))])
-        again = repeated_requests(Engine(pair.fresh()), settings, [ids for task, ids in chosen if task in COPIED])
+        again = repeated_requests(PairEngine(pair.fresh()), settings, [ids for task, ids in chosen if task in COPIED])
     outcomes, growth = tuple(duel.outcome() for duel in played), verify_growth(engine, chosen[0][1])
     report = Benchmark(
         **circumstances(pair), length=length, repeats=repeats, duels=outcomes, forward_ms=growth, again=again

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from sampling.engine import Engine
     from sampling.measure.comparison import Comparison
+    from sampling.pair_engine import PairEngine
     from sampling.settings import Settings
 
 PROMPT = "Why do leaves change colour in autumn?"
@@ -29,8 +29,8 @@ def main(
     length: Annotated[int, typer.Option(help="new tokens of the runs behind the table")] = 64,
 ) -> None:
     """Run every method that starts switched on and EGAG, and save the view of speculative decoding and the table."""
-    from sampling.engine import Engine
     from sampling.loading.pairs import LoadOptions, load_pair
+    from sampling.pair_engine import PairEngine
     from sampling.settings import Settings
 
     settings = Settings()
@@ -38,11 +38,11 @@ def main(
     settings.assign("length", str(length))
     console = Console(record=True, width=100, file=sys.stderr, force_terminal=True, highlight=False)
     console.print(Text.assemble(("> ", "bold"), prompt))
-    draw(console, Engine(load_pair(LoadOptions())), settings, prompt, rounds)
+    draw(console, PairEngine(load_pair(LoadOptions())), settings, prompt, rounds)
     console.save_svg(str(out), title="uv run infer.py")
 
 
-def draw(console: Console, engine: "Engine", settings: "Settings", prompt: str, rounds: int) -> None:
+def draw(console: Console, engine: "PairEngine", settings: "Settings", prompt: str, rounds: int) -> None:
     """Every method in turn, the view of one of them at this round, and the table of all."""
     from repl import tables
     from sampling.measure.comparison import Comparison

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 import transformers
 
-from sampling.engine import Engine
 from sampling.heads.head_files import load_head
 from sampling.loading.heads import heads_for
 from sampling.loading.sources import EMBEDDED_NAME, resolve
 from sampling.loading.stages import silent
 from sampling.measure.metrics import RunMetrics
 from sampling.pair import MODEL
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.intervals import bootstrap_median
 
@@ -139,7 +139,7 @@ def _distilled(model: Any) -> Any:
     return small.to(model.dtype).eval()
 
 
-def of_method(engine: Engine, name: str, settings: Settings) -> Callable[[list[int]], RunMetrics]:
+def of_method(engine: PairEngine, name: str, settings: Settings) -> Callable[[list[int]], RunMetrics]:
     """Our side: one method under these settings."""
 
     def run(prompt: list[int]) -> RunMetrics:
@@ -151,7 +151,7 @@ def of_method(engine: Engine, name: str, settings: Settings) -> Callable[[list[i
     return run
 
 
-def duels(engine: Engine, plain: Settings, lookup: Settings) -> list[Duel]:
+def duels(engine: PairEngine, plain: Settings, lookup: Settings) -> list[Duel]:
     """Every comparison; `lookup` holds the settings of what copies, whose drafts may be longer."""
     dtype, stop = engine.pair.target.model.dtype, sorted(engine.pair.stop)
     theirs, searching = (Transformers(dtype, one["length"], one["gamma"], stop) for one in (plain, lookup))

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from repl.answer import Answer
 from repl.live import LiveView
-from sampling.engine import Engine
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.machine import Machine, disturbance
 
@@ -39,7 +39,7 @@ def main(
     pair = load_pair(LoadOptions(target, drafter, dtype=dtype))
     settings = Settings()
     settings.assign("length", str(length))
-    comparison = Comparison(Engine(pair), settings, pair.encode([PROMPT], chat=True))
+    comparison = Comparison(PairEngine(pair), settings, pair.encode([PROMPT], chat=True))
     view = LiveView(Console(force_terminal=True))
 
     def bare() -> float:

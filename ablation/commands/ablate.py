@@ -18,7 +18,7 @@ from utils.provenance import ROOT
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
-    from sampling.engine import Engine
+    from sampling.pair_engine import PairEngine
 
 DEFAULT_RESULTS = ROOT / "scripts" / "ablation_results.csv"
 
@@ -74,11 +74,11 @@ def ablate(
     raise typer.Exit(status)
 
 
-def _engine(pair: Mapping[str, Any]) -> "Engine":
+def _engine(pair: Mapping[str, Any]) -> "PairEngine":
     from ablation.commands.options import load
-    from sampling.engine import Engine
+    from sampling.pair_engine import PairEngine
 
-    return Engine(load(pair))
+    return PairEngine(load(pair))
 
 
 def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, Any], bool | None]:

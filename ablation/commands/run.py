@@ -85,9 +85,9 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None) ->
     from ablation.commands.printed import Printed
     from ablation.run.conduct import conduct
     from ablation.run.job import Job
-    from sampling.engine import Engine
+    from sampling.pair_engine import PairEngine
 
-    outcome = conduct(Job(Engine(pair), plan, Printed(plan, as_json, trace)), Console(stderr=True))
+    outcome = conduct(Job(PairEngine(pair), plan, Printed(plan, as_json, trace)), Console(stderr=True))
     if outcome.stopped:
         raise KeyboardInterrupt
     return outcome.failed > 0

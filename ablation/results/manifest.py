@@ -1,7 +1,7 @@
 """The file beside the results that says how they came about, and whether a run may go on with them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,8 @@ from utils.files import write_atomically
 from utils.provenance import code_digest, commit, machine, versions, weights_digest
 
 if TYPE_CHECKING:
-    from sampling.pair import ModelInfo, Pair
+    from sampling.engine import Engine
+    from sampling.pair import ModelInfo
 
 
 def manifest_path(results: Path) -> Path:
@@ -25,19 +26,19 @@ def manifest_path(results: Path) -> Path:
     return results.with_name(f"{results.stem}.manifest.json")
 
 
-def describe(plan: Plan, pair: "Pair", name: str) -> dict[str, Any]:
+def describe(plan: Plan, engine: "Engine", name: str) -> dict[str, Any]:
     """A new manifest. `fixed` is what changes results: a run that differs in it must not add rows."""
-    head, dirty = commit()
+    (head, dirty), about = commit(), engine.describe()
     return {
         "plan": name,
         "commit": head,
         "uncommitted_changes": dirty,
         "fixed": {
-            "grid": _grid(plan, pair),
-            "target": _model(pair.target_info),
-            "drafter": _model(pair.drafter_info) if pair.drafter_info else None,
-            "heads": {kind: weights_digest(str(pair.heads[kind])) for kind in _heads(plan, pair)},
-            "machine": machine(pair.target.device),
+            "grid": _grid(plan, engine),
+            "target": _model(about.target),
+            "drafter": _model(about.drafter) if about.drafter else None,
+            "heads": {kind: weights_digest(str(about.heads[kind])) for kind in _heads(plan, about.heads)},
+            "machine": machine(about.device),
             "versions": versions(),
             "code": code_digest(),
         },
@@ -100,12 +101,12 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _grid(plan: Plan, pair: "Pair") -> dict[str, Any]:
+def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
     """The plan as plain values, each configuration with all it depends on."""
     show = PARAMETERS["processor"].show
     return {
         "configurations": {
-            c.name: resolved_settings(c.method, {**plan.values, **dict(c.parameters)}, pair)
+            c.name: resolved_settings(c.method, {**plan.values, **dict(c.parameters)}, engine)
             for c in plan.configurations
         },
         "processors": [show(processor) for processor in plan.processors],
@@ -115,10 +116,10 @@ def _grid(plan: Plan, pair: "Pair") -> dict[str, Any]:
     }
 
 
-def _heads(plan: Plan, pair: "Pair") -> list[str]:
+def _heads(plan: Plan, heads: Iterable[str]) -> list[str]:
     """The kinds of trained heads that the plan's methods draft with."""
     needed = {METHODS[c.method].needs({**plan.values, **dict(c.parameters)}) for c in plan.configurations}
-    return sorted(kind for kind in pair.heads if kind in needed)
+    return sorted(kind for kind in heads if kind in needed)
 
 
 def _model(info: "ModelInfo") -> dict[str, Any]:

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ablation.results.column import column, measured, metric
 from sampling.methods import METHODS
-from sampling.parameters import WEIGHTS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
     from ablation.plan.grid import Place
+    from sampling.engine import Engine
     from sampling.measure.comparison import Comparison
-    from sampling.pair import Pair
     from utils.machine import Machine
 
 
@@ -118,13 +117,9 @@ def relevant_settings(method: str, values: Values) -> dict[str, Any]:
     return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen) else value for name, value in shown}
 
 
-def resolved_settings(method: str, values: Values, pair: "Pair") -> dict[str, Any]:
-    """The same with what `auto` came to on this pair and machine, where the pair can run the method."""
-    settings, drafter = relevant_settings(method, values), METHODS[method].needs(values)
-    if WEIGHTS.name in settings and drafter is not None and pair.has(drafter):
-        rough = pair.drafts_in_int8(drafter, settings[WEIGHTS.name])
-        settings[WEIGHTS.name] = "int8" if rough else "full"
-    return settings
+def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str, Any]:
+    """The same with what `auto` came to on this engine, where it can run the method."""
+    return {**relevant_settings(method, values), **engine.resolve(method, values)}
 
 
 def make_record(comparison: "Comparison", place: "Place", machine: "Machine", error: str | None) -> Record:
@@ -132,9 +127,10 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
     configuration, engine = place.configuration, comparison.engine
     values = {**comparison.values, **dict(configuration.parameters)}
     if error is None:
-        settings = resolved_settings(place.method, values, engine.pair)
+        settings = resolved_settings(place.method, values, engine)
     else:
         settings = relevant_settings(place.method, values)
+    about_engine = engine.describe()
     about: dict[str, Any] = {
         "id": place.prompt.id,
         "task": place.prompt.task,
@@ -147,7 +143,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "started": machine.started,
         "cpu_mhz": machine.cpu_mhz,
         "other_cores": machine.other_cores,
-        "kernel": engine.pair.target_info.kernel,
+        "kernel": about_engine.target.kernel,
     }
     if error is not None:
         return Record(**about, error=error)
@@ -158,8 +154,8 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
     return Record(
         **about,
         **{name: getattr(metrics, name) for name in measured(Record)},
-        text=engine.pair.decode(metrics.output_ids),
-        peak_memory_mb=peak_memory_mb(engine.pair.target.device),
+        text=engine.text(metrics.output_ids),
+        peak_memory_mb=peak_memory_mb(about_engine.device),
         speedup=comparison.speedup(name),
         c=comparison.cost_ratio(name),
         first_divergence=divergence.index if divergence else None,

@@ -42,9 +42,7 @@ def conduct_into(
     command: what asked for it, for the manifest. wait_quiet_s: see `Job`. Raises `UserError`.
     """
     files = Files(results)
-    with ResultsFile(
-        engine.pair, experiment.plan, experiment.name, files, command, resume, experiment.trace
-    ) as written:
+    with ResultsFile(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written:
         outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err)
     _report(files.results, outcome, out, err)
     return outcome

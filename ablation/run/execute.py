@@ -132,17 +132,17 @@ class _Conversation:
             return
         said = self.said.setdefault(name, [])
         said.append(text)
-        reset_peak_memory(self.engine.pair.target.device)
+        reset_peak_memory(self.engine.describe().device)
         for step in self._steps(comparison, place, said):
             watcher.step(place, step)
         if name not in self.errors:
-            said.append(self.engine.pair.decode(comparison.metrics[name].output_ids))
+            said.append(self.engine.text(comparison.metrics[name].output_ids))
 
     def _steps(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Step]:
         """The rounds of a generation; what goes wrong in it, and not in who reads them, ends up in `errors`."""
         name, parameters = place.configuration.name, dict(place.configuration.parameters)
         try:
-            ids = self.engine.pair.encode(said, comparison.values["chat"])
+            ids = self.engine.tokenise(said, comparison.values["chat"])
             for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
                 if isinstance(event, Step):
                     yield event

@@ -16,8 +16,8 @@ from ablation.results.table import columns, key, row
 from ablation.results.trace import is_trace, trace_path
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
+from sampling.engine import Engine
 from sampling.forward.choices import made
-from sampling.pair import Pair
 from utils.errors import UserError
 
 _ROW_BYTES = 4096
@@ -44,12 +44,12 @@ class Files:
 
 @dataclass
 class ResultsFile:
-    """The rows of a plan on a pair; enter it, then let a `Job` write into it.
+    """The rows of a plan on an engine; enter it, then let a `Job` write into it.
 
     Entering locks the file and checks that it may go on with it; nothing of an earlier run is lost by then.
     """
 
-    pair: Pair
+    engine: Engine
     plan: Plan
     name: str
     files: Files
@@ -64,7 +64,7 @@ class ResultsFile:
         try:
             rows = self._store.rows if self.resume else []
             self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
-            self._manifest = manifest.describe(self.plan, self.pair, self.name)
+            self._manifest = manifest.describe(self.plan, self.engine, self.name)
             if rows:
                 self._manifest = self._earlier(len(rows))
             self._check_room()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sampling.engine import Engine
@@ -87,7 +88,7 @@ class Comparison:
         if not self.finished(name) or run.prompt != reference.prompt:
             return None
         ids = reference.metrics.output_ids, run.metrics.output_ids
-        return judge(self.engine.pair.target, run.prompt, *ids)
+        return judge(partial(self.engine.reference, run.prompt), *ids)
 
     def finished(self, name: str) -> bool:
         """Whether the run has come to its end."""

@@ -20,7 +20,7 @@ def warm_up(
     Yields (name, account so far) at each event, so that whoever has no time may stop between two. Leaves no
     memory. Raises `UserError` when a method cannot run on this pair at all.
     """
-    prompt = engine.pair.encode([_SENTENCE], values["chat"])[: engine.pair.target.window // 2]
+    prompt = engine.tokenise([_SENTENCE], values["chat"])[: engine.describe().window // 2]
     comparison = Comparison(engine, values, prompt)
     try:
         for name, method, parameters in runs:

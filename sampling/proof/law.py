@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from sampling.drafter import Drafter
-from sampling.engine import make_processor
 from sampling.events import Step
 from sampling.forward.runner import catch_up
 from sampling.loop import decode
 from sampling.method import Method
 from sampling.methods import CONTROLLERS, DRAFTERS
 from sampling.pair import Pair
+from sampling.pair_engine import make_processor
 from sampling.proof.memo import MemoProcessor, MemoRunner
 from sampling.verifier import Verifier
 from utils.parameter import Chosen

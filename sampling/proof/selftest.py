@@ -9,15 +9,16 @@ law      sampled tokens follow the target's law; the same test on a verifier tha
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
 
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.engine import Engine, make_processor, make_verifier
 from sampling.events import Step
 from sampling.forward.runner import WholeRunner
+from sampling.forward.twice import computed_twice
 from sampling.loop import begin
 from sampling.lossy import UnadjustedVerifier
 from sampling.measure.comparison import Comparison
@@ -25,6 +26,7 @@ from sampling.measure.divergence import judge
 from sampling.method import Method
 from sampling.methods import DRAFTERS, METHODS, REFERENCE
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine, make_processor, make_verifier
 from sampling.proof.law import PROCESSOR, LawTest, smallest, tests_per_method
 from sampling.settings import Settings
 from utils.errors import UserError
@@ -70,7 +72,7 @@ class Report:
 
 def testable(pair: Pair) -> tuple[str, ...]:
     """The methods that the checks apply to: lossless ones on the target, which this pair can run."""
-    engine, values = Engine(pair), {**Settings(), "processor": PROCESSOR}
+    engine, values = PairEngine(pair), {**Settings(), "processor": PROCESSOR}
     return tuple(
         name
         for name, method in METHODS.items()
@@ -110,7 +112,7 @@ class Selftest:
         return Report(name, (*checks, self._law(method)))
 
     def _references(self) -> list[Comparison]:
-        engine = Engine(self.pair)
+        engine = PairEngine(self.pair)
         prompts = [self.pair.encode([text], chat=True) for text in PROMPTS]
         comparisons = [Comparison(engine, self.values, prompt) for prompt in prompts]
         for comparison in comparisons:
@@ -136,7 +138,11 @@ class Selftest:
                 seq.tokens = [*start, *said]
                 drafter.begin(seq)
                 again = drafter.propose(seq, FixedGamma(len(step.drafts)), len(step.drafts)).tokens.tolist()
-                verdicts[judge(runner, comparison.prompt, [*said, *again], [*said, *step.drafts]).verdict] += 1
+                verdicts[
+                    judge(
+                        partial(computed_twice, runner, comparison.prompt), [*said, *again], [*said, *step.drafts]
+                    ).verdict
+                ] += 1
         return _judged("redraft", verdicts, verdicts.total())
 
     def _law(self, method: Method) -> Check:

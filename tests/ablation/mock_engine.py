@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
-from sampling.engine import Engine
+from sampling.engine import Description, Engine
 from sampling.events import Event, Finished, Prefilled, Step
+from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
 from sampling.settings import Settings
 from utils.parameter import Chosen
@@ -51,16 +51,20 @@ class MockEngine:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     forgotten: int = 0
 
-    def __post_init__(self) -> None:
-        self.pair = SimpleNamespace(
-            target=SimpleNamespace(device=torch.device("cpu"), window=100),
-            has=lambda drafter: False,
-            target_info=ModelInfo("mock", "cpu", "float32"),
-            drafter_info=None,
-            heads={},
-            encode=lambda turns, chat: [len("\n".join(turns))] * 4,
-            decode=lambda ids: 'said "a, b"\n' + " ".join(map(str, ids)),
-        )
+    def describe(self) -> Description:
+        return Description(ModelInfo("mock", "cpu", "float32"), None, 100, torch.device("cpu"))
+
+    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+        return [len("\n".join(turns))] * 4
+
+    def text(self, ids: Sequence[int]) -> str:
+        return 'said "a, b"\n' + " ".join(map(str, ids))
+
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+        raise AssertionError("all its outputs are equal")
+
+    def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
@@ -85,7 +89,7 @@ class MockEngine:
 
 
 def mock_engine(fail: str = "") -> Engine:
-    return cast(Engine, MockEngine(fail))
+    return MockEngine(fail)
 
 
 def mock_plan(prompts: int = 2, repeats: int = 1) -> Plan:

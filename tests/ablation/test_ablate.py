@@ -14,10 +14,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
-from sampling.engine import Engine
 from sampling.forward import choices, int8
 from sampling.forward.race import Verdict
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
 from utils.files import CACHE_VARIABLE
 
 Call = Callable[..., Result]
@@ -26,7 +26,7 @@ SMALL = ("--prompt", "Hello", "--length", 5)
 
 @pytest.fixture
 def call(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setattr("ablation.commands.ablate._engine", lambda experiment: Engine(pair))
+    monkeypatch.setattr("ablation.commands.ablate._engine", lambda experiment: PairEngine(pair))
     app = typer.Typer()
     app.command()(ablate)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -82,9 +82,10 @@ def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
 ) -> None:
     found, out = "packed", tmp_path / "r.csv"
 
-    def engine(options: Mapping[str, Any]) -> Engine:
+    def engine(options: Mapping[str, Any]) -> PairEngine:
         asked = options.get("kernel", "auto")
-        return Engine(replace(pair, target_info=replace(pair.target_info, kernel=found if asked == "auto" else asked)))
+        info = replace(pair.target_info, kernel=found if asked == "auto" else asked)
+        return PairEngine(replace(pair, target_info=info))
 
     monkeypatch.setattr("ablation.commands.ablate._engine", engine)
     assert call(*SMALL, "--out", out).exit_code == 0
@@ -107,7 +108,7 @@ def test_going_on_rounds_drafters_as_the_rows_that_are_there(
 ) -> None:
     assert pair.drafter_info is not None
     trained = replace(pair, drafter_info=replace(pair.drafter_info, trained=True))
-    monkeypatch.setattr("ablation.commands.ablate._engine", lambda options: Engine(trained))
+    monkeypatch.setattr("ablation.commands.ablate._engine", lambda options: PairEngine(trained))
     arguments = (*SMALL, "--methods", "speculative", "--out", tmp_path / "r.csv")
     for rough in (True, False):
         monkeypatch.setattr(int8, "_rough_or_full", lambda *_, found=rough: Verdict(found, settled=False))

@@ -14,8 +14,8 @@ from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.write import write_report
 from ablation.results.record import Record
 from ablation.run.execute import execute
-from sampling.engine import Engine
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.synthetic import write_results
@@ -29,7 +29,7 @@ def records(pair: Pair) -> list[Record]:
     settings = Settings()
     settings.assign("length", "12")
     prompts = tuple(Prompt(number, (text,), "task") for number, text in enumerate(("Hello", "ab ab ab"), start=1))
-    return list(execute(Engine(pair), plain_plan(prompts, ("target", "beam", "ngram"), settings, 1)))
+    return list(execute(PairEngine(pair), plain_plan(prompts, ("target", "beam", "ngram"), settings, 1)))
 
 
 def test_a_record_has_a_score_and_no_rate(records: list[Record]) -> None:

@@ -2,7 +2,6 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from rich.console import Console
@@ -15,9 +14,9 @@ from ablation.run.estimate import Estimate
 from ablation.run.execute import Unwatched, execute
 from ablation.run.job import Outcome
 from ablation.run.probe import estimated
-from sampling.engine import Engine
 from sampling.measure.warm_up import warm_up
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import MockEngine
@@ -131,7 +130,7 @@ def test_a_failed_generation_leaves_its_error_and_the_others_run(invoke: Invoke,
 
 
 def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warmed(engine: Engine, plan: Plan) -> Estimate:
+    def warmed(engine: PairEngine, plan: Plan) -> Estimate:
         def broken(*arguments: object) -> None:
             raise IndexError("planted")
 
@@ -161,7 +160,7 @@ def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytes
     plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
     printed = Printed(plan, as_json=False, trace=None)
     with pytest.raises(KeyboardInterrupt), printed.writing(Outcome()):
-        printed.add(next(execute(Engine(pair), plan)))
+        printed.add(next(execute(PairEngine(pair), plan)))
         assert not capsys.readouterr().out
         raise KeyboardInterrupt
     assert "target" in capsys.readouterr().out
@@ -171,7 +170,7 @@ def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
     plan = plain_plan((Prompt(1, ("Hello",)),), ("target",), {**Settings(), "length": 2}, repeats=1)
     screen = io.StringIO()
     with BarDisplay(Console(file=screen, force_terminal=True, width=80), 0, 1) as bar:
-        (record,) = execute(Engine(pair), plan, bar)
+        (record,) = execute(PairEngine(pair), plan, bar)
         assert "target" in screen.getvalue() and CURSOR_UP not in screen.getvalue()
         bar.record(record)
         wiped = screen.getvalue()
@@ -191,7 +190,7 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
     methods = ("ngram", "target", "speculative")
     plan = plain_plan(prompts, methods, {**Settings(), "length": 2}, repeats=2)
-    records = list(execute(Engine(pair), plan))
+    records = list(execute(PairEngine(pair), plan))
     assert [(record.repeat, record.id, record.method) for record in records] == [
         (0, "a", "target"),
         (0, "a", "ngram"),
@@ -212,8 +211,8 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
 def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:
     values = {**Settings(), "length": 24, "reset_in_between": False}
     plan = plain_plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
-    cold = [record.drafted for record in execute(Engine(pair), plan)]
-    engine = Engine(pair)
+    cold = [record.drafted for record in execute(PairEngine(pair), plan)]
+    engine = PairEngine(pair)
     estimated(engine, plan)
     warm = [record.drafted for record in execute(engine, plan)]
     assert cold == warm and cold[0] == cold[1]
@@ -222,7 +221,7 @@ def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair
 def test_a_warm_up_may_be_left_between_two_events_and_leaves_no_memory() -> None:
     engine = MockEngine()
     runs = [("target", "target", {}), ("speculative", "speculative", {"gamma": 2})]
-    for name, account in warm_up(cast(Engine, engine), Settings(), runs):
+    for name, account in warm_up(engine, Settings(), runs):
         if account.rounds:
             assert name == "target"
             break
@@ -236,7 +235,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
 
     def drafted(*configurations: Configuration) -> dict[tuple[str | int, str], int | None]:
         plan = replace(plain_plan(prompts, ("target",), values, repeats=1), configurations=configurations)
-        return {(one.id, one.configuration): one.drafted for one in execute(Engine(pair), plan)}
+        return {(one.id, one.configuration): one.drafted for one in execute(PairEngine(pair), plan)}
 
     alone = {**drafted(both[0]), **drafted(both[1])}
     assert drafted(*both) == alone
@@ -251,7 +250,7 @@ class Interrupting(Unwatched):
 
 def test_ctrl_c_loses_no_generation_that_is_done(pair: Pair) -> None:
     plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
-    records = execute(Engine(pair), plan, Interrupting())
+    records = execute(PairEngine(pair), plan, Interrupting())
     assert next(records).method == "target"
     with pytest.raises(KeyboardInterrupt):
         next(records)

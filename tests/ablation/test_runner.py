@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from ablation.results.table import columns, key
 from ablation.run.execute import Unwatched, execute
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile, check_output
-from sampling.engine import Engine
+from sampling.pair_engine import PairEngine
 from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
 from utils.errors import UserError
 from utils.parameter import Chosen
@@ -49,14 +49,14 @@ class Silent(Unwatched):
 
 
 def play(
-    out: Path, plan: Plan | None = None, engine: Engine | None = None, display: Silent | None = None, **options: Any
+    out: Path, plan: Plan | None = None, engine: PairEngine | None = None, display: Silent | None = None, **options: Any
 ) -> Outcome:
     with results_file(out, plan, engine, **options) as file:
         return Job(engine or mock_engine(), file.plan, file).play(display or Silent())
 
 
-def results_file(out: Path, plan: Plan | None = None, engine: Engine | None = None, **options: Any) -> ResultsFile:
-    return ResultsFile((engine or mock_engine()).pair, plan or mock_plan(), "mock", Files(out), "test", **options)
+def results_file(out: Path, plan: Plan | None = None, engine: PairEngine | None = None, **options: Any) -> ResultsFile:
+    return ResultsFile(engine or mock_engine(), plan or mock_plan(), "mock", Files(out), "test", **options)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -177,7 +177,7 @@ def test_losslessness_is_asked_once_for_each_configuration_and_processor() -> No
 
     # Not greedy: there an output is compared with the reference's where it is lossless, which asks again.
     plan = replace(mock_plan(), processors=(NUCLEUS, Chosen("multinomial", (1.0,))))
-    records = list(execute(cast(Engine, Asked()), plan))
+    records = list(execute(Asked(), plan))
     assert len(asked) == len(plan.configurations) * len(plan.processors)
     assert {record.method for record in records if record.lossless} == {"target"}
 

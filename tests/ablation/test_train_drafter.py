@@ -15,10 +15,10 @@ from sampling.distill import recipe
 from sampling.distill.make_head import Data, Shape, Source, make_head
 from sampling.distill.shards import read_shards
 from sampling.distill.training import Schedule
-from sampling.engine import Engine
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
 from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main
@@ -61,7 +61,7 @@ def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Pat
     name = "speculative" if method == "model" else method
     prompt = pair.encode(["hello"], chat=True)
     texts = [
-        [token for event in list(Engine(pair).stream(run, values, prompt))[1:-1] for token in event.emitted]  # type: ignore[union-attr]
+        [token for event in list(PairEngine(pair).stream(run, values, prompt))[1:-1] for token in event.emitted]  # type: ignore[union-attr]
         for run in ("target", name)
     ]
     assert texts[0] == texts[1]

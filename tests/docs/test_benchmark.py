@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sampling.engine import Engine
 from sampling.measure.metrics import RunMetrics
+from sampling.pair_engine import PairEngine
 from scripts.benchmark import (
     END,
     PAGE,
@@ -48,7 +48,7 @@ def test_the_forwards_of_a_drafting_model_are_not_called_outside_of_forwards() -
 
 
 def test_forwards_and_requests_that_come_again_are_measured_on_any_pair() -> None:
-    engine = Engine(tiny_pair())
+    engine = PairEngine(tiny_pair())
     prompt = engine.pair.encode(["Hello"], chat=True)
     assert all(ms > 0 for ms in verify_growth(engine, prompt, (1, 2)).values())
     assert engine.pair.target.length == len(prompt) + 2

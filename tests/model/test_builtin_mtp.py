@@ -5,9 +5,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from sampling.engine import Engine
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.published import INNER, SIZE, block, linear, norms
 from tests.tiny import llama, save_checkpoint
@@ -32,7 +32,7 @@ def test_a_target_drafts_with_its_own_module(tmp_path: Path) -> None:
     assert set(pair.heads) == {"mtp"}
     values = Settings()
     values.assign("length", "16")
-    comparison = Comparison(Engine(pair), values, [1, 2, 3, 4])
+    comparison = Comparison(PairEngine(pair), values, [1, 2, 3, 4])
     for method in ("target", "mtp"):
         for _ in comparison.run(method):
             pass

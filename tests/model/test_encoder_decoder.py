@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling.engine import Engine
 from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, catch_up, prefill
@@ -16,6 +15,7 @@ from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
 from sampling.methods import HEADS, METHODS
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
 from sampling.proof import selftest
 from sampling.settings import Settings
 from tests import tiny
@@ -93,7 +93,7 @@ def settings(**values: str) -> Settings:
 
 
 def output(pair: Pair, method: str, prompt: list[int], **values: str) -> list[int]:
-    comparison = Comparison(Engine(pair), settings(**values), prompt)
+    comparison = Comparison(PairEngine(pair), settings(**values), prompt)
     for _ in comparison.run(method):
         pass
     return comparison.metrics[method].output_ids
@@ -229,7 +229,7 @@ def test_the_model_that_comes_with_the_project_writes_dates() -> None:
         ("FEB 29TH, 2024", "2024-02-29"),
         ("7.11.1999", "1999-11-07"),
     ):
-        comparison = Comparison(Engine(pair), settings(), pair.encode([text], chat=True))
+        comparison = Comparison(PairEngine(pair), settings(), pair.encode([text], chat=True))
         for method in ("target", "speculative", "egag", "ngram"):
             for _ in comparison.run(method):
                 pass

@@ -17,7 +17,6 @@ from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
-from sampling.engine import Engine
 from sampling.events import Step
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner, catch_up, prefill
@@ -26,6 +25,7 @@ from sampling.heads.head_files import fingerprint, load_head, save_head
 from sampling.heads.inference import RecurrentForward, small_model
 from sampling.methods import DRAFTERS, HEADS, METHODS, MODELS
 from sampling.pair import ModelInfo, Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence
@@ -144,7 +144,7 @@ def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanM
 @pytest.mark.parametrize("kind", ["eagle", "mtp"])
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_a_prompt_may_be_as_short_as_it_can(kind: str, length: int, target: lean.LeanModel, tmp_path: Path) -> None:
-    engine = Engine(pair_of(target, {kind: saved(task_of(kind, target), tmp_path)}))
+    engine = PairEngine(pair_of(target, {kind: saved(task_of(kind, target), tmp_path)}))
     settings = Settings()
     settings.assign("length", "6")
     said = [
@@ -172,7 +172,7 @@ def test_heads_draft_from_the_vocabulary_that_the_pair_has_in_common(
     pair = replace(pair_of(target, {kind: folder}), target=small, drafter=ModelRunner(target, VOCAB - 7))
     settings = Settings()
     settings.assign_all([("length", "12"), ("draft_tree", tree), ("processor", processor), ("hybrid_model", "eagle")])
-    steps = [event for event in Engine(pair).stream(method, settings, ids(6)) if isinstance(event, Step)]
+    steps = [event for event in PairEngine(pair).stream(method, settings, ids(6)) if isinstance(event, Step)]
     assert any(step.drafts for step in steps)
     assert all(token < VOCAB - 7 for step in steps for token in step.drafts)
 
@@ -302,7 +302,7 @@ def test_held_out_accuracy_counts_what_greedy_decoding_accepts(target: lean.Lean
     )
     batch = Batch.of(rows[:1], feature_layers(target.num_layers), torch.device("cpu"))
     counted = accuracy(task, [batch]).tokens_per_round
-    engine = Engine(pair_of(target, {"eagle": saved(task, tmp_path / "head")}))
+    engine = PairEngine(pair_of(target, {"eagle": saved(task, tmp_path / "head")}))
     tokens, values = rows[0].tokens.tolist(), {**Settings(), "gamma": 3, "length": 40}
     accepted = []
     for start in range(4, len(tokens) - 2):
@@ -425,7 +425,7 @@ def test_parameters_of_heads_change_something(
     method: str, name: str, value: str, target: lean.LeanModel, tmp_path: Path
 ) -> None:
     kind = method
-    engine = Engine(pair_of(target, {method: saved(task_of(kind, target), tmp_path)}))
+    engine = PairEngine(pair_of(target, {method: saved(task_of(kind, target), tmp_path)}))
     assert METHODS[method].needs(Settings()) == method
 
     def drafts(**values: str) -> list[object]:
@@ -448,7 +448,7 @@ def test_a_head_drafts_and_learns_on_a_gpu(kind: str, tree: str, tmp_path: Path)
     target = lean.from_transformers(make("llama").to("cuda"))
     rows, device = rows_of(target, 4), torch.device("cuda")
     task = task_of(kind, target, DRAFT_IDS.to(device))
-    engine = Engine(pair_of(target, {kind: saved(task, tmp_path)}))
+    engine = PairEngine(pair_of(target, {kind: saved(task, tmp_path)}))
     values = {**Settings(), "length": 20, "draft_tree": tree}
     texts = [
         [t for e in list(engine.stream(name, values, ids(6)))[1:-1] for t in e.emitted] for name in ("target", kind)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from ablation.results.record import resolved_settings
-from sampling.engine import Engine
 from sampling.events import Step
 from sampling.forward import int8, lean
 from sampling.forward.int8 import Int8Linear, in_int8
@@ -12,6 +11,7 @@ from sampling.forward.kernels import make_linear
 from sampling.forward.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear
 from sampling.forward.runner import ModelRunner
 from sampling.pair import ModelInfo, Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
 from utils.errors import UserError
@@ -71,7 +71,7 @@ def output(pair: Pair, weights: str) -> tuple[list[int], int]:
     """The answer's ids, and how many drafts were accepted."""
     settings = Settings()
     settings.assign_all([("draft_weights", weights), ("length", "40"), ("processor", "greedy")])
-    steps = [event for event in Engine(pair).stream("speculative", settings, ids(5)) if isinstance(event, Step)]
+    steps = [event for event in PairEngine(pair).stream("speculative", settings, ids(5)) if isinstance(event, Step)]
     return [token for step in steps for token in step.emitted], sum(step.accepted for step in steps)
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling.engine import Engine
 from sampling.forward.runner import ModelRunner
 from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS
 from sampling.pair import ModelInfo, Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.heads import random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
@@ -25,10 +25,10 @@ def pair_of(target: ModelRunner, drafter: ModelRunner) -> Pair:
     return Pair(target, drafter, None, frozenset(), info, info, heads=heads)  # type: ignore[arg-type]
 
 
-def engine(name: str) -> tuple[Engine, PreTrainedModel]:
+def engine(name: str) -> tuple[PairEngine, PreTrainedModel]:
     form = "lean" if name in LEAN else "adapter"
     target, drafter = make(name), make(name, seed=1)
-    return Engine(pair_of(runner(target, form), runner(drafter, form))), target
+    return PairEngine(pair_of(runner(target, form), runner(drafter, form))), target
 
 
 def generate(model: PreTrainedModel, prompt: list[int]) -> list[int]:
@@ -92,12 +92,12 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
         ModelRunner(lean.from_transformers(target), common), ModelRunner(lean.from_transformers(drafter), common)
     )
     for processor in ("greedy", "nucleus 0.9 0.9"):
-        comparison = Comparison(Engine(pair), settings(processor=processor), ids(9))
+        comparison = Comparison(PairEngine(pair), settings(processor=processor), ids(9))
         for method in METHODS:
             made = output(comparison, method)
             assert len(made) == LENGTH
             assert max(made) < VOCAB
-    assert output(Comparison(Engine(pair), settings(), ids(9)), "speculative") == generate(target, ids(9))
+    assert output(Comparison(PairEngine(pair), settings(), ids(9)), "speculative") == generate(target, ids(9))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_divergence_within_rounding_is_a_tie() -> None:
     twin = (winner + 1) % VOCAB
     with torch.no_grad():
         target.lm_head.weight[twin] = target.lm_head.weight[winner]
-    built = Engine(pair_of(runner(target, "lean"), runner(make("llama", seed=1), "lean")))
+    built = PairEngine(pair_of(runner(target, "lean"), runner(make("llama", seed=1), "lean")))
     comparison = Comparison(built, settings(), prompt)
     for method in ("target", "speculative"):
         output(comparison, method)

@@ -13,7 +13,6 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.modeling_layers import MtpLayer
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from sampling.engine import Engine
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.published.formats import FORMATS, kind_of
@@ -21,6 +20,7 @@ from sampling.loading.heads import heads_for
 from sampling.measure.comparison import Comparison
 from sampling.methods import DRAFTERS
 from sampling.pair import ModelInfo, Pair
+from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests import published, published_reference
 from tests.model.tiny_models import ids, make
@@ -129,7 +129,7 @@ def test_greedy_output_is_the_targets(name: str, tree: str, model: PreTrainedMod
     folder, _ = written(case, tmp_path)
     values = Settings()
     values.assign_all([("length", "16"), ("draft_tree", tree), ("processor", "greedy")])
-    comparison = Comparison(Engine(pair_of(model, {case.kind: folder})), values, ids(9, seed=1))
+    comparison = Comparison(PairEngine(pair_of(model, {case.kind: folder})), values, ids(9, seed=1))
     found = {}
     for method in ("target", case.kind):
         for _ in comparison.run(method):

@@ -13,8 +13,8 @@ from repl.commands import execute
 from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Answers, Session
-from sampling.engine import Engine
 from sampling.forward.runner import ModelRunner
+from sampling.pair_engine import PairEngine
 
 METHODS = ("/egag on", "/drafter on", "/processor multinomial 1")
 
@@ -114,14 +114,14 @@ def test_a_crash_in_one_method_is_a_line_and_the_others_go_on(
 ) -> None:
     session = _session(new_session)
     answers = session.ask("Hello there")
-    stream = Engine.stream
+    stream = PairEngine.stream
 
-    def failing(self: Engine, name: str, *args: object) -> object:
+    def failing(self: PairEngine, name: str, *args: object) -> object:
         if name == "speculative":
             raise RuntimeError("out of something")
         return stream(self, name, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "stream", failing)
+    monkeypatch.setattr(PairEngine, "stream", failing)
     for name in answers.methods:
         for _ in answers.run(name):
             pass

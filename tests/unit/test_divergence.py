@@ -1,7 +1,10 @@
+from functools import partial
+
 import pytest
 import torch
 
-from sampling.measure import divergence
+from sampling.forward.runner import Runner
+from sampling.forward.twice import Twice, computed_twice
 from sampling.measure.divergence import first_difference, judge
 from tests.tiny_pair import tiny_pair
 
@@ -21,15 +24,26 @@ def test_first_difference() -> None:
         ({10: 5.0, 20: 5.0, 30: 5.1}, "BUG"),  # equal to each other, and neither is the best
     ],
 )
-def test_a_tie_is_two_of_the_best(monkeypatch: pytest.MonkeyPatch, logits: dict[int, float], verdict: str) -> None:
+def test_a_tie_is_two_of_the_best(logits: dict[int, float], verdict: str) -> None:
     row = torch.zeros(257)
     for token, value in logits.items():
         row[token] = value
-    monkeypatch.setattr(divergence, "_row_in_block", lambda *given: row)
-    monkeypatch.setattr(divergence, "_row_stepped", lambda *given: row)
-    found = judge(tiny_pair().target, [1, 2], [4, 10], [4, 20])
+    found = judge(lambda said: Twice(row, row, 1e-7), [4, 10], [4, 20])
     assert (found.verdict, found.index) == (verdict, 1)
 
 
 def test_an_output_that_ends_early_is_a_bug() -> None:
-    assert judge(tiny_pair().target, [1, 2], [4, 10], [4]).verdict == "BUG"
+    assert judge(partial(computed_twice, tiny_pair().target, [1, 2]), [4, 10], [4]).verdict == "BUG"
+
+
+def test_the_row_behind_a_text_is_computed_in_two_ways_that_agree() -> None:
+    target, said = tiny_pair().target, list(range(5, 25))
+    found = computed_twice(target, [1, 2], said)
+    whole = prefill_row(target.another(), [1, 2, *said])
+    torch.testing.assert_close(found.block, whole, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.stepped, whole, atol=1e-4, rtol=1e-4)
+    assert found.eps == torch.finfo(torch.float32).eps
+
+
+def prefill_row(runner: Runner, tokens: list[int]) -> torch.Tensor:
+    return runner.forward(tokens, rows=1).logits[0].float()

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from sampling.engine import make_verifier
 from sampling.lossy import AcceptAllVerifier, RejectAllVerifier, TopPVerifier, TypicalVerifier, UnadjustedVerifier
 from sampling.methods import METHODS
+from sampling.pair_engine import make_verifier
 from sampling.proposal import Proposal
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier, Verifier

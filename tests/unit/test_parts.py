@@ -9,11 +9,11 @@ import pytest
 
 from sampling.choices import PROCESSORS, STORAGES
 from sampling.distill.tasks import Task
-from sampling.engine import Engine
 from sampling.events import Step
 from sampling.heads.config import HeadConfig
 from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
+from sampling.pair_engine import PairEngine
 from sampling.part import OneOf, Part, Unless, chosen_by
 from sampling.settings import PARAMETERS, Settings
 from tests.conformance.toy import PROMPT, toy_pair
@@ -91,7 +91,7 @@ def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
 
 def run_twice(name: str, **values: object) -> list[list[tuple[int, ...]]]:
     """The drafts of a prompt, of another one, and of the first again."""
-    engine, settings = Engine(toy_pair()), {**Settings(), "length": 24, **values}
+    engine, settings = PairEngine(toy_pair()), {**Settings(), "length": 24, **values}
     prompts = (PROMPT, (5, 0, 5), PROMPT)
     return [
         [event.drafts for event in engine.stream(name, settings, prompt) if isinstance(event, Step)]
@@ -145,7 +145,7 @@ def test_only_what_is_picked_matters(name: str, values: dict[str, Any]) -> None:
 
 
 def test_a_hybrid_is_built_anew_when_a_parameter_of_its_copier_changes() -> None:
-    engine, settings = Engine(toy_pair()), Settings()
+    engine, settings = PairEngine(toy_pair()), Settings()
     first = engine.drafter("extended", settings)
     assert engine.drafter("extended", settings) is first
     settings.assign("max_ngram_size", "2")

@@ -1,0 +1,157 @@
+"""From a method's name and settings to a stream of events, on a loaded pair."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from egag.controller import GammaController
+from sampling.beam import BeamSearch
+from sampling.choices import PROCESSORS
+from sampling.drafter import Drafter
+from sampling.engine import Description
+from sampling.events import Event
+from sampling.forward.runner import Runner
+from sampling.forward.twice import Twice, computed_twice
+from sampling.loop import decode
+from sampling.method import Method
+from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
+from sampling.pair import Pair
+from sampling.parameters import WEIGHTS
+from sampling.verifier import Verifier
+from utils.errors import UserError
+from utils.logits_processor import LogitsProcessor
+from utils.parameter import Chosen
+
+
+def make_processor(chosen: Chosen) -> LogitsProcessor:
+    """The processor behind a setting such as `nucleus 0.8 0.9`."""
+    processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
+    return processor
+
+
+def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
+    """How a method's drafts are judged; where nothing is drafted, every way draws from p."""
+    part = JUDGING if method.drafts else VERIFIERS["rejection"]
+    verifier: Verifier = part.build(None, values)
+    return verifier
+
+
+class PairEngine:
+    """Our engine: the loop on a pair. It owns drafters and rules, whose declared memory outlives a prompt."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self._earlier: dict[tuple[str, str], Drafter] = {}
+        self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
+        self._rules: dict[tuple[str, str], GammaController] = {}
+
+    @cached_property
+    def _recomputing(self) -> Pair:
+        return self.pair.recomputing()
+
+    def describe(self) -> Description:
+        """See `Engine.describe`."""
+        pair = self.pair
+        return Description(pair.target_info, pair.drafter_info, pair.target.window, pair.target.device, pair.heads)
+
+    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+        """See `Engine.tokenise`."""
+        return self.pair.encode(turns, chat)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """See `Engine.text`."""
+        return self.pair.decode(ids)
+
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+        """See `Engine.reference`."""
+        return computed_twice(self.pair.target, prompt, said)
+
+    def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Engine.resolve`: whether drafters compute in int8, where the pair has what drafts."""
+        drafter = METHODS[name].needs(values)
+        if WEIGHTS not in METHODS[name].relevant(values) or drafter is None or not self.pair.has(drafter):
+            return {}
+        return {WEIGHTS.name: "int8" if self.pair.drafts_in_int8(drafter, values[WEIGHTS.name]) else "full"}
+
+    def stream(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
+    ) -> Iterator[Event]:
+        """See `Engine.stream`. Raises `UserError` when the method needs a drafter model and none is loaded."""
+        method = METHODS[name]
+        pair = self.pair if values["cache"] else self._recomputing
+        target = self._target(method, pair)
+        settings = {**values, **method.preset}
+        room = {"max_new_tokens": values["length"], "stop": pair.stop}
+        if method.search:
+            search: BeamSearch = SEARCHES[method.search].build(pair, settings)
+            return search.decode(target, prompt, **room)
+        return decode(
+            target,
+            self._drafter(method, pair, settings, run or name),
+            self._rule(method, pair, settings, run or name),
+            make_verifier(method, settings),
+            make_processor(values["processor"]),
+            prompt,
+            **room,
+            rng=torch.Generator(target.device).manual_seed(values["seed"]),
+        )
+
+    def drafter(self, name: str, values: Mapping[str, Any]) -> Drafter:
+        """The drafter that `stream` uses with these values, with what it remembers."""
+        method = METHODS[name]
+        pair = self.pair if values["cache"] else self._recomputing
+        return self._drafter(method, pair, {**values, **method.preset}, name)
+
+    def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
+        """See `Engine.lossless`."""
+        return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
+
+    def renewed(self) -> "PairEngine":
+        """The same models with empty caches; new drafters go on with what these remember of earlier prompts."""
+        engine = PairEngine(self.pair.fresh())
+        engine._earlier = {key: drafter for key, (_, drafter) in self._drafters.items()}
+        engine._rules = dict(self._rules)
+        return engine
+
+    def memories(self) -> list[tuple[str, str]]:
+        """(run, what it keeps) of each drafter and rule that was used and keeps something."""
+        drafters = ((run, drafter.memory()) for (run, _), (_, drafter) in self._drafters.items())
+        kept = (*drafters, *((run, rule.memory()) for (run, _), rule in self._rules.items()))
+        return [(name, text) for name, text in kept if text]
+
+    def forget(self) -> None:
+        """See `Engine.forget`."""
+        self._drafters.clear()
+        self._rules.clear()
+        self._earlier.clear()
+
+    def _target(self, method: Method, pair: Pair) -> Runner:
+        if method.runs == "target":
+            return pair.target
+        if pair.drafter is None:
+            raise UserError(f"{method.name}: no drafter model is loaded; allowed: start with --drafter")
+        return pair.drafter
+
+    def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
+        part = DRAFTERS[method.drafter]
+        own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
+        wanted = (pair is self.pair, *own)
+        key = run, method.name
+        built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
+        if earlier is not None and built == wanted:
+            return earlier
+        drafter: Drafter = part.build(pair, values)
+        if earlier is not None:
+            drafter.adopt(earlier)
+        self._drafters[key] = wanted, drafter
+        return drafter
+
+    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> GammaController:
+        """A rule for one sequence, which goes on with what the run's last one remembers."""
+        rule: GammaController = CONTROLLERS[method.controller].build(pair, values)
+        if earlier := self._rules.get((run, method.name)):
+            rule.adopt(earlier)
+        self._rules[run, method.name] = rule
+        return rule
