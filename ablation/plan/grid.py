@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ablation.plan.prompt_file import Prompt
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
 from utils.parameter import Chosen
 
@@ -132,7 +132,8 @@ class Pass:
     processor: Chosen
 
 
-def plain_plan(prompts: tuple[Prompt, ...], methods: tuple[str, ...], values: Mapping[str, Any], repeats: int) -> Plan:
-    """Methods as they are set, under the processor and seed that are set."""
-    configurations = tuple(Configuration(METHODS[name].name) for name in methods)
+def plain_plan(
+    prompts: tuple[Prompt, ...], configurations: tuple[Configuration, ...], values: Mapping[str, Any], repeats: int
+) -> Plan:
+    """Configurations under the processor and seed that are set."""
     return Plan(prompts, configurations, values, (values["processor"],), (values["seed"],), repeats)

@@ -189,7 +189,7 @@ def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) 
 
 def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
-    methods = ("ngram", "target", "speculative")
+    methods = tuple(map(Configuration, ("ngram", "target", "speculative")))
     plan = plain_plan(prompts, methods, {**Settings(), "length": 2}, repeats=2)
     records = list(execute(Engine(pair), plan))
     assert [(record.repeat, record.id, record.method) for record in records] == [
@@ -211,7 +211,7 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
 
 def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:
     values = {**Settings(), "length": 24, "reset_in_between": False}
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
+    plan = plain_plan((Prompt(1, ("Hello",)),), (Configuration("ngram"),), values, repeats=2)
     cold = [record.drafted for record in execute(Engine(pair), plan)]
     engine = Engine(pair)
     estimated(engine, plan)
@@ -235,7 +235,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
     prompts = (Prompt("a", ("Hello",)), Prompt("b", ("Hello",)))
 
     def drafted(*configurations: Configuration) -> dict[tuple[str | int, str], int | None]:
-        plan = replace(plain_plan(prompts, ("target",), values, repeats=1), configurations=configurations)
+        plan = replace(plain_plan(prompts, (), values, repeats=1), configurations=configurations)
         return {(one.id, one.configuration): one.drafted for one in execute(Engine(pair), plan)}
 
     alone = {**drafted(both[0]), **drafted(both[1])}
@@ -250,7 +250,8 @@ class Interrupting(Unwatched):
 
 
 def test_ctrl_c_loses_no_generation_that_is_done(pair: Pair) -> None:
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
+    both = Configuration("target"), Configuration("ngram")
+    plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
     records = execute(Engine(pair), plan, Interrupting())
     assert next(records).method == "target"
     with pytest.raises(KeyboardInterrupt):
@@ -271,3 +272,16 @@ def test_a_trace_replaces_nothing_but_a_trace(invoke: Invoke, tmp_path: Path) ->
     assert trace.read_text() == first
     assert invoke(*call, "--prompts", prompts, "--trace", trace).exit_code == 0
     assert len(objects(trace.read_text())) == 2
+
+
+def test_a_method_runs_side_by_side_with_itself(invoke: Invoke) -> None:
+    runs = 'target,speculative,speculative gamma=1,ngram set_ngramstorage="onelevel 4" top_k_filler=1'
+    call = ("run", "--prompt", "Hello", "--methods", runs, "--length", 12)
+    records = {record["configuration"]: record for record in objects(invoke(*call, "--json").stdout)}
+    ngram = "ngram set_ngramstorage=onelevel 4, top_k_filler=1"
+    assert set(records) == {"target", "speculative", "speculative gamma=1", ngram}
+    assert records["speculative"]["mean_gamma"] > records["speculative gamma=1"]["mean_gamma"] == 1
+    assert (records["speculative"]["settings"]["gamma"], records["speculative gamma=1"]["settings"]["gamma"]) == (4, 1)
+    assert records[ngram]["settings"]["set_ngramstorage"] == "onelevel 4"
+    assert len({tuple(record["output_ids"]) for record in records.values()}) == 1
+    assert "speculative gamma=1" in invoke(*call).stdout
