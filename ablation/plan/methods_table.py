@@ -127,12 +127,13 @@ def _expand(table: MethodTable, values: Mapping[str, Any]) -> Iterator[tuple[Con
 
 def check_values(configuration: Configuration, values: Mapping[str, Any]) -> None:
     """Raises `UserError` where the configuration's values do not go together with all others."""
-    ((_, resolved),) = _expand(MethodTable(configuration.method, _lists(configuration)), values)
+    ((_, resolved),) = _expand(table_of(configuration), values)
     _check_together(resolved)
 
 
-def _lists(configuration: Configuration) -> dict[str, tuple[Any, ...]]:
-    return {name: (value,) for name, value in configuration.parameters}
+def table_of(configuration: Configuration) -> MethodTable:
+    """The table that comes to this one configuration."""
+    return MethodTable(configuration.method, {name: (value,) for name, value in configuration.parameters})
 
 
 def _check_together(resolved: _Resolved) -> None:
