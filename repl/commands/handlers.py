@@ -1,5 +1,6 @@
 """What the commands do that set no single setting; each gets the session and the argument's text."""
 
+import contextlib
 from pathlib import Path
 
 from ablation.plan.choice import choose_runs
@@ -91,11 +92,12 @@ def _find_run(session: Session, text: str) -> Run:
     known = {called.lower(): run for run in runs for called in (run.title, run.name)}
     if text.lower() in known:
         return known[text.lower()]
-    names = [run.name for run in runs]
-    wanted = [one.name for one in choose_runs(text, session.settings)]
-    if len(wanted) != 1 or wanted[0] not in names:
-        raise UnknownName("run", text, [*names, "all"])
-    return runs[names.index(wanted[0])]
+    by_name = {run.name: run for run in runs}
+    with contextlib.suppress(UserError):
+        wanted = [one.name for one in choose_runs(text, session.settings)]
+        if len(wanted) == 1 and wanted[0] in by_name:
+            return by_name[wanted[0]]
+    raise UnknownName("run", text, [*by_name, "all"])
 
 
 def speculative_config(session: Session, argument: str) -> Message:

@@ -68,6 +68,7 @@ def test_a_method_alone_is_switched_on_and_off(idle_session: Session) -> None:
         ("/add mtp tree_width=99", ["tree_width", "'99'", "from 1 to 64"]),
         ("/add speculative gamma=1", ["'speculative gamma=1' is there already", "/drop"]),
         ("/drop speculative gamma=3", ["'speculative gamma=3'", "speculative gamma=1", "all"]),
+        ("/drop nothing", ["unknown run 'nothing'", "speculative gamma=1"]),
         ("/drop mtp", ["'mtp'", "speculative gamma=1"]),
         ("/drop", ["unknown run ''"]),
     ],
