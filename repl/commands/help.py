@@ -17,7 +17,7 @@ _SETTINGS = f"A setting without a value is shown; /NAME {DEFAULT} makes it what 
 _MORE = (
     "/help COMMAND explains one command, /help all shows all with their values.",
     _SETTINGS,
-    "Tab completes, Up recalls, Esc Enter starts a new line; Ctrl-C stops, Ctrl-D leaves.",
+    "Tab completes, Up recalls, Esc Enter: a new line; Ctrl-C stops, Ctrl-D leaves.",
 )
 
 
