@@ -88,11 +88,6 @@ class Plan:
         blocks = len(self.configurations) * len(self.processors) * len(self.seeds) * self.repeats
         return sum(len(prompt.turns) for prompt in self.prompts) * blocks
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods in it, each once."""
-        return tuple(dict.fromkeys(c.method for c in self.configurations))
-
     def order(self, shift: int) -> tuple[Configuration, ...]:
         """The reference first, so that every other row is known to be right and fast when it is done.
 
