@@ -158,7 +158,8 @@ def test_it_warms_up_and_says_how_long_it_takes_before_the_first_record(invoke: 
 
 
 def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
+    both = Configuration("target"), Configuration("ngram")
+    plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
     printed = Printed(plan, as_json=False, trace=None)
     with pytest.raises(KeyboardInterrupt), printed.writing(Outcome()):
         printed.add(next(execute(Engine(pair), plan)))
@@ -168,7 +169,7 @@ def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytes
 
 
 def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("target",), {**Settings(), "length": 2}, repeats=1)
+    plan = plain_plan((Prompt(1, ("Hello",)),), (Configuration("target"),), {**Settings(), "length": 2}, repeats=1)
     screen = io.StringIO()
     with BarDisplay(Console(file=screen, force_terminal=True, width=80), 0, 1) as bar:
         (record,) = execute(Engine(pair), plan, bar)
