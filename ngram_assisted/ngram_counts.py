@@ -11,12 +11,16 @@ class NGramStorage:
 
     A context is the k - 1 tokens before a token. Its answer is the token with the highest count; on a tie
     the one that reached that count first. Updates and look-ups take O(n).
+
+    vocab_size: where it is given, every id counted or restored must be below it, else `ValueError`.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, vocab_size: int | None = None) -> None:
         if n < 2:
             raise ValueError(f"n-gram order {n} given; allowed: 2 or more")
-        self.n = n
+        if vocab_size is not None and vocab_size < 1:
+            raise ValueError(f"vocab_size {vocab_size} given; expected 1 or more, or None for no bound")
+        self.n, self.vocab_size = n, vocab_size
         self.orders: Sequence[int] = range(n, 1, -1)
         self.reset()
 
@@ -36,7 +40,12 @@ class NGramStorage:
             self.update(tokens[max(0, index - self.n + 1) : index], tokens[index])
 
     def update(self, context: Sequence[int], token: int) -> None:
-        """Count `token` after the last k - 1 tokens of `context`, for every order k that it fills."""
+        """Count `token` after the last k - 1 tokens of `context`, for every order k that it fills.
+
+        Raises `ValueError` for an id outside the vocabulary, and then nothing was counted.
+        """
+        if self.vocab_size is not None:
+            self._check((*context[-self.n + 1 :], token), self.vocab_size)
         for order in self._filled(context):
             self._count(tuple(context[len(context) - order + 1 :]), token)
 
@@ -64,11 +73,24 @@ class NGramStorage:
             yield context, [(best, counts[best]), *((t, c) for t, c in counts.items() if t != best)]
 
     def restore(self, contexts: Iterable[tuple[Gram, Sequence[tuple[int, int]]]]) -> None:
-        """Hold these counts and no others; the first token of a context is its answer."""
+        """Hold these counts and no others; the first token of a context is its answer.
+
+        Raises `ValueError` for an id outside the vocabulary, and then the counts are those of before.
+        """
+        contexts = list(contexts)
+        if self.vocab_size is not None:
+            for context, counts in contexts:
+                self._check((*context, *(token for token, _ in counts)), self.vocab_size)
         self.reset()
         for context, counts in contexts:
             self._counts[context] = dict(counts)
             self._best[context] = counts[0][0]
+
+    @staticmethod
+    def _check(ids: Iterable[int], vocab_size: int) -> None:
+        for id in ids:
+            if not 0 <= id < vocab_size:
+                raise ValueError(f"token id {id} given; expected one from 0 to {vocab_size - 1} (vocab_size)")
 
     def _filled(self, context: Sequence[int]) -> Sequence[int]:
         """Those orders, highest first, whose contexts are no longer than this one."""
@@ -85,6 +107,6 @@ class NGramStorage:
 class OneLevelNGramStorage(NGramStorage):
     """Counts of n-grams of order n only: shorter contexts are unknown."""
 
-    def __init__(self, n: int) -> None:
-        super().__init__(n)
+    def __init__(self, n: int, vocab_size: int | None = None) -> None:
+        super().__init__(n, vocab_size)
         self.orders = (n,)

@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ablation.plan.file import Experiment
 from ablation.report.write import write_report
@@ -11,14 +10,12 @@ from ablation.run.job import Outcome
 from repl.replies import Message
 from repl.session import Session
 from repl.user_files import state_folder
+from repl.view import View
 from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 
-if TYPE_CHECKING:
-    from repl.player import View
 
-
-def run(session: Session, experiment: Experiment, command: str, view: "View") -> Outcome:
+def run(session: Session, experiment: Experiment, command: str, view: View) -> Outcome:
     """Run an experiment on the session's pair, then report it; `command` asked for it. Raises `UserError`."""
     if experiment.pair:
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))
@@ -27,7 +24,7 @@ def run(session: Session, experiment: Experiment, command: str, view: "View") ->
     return conduct_into(results, experiment, engine, command=command, out=view.out, err=view.err)
 
 
-def show_last(view: "View") -> None:
+def show_last(view: View) -> None:
     """The short report of the newest results, of this session or an earlier one. Raises `UserError` without any."""
     found = max(_folder().glob("*.csv"), key=lambda path: path.stat().st_mtime, default=None)
     if found is None:

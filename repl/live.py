@@ -10,7 +10,7 @@ from rich.text import Text
 
 from repl.answer import Answer, Decode, Span, round_line
 from repl.loading import Loading
-from repl.replies import Message, Sheet
+from repl.replies import Reply
 from sampling.events import Event, Round, Step
 from sampling.measure.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
@@ -93,7 +93,7 @@ class LiveView:
         """A line of a script, as if it had been typed."""
         self.out.print(Text(f"> {line}", "bold"))
 
-    def reply(self, reply: Message | Sheet) -> None:
+    def reply(self, reply: Reply) -> None:
         """Show what a command answered."""
         from repl import render
 

@@ -46,7 +46,7 @@ def load(session: Session, path: Path) -> str:
         raise UserError(f"{path}: {error}") from None
     changes = [("set_ngramstorage", kind(storage)), ("reset_in_between", "off")]
     changed = [f"{name} {value}" for name, value in changes if session.show(name) != value]
-    session.settings.assign_all(changes)
+    session.assign_all(changes)
     _drafter(session).storage = storage
     said = f"{len(storage)} contexts loaded from {path}"
     return f"{said}; set so that they are used: {', '.join(changed)}" if changed else said

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from repl.answer import Answer, Decode, round_line
 from repl.loading import Loading
-from repl.replies import Message, Sheet
+from repl.replies import Reply, Sheet
 from sampling.events import Event, Round
 from sampling.measure.metrics import RunMetrics
 
@@ -20,7 +20,7 @@ class PlainView:
     def echo(self, line: str) -> None:
         """A line of a script: it is in the script already."""
 
-    def reply(self, reply: Message | Sheet) -> None:
+    def reply(self, reply: Reply) -> None:
         """Show what a command answered."""
         from repl import render
 

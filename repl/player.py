@@ -1,39 +1,19 @@
 """Executes lines and hands what comes of them to a view."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from repl.command import summary
-from repl.commands import execute
-from repl.replies import Ablate, Ask, Clear, Message, Play, Quit, Results, Sheet, WithModels
+from repl.commands.table import execute
+from repl.orders import Ablate, Ask, Clear, Play, Quit, Results, WithModels
+from repl.replies import Message, Sheet
 from repl.session import Answers, Session
+from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
-from sampling.methods import METHODS
+from repl.view import View
 from utils.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ablation.plan.file import Experiment
-    from repl.answer import Answer, Decode
-    from repl.loading import Loading
-    from sampling.events import Event
-    from sampling.measure.metrics import RunMetrics
-
-
-class View(Protocol):
-    """Where results go: `LiveView` or `PlainView`."""
-
-    out: "Console"
-    err: "Console"
-
-    def echo(self, line: str) -> None: ...
-    def reply(self, reply: Message | Sheet) -> None: ...
-    def wait(self, loading: "Loading") -> None: ...
-    def watch(
-        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", label: "Decode | None"
-    ) -> None:
-        """Show a run and its answer; with `label`, which names a token, also a line a round."""
 
 
 class Player:
@@ -70,6 +50,7 @@ class Player:
     def execute(self, line: str, where: str = "") -> None:
         """Execute one line and show the result; `where` is its place in a script, for messages."""
         self.interrupted = False
+        self.session.settle()
         try:
             self._execute(line, where)
         except UserError as error:
@@ -96,8 +77,8 @@ class Player:
             case WithModels(job):
                 self._wait()
                 self.view.reply(Message(job()))
-            case Ablate(experiment, command):
-                self._ablate(experiment, command)
+            case Ablate(name, experiment):
+                self._ablate(name, experiment)
             case Results():
                 from repl import ablate
 
@@ -109,36 +90,54 @@ class Player:
         self.view.reply(Message(f"{name}: {len(lines)} lines, {self.failures - before} failed"))
 
     def _answer(self, prompt: str, where: str) -> None:
-        if self.session.settings.enabled():
-            self._wait()
+        self.session.refuse_nothing()
+        self._wait()
         answers = self.session.ask(prompt)
-        from repl.answer import Answer
-
-        pair = self.session.engine.pair
-        for note in self.session.notes if answers.first else ():
-            self.view.reply(Message(note))
-        for name in answers.methods:
+        if answers.first:
+            self._say_first()
+        for name, run in answers.runs.items():
             if answers.stopped:
                 break
-            # Round lines name every token, also the special ones that a text leaves out.
-            label = pair.tokenizer.decode if self.session.debug else None
-            try:
-                self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
-            except KeyboardInterrupt:
-                answers.stop()
+            self._watch(answers, name)
             if name in answers.failures:
-                self._fail(f"{where}{METHODS[name].title}: {answers.failures[name]}")
+                self._fail(f"{where}{run.title}: {answers.failures[name]}")
         if answers.stopped and (left := answers.left()):
             self.view.reply(Message(f"not run: {', '.join(map(answers.title, left))}"))
         if answers.finished():
             self._compare(answers)
         self.interrupted = answers.stopped
 
-    def _ablate(self, experiment: "Experiment", command: str) -> None:
-        self._wait()
-        from repl import ablate
+    def _say_first(self) -> None:
+        """What was mended and decided at load, unless the prompt has told it."""
+        told = () if self.session.greeted else (on_and_why(self.session),)
+        for note in (*self.session.notes, *told):
+            self.view.reply(Message(note))
+        self.session.greeted = True
 
-        outcome = ablate.run(self.session, experiment, command, self.view)
+    def _watch(self, answers: Answers, name: str) -> None:
+        from repl.answer import Answer
+
+        pair = self.session.engine.pair
+        # Round lines name every token, also the special ones that a text leaves out.
+        label = pair.tokenizer.decode if self.session.debug else None
+        try:
+            self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
+        except KeyboardInterrupt:
+            answers.stop()
+
+    def _ablate(self, name: str, experiment: "Experiment") -> None:
+        begun = self.session.start is not None
+        self._wait()
+        self.session.settle()
+        from repl import ablate, plan
+
+        if not begun:  # what is on has been decided since
+            experiment = plan.read(self.session, name)
+        if plan.takes_runs(self.session, name):
+            names = ", ".join(configuration.name for configuration in experiment.plan.configurations)
+            named = f"/ablate {plan.DEFAULT_PLAN}"
+            self.view.reply(Message(f"the prompts of {plan.DEFAULT_PLAN} for {names}; {named} runs that plan as it is"))
+        outcome = ablate.run(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 
@@ -152,7 +151,7 @@ class Player:
     def _compare(self, answers: Answers) -> None:
         from repl import tables
 
-        lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts())
+        lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
         self.view.out.print(tables.comparison_table(lines, self.view.out))
         disturbed = answers.disturbed()
         for note in (*([disturbed] if disturbed else ()), *tables.notes(lines, summary(self.session), answers.first)):

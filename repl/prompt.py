@@ -1,6 +1,7 @@
 """The input line: history, completion, multi-line editing, and the toolbar under it."""
 
 from collections.abc import Iterable, Iterator
+from textwrap import wrap
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -10,13 +11,15 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
-from repl.command import summary
-from repl.commands import complete
+from repl.commands.completion import complete
 from repl.session import Session
+from repl.summary import greeting, summary
 from repl.user_files import history_file
-from sampling.methods import METHODS
 
-_STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "on": "bold", "off": "ansibrightblack", "bad": "ansired"})
+_STYLE = Style.from_dict(
+    {"bottom-toolbar": "noreverse", "on": "bold", "off": "ansibrightblack", "bad": "ansired", "told": "bold"}
+)
+_GAP = " | "
 
 
 class _Completer(Completer):
@@ -41,21 +44,37 @@ def _keys() -> KeyBindings:
 
 
 def toolbar(session: Session, width: int) -> StyleAndTextTuples:
-    """Enabled methods, the models or how far they are loaded, and the settings that matter to the methods.
+    """One line: how far the models are loaded, what answers a prompt, the models, the settings that matter to it.
 
     Where that is too wide, the models' names go first, then the end, which an ellipsis stands for.
     """
-    enabled = ", ".join(METHODS[name].title for name in session.settings.enabled()) or "no method is on"
-    models, settings = _models(session), summary(session)
-    if session.loading.pair is not None and len(enabled) + len(models[1]) + len(settings) + 6 > width:
-        models = ("class:off", "")
-    room = width - len(enabled) - 3 - (len(models[1]) + 3 if models[1] else 0)
-    if len(settings) > room:
-        settings = settings[: max(room - 1, 0)] + "…"
+    session.settle()
+    loaded = session.loading.pair is not None
+    titles = ", ".join(run.title for run in session.runs()) or "no method is on"
+    style, models = _models(session)
+    pieces = [("class:on", titles), (style, models), ("class:off", summary(session))]
+    if not loaded:
+        pieces = [pieces[1], pieces[0], pieces[2]]
+    elif sum(len(text) for _, text in pieces) + 2 * len(_GAP) > width:
+        del pieces[1]
+    return _fitting(pieces, width)
+
+
+def _fitting(pieces: Iterable[tuple[str, str]], width: int) -> StyleAndTextTuples:
+    """The pieces side by side, as far as there is room; what is cut ends at a comma where it has one."""
     shown: StyleAndTextTuples = []
-    for style, text in (("class:on", enabled), models, ("class:off", settings)):
-        if text:
-            shown += [("", " | "), (style, text)] if shown else [(style, text)]
+    for style, text in pieces:
+        gap = _GAP if shown else ""
+        room = width - len(gap)
+        if room <= 1:
+            break
+        if len(text) > room:
+            kept = text[: room - 1]
+            text = f"{kept[: kept.rfind(', ') + 1] or kept}…"
+        shown += [("", gap), (style, text)] if gap else [(style, text)]
+        width = room - len(text)
+        if text.endswith("…"):
+            break
     return shown
 
 
@@ -69,22 +88,50 @@ def _models(session: Session) -> tuple[str, str]:
     return "class:on", f"loading: {loading.describe()}"
 
 
+class _Message:
+    """What stands before the line: at first what to do, once more when the pair has decided what is on."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._first = session, True
+
+    def text(self, width: int) -> StyleAndTextTuples:
+        """The greeting, which follows the loading, and the prompt."""
+        self._session.settle()
+        if self._session.greeted or not (self._first or self._session.start):
+            return [("", "> ")]
+        told = [wrap(line, max(width - 1, 20)) for line in greeting(self._session).splitlines()]
+        return [("class:told", "".join(f"{line}\n" for lines in told for line in lines)), ("", "> ")]
+
+    def entered(self) -> None:
+        """A line was entered: what stood over it has been seen."""
+        self._first = False
+        self._session.greeted = self._session.greeted or self._session.start is not None
+
+
 def lines(session: Session) -> Iterator[str]:
     """Lines as the user types them, until Ctrl-D. Ctrl-C gives up the line under way."""
+    message = _Message(session)
+
+    def columns() -> int:
+        return prompt.app.output.get_size().columns
+
     prompt: PromptSession[str] = PromptSession(
-        "> ",
+        lambda: message.text(columns()),
         history=_history(),
         completer=_Completer(),
         key_bindings=_keys(),
-        bottom_toolbar=lambda: toolbar(session, prompt.app.output.get_size().columns),
+        bottom_toolbar=lambda: toolbar(session, columns()),
         style=_STYLE,
         reserve_space_for_menu=6,
     )
     session.loading.on_change = prompt.app.invalidate
     while True:
         try:
-            yield prompt.prompt()
+            line = prompt.prompt()
         except KeyboardInterrupt:
             continue
         except EOFError:
             return
+        finally:
+            message.entered()
+        yield line

@@ -5,12 +5,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from repl.replies import Message, Section, Sheet
+from repl.replies import Message, Reply, Section, Sheet
 
 _WIDE = 70
 
 
-def show(console: Console, reply: Message | Sheet) -> None:
+def show(console: Console, reply: Reply) -> None:
     """Print a reply."""
     if isinstance(reply, Message):
         line(console, Text(reply.text, "dim"))
@@ -31,7 +31,8 @@ def line(console: Console, text: Text) -> None:
 def _sheet(sheet: Sheet, width: int) -> RenderableType:
     parts: list[RenderableType] = [Text(sheet.title, "bold")]
     for section in sheet.sections:
-        parts.append(Text(section.heading, "bold blue"))
+        if section.heading:
+            parts.append(Text(section.heading, "bold blue"))
         parts.append(Padding(_grid(section) if width >= _WIDE else _stacked(section), (0, 0, 0, 2)))
     parts.extend(Text(note, "dim") for note in sheet.notes)
     return Group(*parts)

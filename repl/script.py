@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from repl.session import DEBUG, Session
+from repl.session import DEBUG, DEFAULT, Session
 from utils.errors import UserError
 from utils.files import write_atomically
 
@@ -14,9 +14,20 @@ def lines_of(session: Session) -> Iterator[str]:
     """The whole state as commands that can be played onto any other state."""
     yield HEADER
     yield "# play it with /load FILE or --script FILE; prompts may be added as further lines"
-    for name, text in session.settings.assignments():
-        yield f"/{name} {text}"
+    lines = list(session.settings.assignments())
+    own = {name: place for place, (name, _) in enumerate(lines)}
+    for place, (name, text) in enumerate(lines):
+        yield f"/{name} {DEFAULT if place == own[name] and _open(session, name) else text}"
     yield f"/{DEBUG.name} {session.show(DEBUG.name)}"
+    yield "/drop all"
+    yield from (f"/add {name}" for name in session.added)
+
+
+def _open(session: Session, name: str) -> bool:
+    """Whether the user has left it to the pair, or to the cards of its drafters."""
+    if name in session.chosen:
+        return False
+    return session.start is None or any(name in card for card in session.start.cards.values())
 
 
 def save(session: Session, path: Path) -> Path:

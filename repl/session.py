@@ -1,10 +1,14 @@
 """The state of an interactive session, and one prompt's way through the methods. Nothing is rendered here."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ablation.plan.grid import Configuration
+from ablation.plan.methods_table import check_values
 from ablation.results.stamp import stamped
 from repl.loading import Loading
+from repl.runs import Run, title_of
+from repl.start import Start, decide
 from repl.user_files import log_traceback
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
@@ -18,113 +22,152 @@ if TYPE_CHECKING:
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
-    from sampling.pair import Pair
     from sampling.pair_engine import PairEngine
     from utils.machine import Machine
 
 DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
+DEFAULT = "default"
 STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG)
 
 
 class Session:
-    """Settings, the engine once it is loaded, and the last comparison."""
+    """Settings, the engine once it is loaded, and the last comparison.
+
+    `chosen`: names of the settings that the user has set, which no pair and no card decides. `added`: runs
+    beside the methods that are on, by name. `start`: what the pair decided, once it is known. `greeted`: the
+    user was told.
+    """
 
     def __init__(self, loading: Loading) -> None:
         self.loading = loading
         self.settings = Settings()
         self.debug = False
+        self.chosen: set[str] = set()
+        self.added: dict[str, Configuration] = {}
+        self.start: Start | None = None
+        self.greeted = False
         self.answers: Answers | None = None
-        self.notes: tuple[str, ...] = ()
-        self._engine: PairEngine | None = None
 
     @property
     def engine(self) -> "PairEngine":
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
-        if self._engine is None:
-            self._engine = self.loading.engine()
-            pair = self._engine.pair
-            self.notes = (*pair.notes, *self._switch_off(pair))
-        return self._engine
+        engine = self.loading.engine()
+        self.settle()
+        return engine
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was mended at load, and what had to be switched off."""
+        pair, start = self.loading.pair, self.start
+        return (*pair.notes, *start.notes) if pair is not None and start is not None else ()
+
+    def settle(self) -> None:
+        """Let the pair decide what the user has not, as soon as it is loaded."""
+        pair = self.loading.pair
+        if pair is not None and self.start is None:
+            self.start = decide(pair, self.settings, self.chosen)
+            self.settings.assign_all(self.start.settings.items())
 
     def memories(self) -> list[tuple[str, str]]:
         """What each method keeps in memory, once something ran."""
-        return self._engine.memories() if self._engine is not None else []
-
-    def _switch_off(self, pair: "Pair") -> Iterator[str]:
-        """Methods that start switched on and lack what drafts; one switched on later says so itself."""
-        for method in METHODS.values():
-            needed = method.needs(self.settings)
-            if self.settings[method.name] and needed is not None and not pair.has(needed):
-                self.settings.assign(method.name, "off")
-                yield f"{method.title} is switched off: {pair.lack(needed)}"
+        return self.engine.memories() if self.loading.pair is not None else []
 
     def show(self, name: str) -> str:
         """A setting's value as text that `assign` takes back."""
         return DEBUG.show(self.debug) if name == DEBUG.name else self.settings.show(name)
 
     def assign(self, name: str, text: str) -> None:
-        """Set a setting from text. Raises `UserError`, and then nothing has changed."""
+        """Set a setting from text, `default` as it was at start. Raises `UserError`, and then nothing has changed."""
         if name == DEBUG.name:
-            self.debug = DEBUG.parse(text)
+            self.debug = DEBUG.default if text == DEFAULT else DEBUG.parse(text)
+        elif text == DEFAULT:
+            decided = self.start.settings if self.start is not None else {}
+            parameter = PARAMETERS[name]
+            self.settings.assign(name, decided.get(name, parameter.show(parameter.default)))
+            self.chosen.discard(name)
         else:
-            self.settings.assign(name, text)
+            self.assign_all([(name, text)])
+
+    def assign_all(self, changes: Sequence[tuple[str, str]]) -> None:
+        """Set settings as one, as `Settings.assign_all`; the user has chosen them."""
+        self.settings.assign_all(changes)
+        self.chosen.update(name for name, _ in changes)
+
+    def runs(self) -> list[Run]:
+        """What answers a prompt: each method that is on, and what was added, in the order of the methods."""
+        found = []
+        for method in METHODS:
+            own = [Configuration(method)] if self.settings[method] else []
+            own += [one for one in self.added.values() if one.method == method]
+            found += [Run(one, title_of(one, self.settings), self._recommended(one)) for one in own]
+        return found
+
+    def _recommended(self, configuration: Configuration) -> dict[str, Any]:
+        """What the card of its drafter says, where neither the user nor the run says anything."""
+        if self.start is None:
+            return {}
+        own = dict(configuration.parameters)
+        method = METHODS[configuration.method]
+        card = self.start.cards.get(method.needs({**self.settings, **own}) or "", {})
+        names = {parameter.name for parameter in method.parameters} - self.chosen - own.keys()
+        return {name: value for name, value in card.items() if name in names}
 
     def ask(self, prompt: str) -> "Answers":
-        """A prompt for every enabled method; waits for the models. Raises `UserError`."""
-        self._refuse_nothing()
+        """A prompt for every run; waits for the models. Raises `UserError`."""
+        self.refuse_nothing()
         engine = self.engine
-        methods = self._refuse_nothing()
+        runs = self.refuse_nothing()
         from sampling.measure.comparison import Comparison
 
         ids = engine.pair.encode([prompt], self.settings["chat"])
         first = self.answers is None
-        self.answers = Answers(self, Comparison(engine, self.settings, ids), tuple(methods), first)
+        self.answers = Answers(engine, Comparison(engine, self.settings, ids), runs, first)
         return self.answers
 
-    def _refuse_nothing(self) -> list[str]:
-        """The enabled methods; asked before loading too, so that nobody waits for a refusal."""
-        methods = self.settings.enabled()
-        if not methods:
+    def refuse_nothing(self) -> list[Run]:
+        """What answers a prompt; asked before loading too, so that nobody waits for a refusal. Raises `UserError`."""
+        runs = self.runs()
+        if not runs:
             why = "".join(f" ({note})" for note in self.notes)
             raise UserError(f"no method is on; allowed: {', '.join(f'/{name} on' for name in METHODS)}{why}")
-        return methods
-
-    def renew_engine(self) -> None:
-        """New caches and drafters on the same weights: whatever an interrupted forward left is gone."""
-        self._engine = self.engine.renewed()
+        return runs
 
 
 class Answers:
-    """The runs of the enabled methods on one prompt, one after the other.
+    """What answers one prompt, one run after the other; `runs` holds them by name.
 
-    `stopped`: the user stopped it, and methods that had not begun have no run. `failures`: what went wrong,
-    by method; the others go on.
+    `stopped`: the user stopped it, and what had not begun has no account. `failures`: what went wrong, by
+    name; the others go on.
     """
 
-    def __init__(self, session: Session, comparison: "Comparison", methods: tuple[str, ...], first: bool) -> None:
-        self.comparison, self.methods, self.first = comparison, methods, first
+    def __init__(self, engine: "PairEngine", comparison: "Comparison", runs: Sequence[Run], first: bool) -> None:
+        self.comparison, self.first = comparison, first
+        self.runs = {run.name: run for run in runs}
         self.stopped = False
         self.failures: dict[str, str] = {}
         self._machines: dict[str, Machine] = {}
-        self._session = session
+        self._engine = engine
 
     def title(self, name: str) -> str:
-        """What stands over a method's answer; a lossy one is told as such."""
-        method = METHODS[name]
-        lossless = method.other is not None or self.comparison.engine.lossless(name, self.comparison.values)
-        return stamped(method.title, lossless)
+        """What stands over an answer; a lossy one is told as such."""
+        run = self.runs[name]
+        values = {**self.comparison.values, **run.parameters}
+        lossless = METHODS[run.method].other is not None or self._engine.lossless(run.method, values)
+        return stamped(run.title, lossless)
 
     def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:
-        """Events of one method with its account; errors end up in `failures`, an interrupt in `stopped`.
+        """Events of one run with its account; errors end up in `failures`, an interrupt in `stopped`.
 
         The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
         """
         from utils.machine import Machine
 
+        run = self.runs[name]
         machine = self._machines[name] = Machine()
         try:
+            check_values(run.explicit, self.comparison.values)
             with Interrupt() as interrupt, machine:
-                for event, account in self.comparison.run(name):
+                for event, account in self.comparison.run(name, method=run.method, parameters=run.parameters):
                     yield event, account
                     if interrupt.asked:
                         self.stopped = True
@@ -135,17 +178,17 @@ class Answers:
             self.failures[name] = str(error)
         except Exception as error:
             self.failures[name] = f"{type(error).__name__}: {error} ({log_traceback(error)})"
-            self._renew_engine()
+            self._engine.renew()
 
     def stop(self) -> None:
         """The user does not wait for the round under way, or stopped where none is."""
         self.stopped = True
-        self._renew_engine()
+        self._engine.renew()
 
     def finished(self) -> list[str]:
-        """Methods with something to show, in the order they ran."""
+        """Runs with something to show, in the order they ran."""
         metrics = self.comparison.metrics
-        return [name for name in self.methods if name in metrics and metrics[name].rounds and name not in self.failures]
+        return [name for name in self.runs if name in metrics and metrics[name].rounds and name not in self.failures]
 
     def disturbed(self) -> str | None:
         """What to say where other processes disturbed the runs that are shown."""
@@ -154,9 +197,9 @@ class Answers:
         return disturbance(self._machines[name].other_cores for name in self.finished())
 
     def left(self) -> list[str]:
-        """Methods of which there is nothing to show."""
+        """Runs of which there is nothing to show."""
         told = {*self.finished(), *self.failures}
-        return [name for name in self.methods if name not in told]
+        return [name for name in self.runs if name not in told]
 
     def verdicts(self) -> dict[str, "Divergence | None"]:
         """How each output compares with the reference's; may ask the target again, unless it was stopped."""
@@ -167,7 +210,3 @@ class Answers:
         except KeyboardInterrupt:
             self.stop()
             return dict.fromkeys(self.finished())
-
-    def _renew_engine(self) -> None:
-        self._session.renew_engine()
-        self.comparison.engine = self._session.engine

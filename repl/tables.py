@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from ablation.results import comparison_table as table
 from ablation.results import stamp
+from repl.runs import Run
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
@@ -42,19 +43,21 @@ class Row:
     remembers: bool = False
 
 
-def rows(comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, "Divergence | None"]) -> list[Row]:
-    """The rows of the methods that ran."""
+def rows(
+    comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, "Divergence | None"], runs: Mapping[str, Run]
+) -> list[Row]:
+    """The rows of what ran; `runs` holds them by name."""
     return [
         Row(
-            METHODS[name].title,
+            runs[name].title,
             comparison.metrics[name],
             comparison.speedup(name),
             comparison.cost_ratio(name),
             verdicts.get(name),
-            comparison.lossless(name) if METHODS[name].other is None else None,
+            comparison.lossless(name) if METHODS[runs[name].method].other is None else None,
             name == "target",
-            METHODS[name].other,
-            METHODS[name].remembers(comparison.values),
+            METHODS[runs[name].method].other,
+            METHODS[runs[name].method].remembers(comparison.values_of(name)),
         )
         for name in names
     ]

@@ -108,12 +108,15 @@ class PairEngine:
         """See `Engine.lossless`."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
-    def renewed(self) -> "PairEngine":
-        """The same models with empty caches; new drafters go on with what these remember of earlier prompts."""
-        engine = PairEngine(self.pair.fresh())
-        engine._earlier = {key: drafter for key, (_, drafter) in self._drafters.items()}
-        engine._rules = dict(self._rules)
-        return engine
+    def renew(self) -> None:
+        """Begin with empty caches: whatever an interrupted forward left is gone.
+
+        New drafters go on with what the ones before remember of earlier prompts.
+        """
+        self.pair = self.pair.fresh()
+        self.__dict__.pop("_recomputing", None)
+        self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
+        self._drafters = {}
 
     def memories(self) -> list[tuple[str, str]]:
         """(run, what it keeps) of each drafter and rule that was used and keeps something."""

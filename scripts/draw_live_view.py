@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from sampling.measure.comparison import Comparison
-    from sampling.pair_engine import PairEngine
-    from sampling.settings import Settings
+    from repl.answer import Decode
+    from repl.session import Answers, Session
 
 PROMPT = "Why do leaves change colour in autumn?"
 SHOWN = "speculative"
@@ -28,49 +27,46 @@ def main(
     rounds: Annotated[int, typer.Option(help="round in which the picture is taken, or the next with a rejection")] = 9,
     length: Annotated[int, typer.Option(help="new tokens of the runs behind the table")] = 64,
 ) -> None:
-    """Run every method that starts switched on and EGAG, and save the view of speculative decoding and the table."""
+    """Run what a session begins with, and save the view of speculative decoding and the table."""
+    from repl.loading import Loading
+    from repl.session import Session
     from sampling.loading.pairs import LoadOptions, load_pair
-    from sampling.pair_engine import PairEngine
-    from sampling.settings import Settings
 
-    settings = Settings()
-    settings.assign("egag", "on")
-    settings.assign("length", str(length))
+    session = Session(Loading(lambda progress: load_pair(LoadOptions(), progress)))
+    session.assign("length", str(length))
+    session.loading.start()
     console = Console(record=True, width=100, file=sys.stderr, force_terminal=True, highlight=False)
     console.print(Text.assemble(("> ", "bold"), prompt))
-    draw(console, PairEngine(load_pair(LoadOptions())), settings, prompt, rounds)
+    draw(console, session, prompt, rounds)
     console.save_svg(str(out), title="uv run infer.py")
 
 
-def draw(console: Console, engine: "PairEngine", settings: "Settings", prompt: str, rounds: int) -> None:
-    """Every method in turn, the view of one of them at this round, and the table of all."""
+def draw(console: Console, session: "Session", prompt: str, rounds: int) -> None:
+    """Every run in turn, the view of one of them at this round, and the table of all."""
     from repl import tables
-    from sampling.measure.comparison import Comparison
 
-    ids = engine.pair.encode([prompt], chat=True)
-    warm, comparison = (Comparison(engine, settings, ids) for _ in range(2))
-    names = settings.enabled()
-    for name in names:
+    warm, answers = (session.ask(prompt) for _ in range(2))
+    for name in answers.runs:
         for _ in warm.run(name):
             pass
+        session.engine.forget()
         if name == SHOWN:
-            _watch(console, comparison, rounds)
+            _watch(console, answers, session.engine.pair.decode, rounds)
         else:
-            for _ in comparison.run(name):
+            for _ in answers.run(name):
                 pass
-    verdicts = {name: comparison.divergence(name) for name in names}
-    console.print(tables.comparison_table(tables.rows(comparison, names, verdicts), console))
+    rows = tables.rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
+    console.print(tables.comparison_table(rows, console))
 
 
-def _watch(console: Console, comparison: "Comparison", rounds: int) -> None:
+def _watch(console: Console, answers: "Answers", decode: "Decode", rounds: int) -> None:
     """Run to the end, and print the view as it is in that round, or in the next with a rejection."""
     from repl.answer import Answer
     from repl.live import coloured, numbers
     from sampling.events import Step
-    from sampling.methods import METHODS
 
-    answer, printed = Answer(comparison.engine.pair.decode), False
-    for event, account in comparison.run(SHOWN):
+    answer, printed = Answer(decode), False
+    for event, account in answers.run(SHOWN):
         if not isinstance(event, Step):
             continue
         answer.add(event)
@@ -78,7 +74,7 @@ def _watch(console: Console, comparison: "Comparison", rounds: int) -> None:
             printed = True
             console.print(coloured(answer))
             facts = " · ".join(numbers(account, event))
-            console.print(Text.assemble((METHODS[SHOWN].title, "bold"), "  ", (facts, "dim")), end="\n\n")
+            console.print(Text.assemble((answers.title(SHOWN), "bold"), "  ", (facts, "dim")), end="\n\n")
 
 
 if __name__ == "__main__":

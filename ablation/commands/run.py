@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from ablation.commands.opened import opened
-from ablation.commands.options import Json, Methods, exit_statuses, load
+from ablation.commands.options import Json, exit_statuses, load
 from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
-    from ablation.plan.grid import Plan
+    from ablation.plan.grid import Configuration, Plan
     from sampling.pair import Pair
 
+Runs = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help='As in "mtp,mtp gamma=1"; default: the methods that are on.'),
+]
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
 SpeculativeConfig = Annotated[
     str | None,
@@ -29,7 +33,7 @@ def run(
     *,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
     prompts: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts.")] = None,
-    methods: Methods = None,
+    methods: Runs = None,
     assignments: Assignments = None,
     length: Annotated[int | None, typer.Option(help="Most tokens to generate.")] = None,
     processor: Annotated[str | None, typer.Option(help='As in "nucleus 0.8 0.9".')] = None,
@@ -54,28 +58,30 @@ def run(
         config = request.choose_config(speculative_config, methods, models)
         named = [*(config.assignments if config else ()), ("length", length), ("processor", processor), ("seed", seed)]
         settings = request.choose_settings(assignments or (), named)
-        names = config.methods if config else choose_methods(methods, settings)
+        runs = choose_methods(",".join(config.methods) if config else methods, settings)
         played = request.choose_prompts(prompt, prompts)
         with request.open_trace(trace) or nullcontext() as trace_file:
             pair = load({**models, **(config.models if config else {})})
             if methods is None and config is None:
-                names = _runnable(names, pair, settings)
-            failed = _execute(pair, plain_plan(played, names, settings, repeat), json, trace_file)
+                runs = _runnable(runs, pair, settings)
+            failed = _execute(pair, plain_plan(played, runs, settings, repeat), json, trace_file)
     raise typer.Exit(1 if failed else 0)
 
 
-def _runnable(names: tuple[str, ...], pair: "Pair", values: Mapping[str, Any]) -> tuple[str, ...]:
+def _runnable(
+    runs: "tuple[Configuration, ...]", pair: "Pair", values: Mapping[str, Any]
+) -> "tuple[Configuration, ...]":
     """The methods that nobody asked for by name, without those that lack what drafts for them."""
     from sampling.methods import METHODS
 
-    for name in names:
-        needed = METHODS[name].needs(values)
+    for run in runs:
+        needed = METHODS[run.method].needs(values)
         if needed is not None and not pair.has(needed):
-            names = tuple(other for other in names if other != name)
-            typer.echo(f"{name} left out: {pair.lack(needed)}", err=True)
-    if not names:
+            runs = tuple(other for other in runs if other != run)
+            typer.echo(f"{run.name} left out: {pair.lack(needed)}", err=True)
+    if not runs:
         raise UserError("no method is left to run; allowed: --drafter ID, DIR or FILE.gguf, or other --methods")
-    return names
+    return runs
 
 
 def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None) -> bool:

@@ -1,18 +1,93 @@
-"""Which methods a text names."""
+"""Which methods a text names, and with which values."""
 
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ablation.plan.grid import Configuration
+from ablation.plan.methods_table import check_values, foreign
 from sampling.methods import METHODS
-from sampling.settings import Settings
-from utils.errors import UserError
+from sampling.settings import PARAMETERS, Settings
+from utils.errors import UnknownName, UserError
+from utils.parameter import Values
+
+_QUOTED = re.compile(r"""\"[^"]*"|'[^']*'""")
+_PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""")
+# A value ends where the next name= begins, so that it may hold spaces; in quotes it may hold anything.
+_VALUE = re.compile(r"""(\w+)\s*=\s*("[^"]*"|'[^']*'|[^"']*?)\s*(?=\s\w+\s*=|$)""")
+_BEGINS = re.compile(r"\s*\w+\s*=")
 
 
-def choose_methods(text: str | None, settings: Settings) -> tuple[str, ...]:
-    """The named methods; else those that are on."""
-    names = tuple(settings.enabled()) if text is None else choose_names(text)
-    if not names:
+def choose_methods(text: str | None, settings: Settings) -> tuple[Configuration, ...]:
+    """The named methods, each with its values; else those that are on. Raises `UserError`."""
+    chosen = tuple(map(Configuration, settings.enabled())) if text is None else choose_runs(text, settings)
+    if not chosen:
         raise UserError(f"no method to run; allowed: {', '.join(METHODS)}")
-    return names
+    return chosen
 
 
 def choose_names(text: str) -> tuple[str, ...]:
     """Names of methods between commas, each once and in the given order."""
     return tuple(dict.fromkeys(METHODS[name.strip()].name for name in text.split(",") if name.strip()))
+
+
+def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
+    """Methods between commas, each with values of its own; a method without any counts once.
+
+    `values` holds every setting. What tables print is understood as well, values between commas included.
+    Raises `UserError` for what a method does not have, values that do not go together, and a run given twice.
+
+    Example: 'mtp, mtp gamma=1, ngram set_ngramstorage="onelevel 4" top_k_filler=1' -> three runs.
+    """
+    if re.search("[\"']", _QUOTED.sub("", text)):
+        raise UserError(f"{text!r} given: a quote is not closed")
+    runs: list[Configuration] = []
+    for item in _items(text):
+        run = _read(item)
+        check_values(run, values)
+        if run not in runs:
+            runs.append(run)
+        elif run.parameters:
+            raise UserError(f"{run.name!r} is given twice; expected each run once")
+    return tuple(runs)
+
+
+def _items(text: str) -> Iterator[str]:
+    """What stands for one run: a piece between commas that begins with name= goes on with the one before."""
+    item = ""
+    for piece in _PIECE.findall(text):
+        if item and _BEGINS.match(piece):
+            item = f"{item} {piece.strip()}"
+            continue
+        if item:
+            yield item
+        item = piece.strip()
+    if item:
+        yield item
+
+
+def _read(item: str) -> Configuration:
+    """A method and its values in the order of the method's parameters."""
+    name, _, rest = item.partition(" ")
+    method = METHODS[name]
+    own = {parameter.name: parameter for parameter in method.parameters}
+    given: dict[str, Any] = {}
+    for key, text in _assignments(method.name, rest.strip(), list(own)):
+        if key not in own:
+            raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(f"parameter of {name}", key, own)
+        if key in given:
+            raise UserError(f"{item}: {key} is given twice; expected one value")
+        given[key] = own[key].parse(text.strip("\"'"))
+    return Configuration(method.name, tuple((key, given[key]) for key in own if key in given))
+
+
+def _assignments(method: str, text: str, own: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The pairs of `a=1 b=two words c="x=y"`."""
+    place = 0
+    while place < len(text):
+        found = _VALUE.match(text, place)
+        if found is None:
+            allowed = f"NAME=VALUE with a name of {', '.join(own)}" if own else "no value"
+            raise UserError(f"{method}: {text[place:]!r} given; expected {allowed}")
+        yield found[1], found[2]
+        place = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip())

@@ -20,7 +20,15 @@ from ablation.plan.contents import (
     read_contents,
 )
 from ablation.plan.grid import Plan
-from ablation.plan.methods_table import MethodTable, choose_tables, framed, multiply, owners, replace_values
+from ablation.plan.methods_table import (
+    MethodTable,
+    choose_tables,
+    framed,
+    multiply,
+    owners,
+    replace_values,
+    table_of,
+)
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import find_sources, gather
@@ -106,7 +114,8 @@ def _choose_tables(
     tables: Sequence[MethodTable], overrides: Overrides
 ) -> tuple[tuple[MethodTable, ...], dict[str, Any]]:
     """The tables after --methods and --set, and the settings that --set gives to all configurations."""
-    chosen = tuple(tables)
+    runs = overrides.runs or (() if tables else overrides.open_runs)
+    chosen = tuple(map(table_of, runs)) or tuple(tables)
     if overrides.methods is not None:
         names = choose_names(overrides.methods)
         if not names:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ablation.plan.prompt_file import Prompt
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
 from utils.parameter import Chosen
 
@@ -88,11 +88,6 @@ class Plan:
         blocks = len(self.configurations) * len(self.processors) * len(self.seeds) * self.repeats
         return sum(len(prompt.turns) for prompt in self.prompts) * blocks
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods in it, each once."""
-        return tuple(dict.fromkeys(c.method for c in self.configurations))
-
     def order(self, shift: int) -> tuple[Configuration, ...]:
         """The reference first, so that every other row is known to be right and fast when it is done.
 
@@ -132,7 +127,8 @@ class Pass:
     processor: Chosen
 
 
-def plain_plan(prompts: tuple[Prompt, ...], methods: tuple[str, ...], values: Mapping[str, Any], repeats: int) -> Plan:
-    """Methods as they are set, under the processor and seed that are set."""
-    configurations = tuple(Configuration(METHODS[name].name) for name in methods)
+def plain_plan(
+    prompts: tuple[Prompt, ...], configurations: tuple[Configuration, ...], values: Mapping[str, Any], repeats: int
+) -> Plan:
+    """Configurations under the processor and seed that are set."""
     return Plan(prompts, configurations, values, (values["processor"],), (values["seed"],), repeats)

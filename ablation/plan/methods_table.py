@@ -42,15 +42,15 @@ def _read_table(section: Section) -> MethodTable | None:
             section.fault(f"method is missing; allowed: {_METHOD.usage}", "")
         return None
     own = {parameter.name: parameter for parameter in METHODS[method].parameters}
-    foreign = [key for key in section.entries if key in PARAMETERS and key not in own]
-    for key in foreign:
-        section.fault(_foreign(key, method), key)
-    section.allow(("method", *own, *foreign), shown=("method", *own))
+    strangers = [key for key in section.entries if key in PARAMETERS and key not in own]
+    for key in strangers:
+        section.fault(foreign(key, method), key)
+    section.allow(("method", *own, *strangers), shown=("method", *own))
     values = {key: section.read(key, many(own[key]), ()) for key in section.entries if key in own}
     return MethodTable(method, values, section.place) if all(values.values()) else None
 
 
-def _foreign(name: str, method: str) -> str:
+def foreign(name: str, method: str) -> str:
     """Why a setting cannot stand in a method's table."""
     own = ", ".join(parameter.name for parameter in METHODS[method].parameters) or "none"
     whose = owners(name)
@@ -123,6 +123,17 @@ def _expand(table: MethodTable, values: Mapping[str, Any]) -> Iterator[tuple[Con
         all_values = {**values, **dict(parameters)}
         shown = tuple((p.name, p.show(all_values[p.name])) for p in METHODS[table.method].parameters)
         yield Configuration(table.method, parameters), (table.method, shown)
+
+
+def check_values(configuration: Configuration, values: Mapping[str, Any]) -> None:
+    """Raises `UserError` where the configuration's values do not go together with all others."""
+    ((_, resolved),) = _expand(table_of(configuration), values)
+    _check_together(resolved)
+
+
+def table_of(configuration: Configuration) -> MethodTable:
+    """The table that comes to this one configuration."""
+    return MethodTable(configuration.method, {name: (value,) for name, value in configuration.parameters})
 
 
 def _check_together(resolved: _Resolved) -> None:

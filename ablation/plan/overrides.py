@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablation.plan.grid import Configuration
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.option import option
@@ -11,7 +12,10 @@ from utils.option import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What holds instead of the file; None or empty: nothing. `pair` holds what was given of `LoadOptions`."""
+    """What holds instead of the file; None or empty: nothing. `pair` holds what was given of `LoadOptions`.
+
+    runs: in place of the file's methods; open_runs: only where it names none.
+    """
 
     prompt: str | None = option(None, "One prompt in place of the plan's.", "TEXT")
     prompts: tuple[str, ...] = option(
@@ -27,6 +31,8 @@ class Overrides:
     limit: int | None = option(None, "Most prompts.", minimum=1)
     trace: bool | None = option(None, "Write each round to a JSONL file.")
     pair: Mapping[str, Any] = field(default_factory=dict)
+    runs: tuple[Configuration, ...] = ()
+    open_runs: tuple[Configuration, ...] = ()
 
     def parameters(self) -> dict[str, str]:
         """Lists of values by parameter, from `--set` and `--gamma`. Raises `UserError` for one that is there twice."""

@@ -58,6 +58,7 @@ def write_card(
         "held-out tokens a round": f"{found.tokens_per_round:.2f} (greedy chain of {len(found.conditional)})",
         "held-out tokens in the draft vocabulary": f"{100 * found.covered:.1f} %",
         "held-out acceptance by position": ", ".join(f"{share:.3f}" for share in found.conditional),
+        "recommended in a session": ", ".join(f"{name} {value}" for name, value in config.recommended.items()),
     }
     lines = [f"# {config.method} drafter for {config.base}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in about.items()]

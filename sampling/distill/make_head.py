@@ -111,7 +111,7 @@ def make_head(pair: Pair, shape: Shape, data: Data, schedule: Schedule, folder: 
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
     with announce("training") as told:
         found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
-    config = replace(task.config, ranks=found.ranks)
+    config = replace(task.config, ranks=found.ranks, recommended=task.config.recommended or found.recommended)
     save_head(folder, config, task.module.state_dict(), task.trunk.ids)
     return Trained(config, trainer.history, found, len(rows), sum(len(row.tokens) for row in rows), _words(held_out))
 

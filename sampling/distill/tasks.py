@@ -4,10 +4,11 @@ Every task distils: the label of a row is the target's whole distribution over t
 last state and its output matrix give, and the loss is the cross-entropy to it.
 """
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from sampling.heads.small import SmallModel
 _LATER = 0.8
 _CORRECTION = 0.1
 _UNSURE = 0.5
+_WORTH_DRAFTING = 0.2
 
 Guess = Callable[[int], Tensor]
 
@@ -245,6 +247,15 @@ class Accuracy:
     tokens_per_round: float
     ranks: tuple[tuple[float, ...], ...]
     covered: float
+
+    @property
+    def recommended(self) -> dict[str, int]:
+        """As many drafts as come through in one round of five, and one at least.
+
+        Below that one draft more took longer than it saved, with the drafters in models/ (docs/benchmarks.md).
+        """
+        chances = accumulate(self.conditional, operator.mul)
+        return {"gamma": max(1, sum(chance >= _WORTH_DRAFTING for chance in chances))}
 
 
 @torch.no_grad()

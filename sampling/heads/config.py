@@ -1,7 +1,7 @@
 """What a trained drafter is: its sizes, what it reads, and the model that it was trained for."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from utils.errors import UserError
@@ -21,7 +21,9 @@ class HeadConfig:
     frequency with which the token of rank r (columns) is the target's at draft d (rows). target_size: width of the
     target's states, where it is not the head's own. rope_scaling: parameters of a rotary embedding other than the
     default, by transformers' names. normed_residual: what the block adds to is the feature behind its norm.
-    normed_feedback: while drafting, the head reads its own states behind the output's norm.
+    normed_feedback: while drafting, the head reads its own states behind the output's norm. recommended: values
+    of parameters by name, such as `gamma`, that suit the methods that draft with it; a session begins with them, and
+    nothing else reads them.
     """
 
     method: str
@@ -50,6 +52,7 @@ class HeadConfig:
     rope_scaling: Mapping[str, Any] | None = None
     normed_residual: bool = False
     normed_feedback: bool = False
+    recommended: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""
@@ -58,7 +61,7 @@ class HeadConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any], place: str) -> "HeadConfig":
         """From config.json. Raises `UserError` for keys that are missing or unknown."""
-        known = {field.name for field in fields(cls)}
+        known = {one.name for one in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
             raise UserError(f"{place}: config.json has {', '.join(unknown)}; allowed: {', '.join(sorted(known))}")

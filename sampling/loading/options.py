@@ -27,7 +27,7 @@ class LoadOptions:
     device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
     drafter_device: str | None = option(None, "The drafter's device, if another.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
-    kernel: str = option("auto", f"Products on a CPU: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
+    kernel: str = option("auto", f"On a CPU: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
     trust_remote_code: bool = option(False, "Run code that a model repository brings.")
     heads: str | None = option(None, "Trained heads, beside those in models/.", "DIR,...")
 

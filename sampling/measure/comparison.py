@@ -60,6 +60,10 @@ class Comparison:
             run.metrics.add(event)
             yield event, run.metrics
 
+    def values_of(self, name: str) -> Mapping[str, Any]:
+        """Every setting as the run had it."""
+        return self._runs[name].values
+
     def lossless(self, name: str) -> bool:
         """Whether the run's output has the target's law under its processor."""
         run = self._runs[name]

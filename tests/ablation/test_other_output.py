@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ablation.plan.choice import choose_runs
 from ablation.plan.grid import plain_plan
 from ablation.plan.prompt_file import Prompt
 from ablation.report.load import load
@@ -29,7 +30,7 @@ def records(pair: Pair) -> list[Record]:
     settings = Settings()
     settings.assign("length", "12")
     prompts = tuple(Prompt(number, (text,), "task") for number, text in enumerate(("Hello", "ab ab ab"), start=1))
-    return list(execute(PairEngine(pair), plain_plan(prompts, ("target", "beam", "ngram"), settings, 1)))
+    return list(execute(PairEngine(pair), plain_plan(prompts, choose_runs("target,beam,ngram", settings), settings, 1)))
 
 
 def test_a_record_has_a_score_and_no_rate(records: list[Record]) -> None:

@@ -157,7 +157,8 @@ def test_it_warms_up_and_says_how_long_it_takes_before_the_first_record(invoke: 
 
 
 def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
+    both = Configuration("target"), Configuration("ngram")
+    plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
     printed = Printed(plan, as_json=False, trace=None)
     with pytest.raises(KeyboardInterrupt), printed.writing(Outcome()):
         printed.add(next(execute(PairEngine(pair), plan)))
@@ -167,7 +168,7 @@ def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytes
 
 
 def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("target",), {**Settings(), "length": 2}, repeats=1)
+    plan = plain_plan((Prompt(1, ("Hello",)),), (Configuration("target"),), {**Settings(), "length": 2}, repeats=1)
     screen = io.StringIO()
     with BarDisplay(Console(file=screen, force_terminal=True, width=80), 0, 1) as bar:
         (record,) = execute(PairEngine(pair), plan, bar)
@@ -188,7 +189,7 @@ def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) 
 
 def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
-    methods = ("ngram", "target", "speculative")
+    methods = tuple(map(Configuration, ("ngram", "target", "speculative")))
     plan = plain_plan(prompts, methods, {**Settings(), "length": 2}, repeats=2)
     records = list(execute(PairEngine(pair), plan))
     assert [(record.repeat, record.id, record.method) for record in records] == [
@@ -210,7 +211,7 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
 
 def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:
     values = {**Settings(), "length": 24, "reset_in_between": False}
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("ngram",), values, repeats=2)
+    plan = plain_plan((Prompt(1, ("Hello",)),), (Configuration("ngram"),), values, repeats=2)
     cold = [record.drafted for record in execute(PairEngine(pair), plan)]
     engine = PairEngine(pair)
     estimated(engine, plan)
@@ -234,7 +235,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
     prompts = (Prompt("a", ("Hello",)), Prompt("b", ("Hello",)))
 
     def drafted(*configurations: Configuration) -> dict[tuple[str | int, str], int | None]:
-        plan = replace(plain_plan(prompts, ("target",), values, repeats=1), configurations=configurations)
+        plan = replace(plain_plan(prompts, (), values, repeats=1), configurations=configurations)
         return {(one.id, one.configuration): one.drafted for one in execute(PairEngine(pair), plan)}
 
     alone = {**drafted(both[0]), **drafted(both[1])}
@@ -249,7 +250,8 @@ class Interrupting(Unwatched):
 
 
 def test_ctrl_c_loses_no_generation_that_is_done(pair: Pair) -> None:
-    plan = plain_plan((Prompt(1, ("Hello",)),), ("target", "ngram"), {**Settings(), "length": 8}, repeats=1)
+    both = Configuration("target"), Configuration("ngram")
+    plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
     records = execute(PairEngine(pair), plan, Interrupting())
     assert next(records).method == "target"
     with pytest.raises(KeyboardInterrupt):
@@ -270,3 +272,16 @@ def test_a_trace_replaces_nothing_but_a_trace(invoke: Invoke, tmp_path: Path) ->
     assert trace.read_text() == first
     assert invoke(*call, "--prompts", prompts, "--trace", trace).exit_code == 0
     assert len(objects(trace.read_text())) == 2
+
+
+def test_a_method_runs_side_by_side_with_itself(invoke: Invoke) -> None:
+    runs = 'target,speculative,speculative gamma=1,ngram set_ngramstorage="onelevel 4" top_k_filler=1'
+    call = ("run", "--prompt", "Hello", "--methods", runs, "--length", 12)
+    records = {record["configuration"]: record for record in objects(invoke(*call, "--json").stdout)}
+    ngram = "ngram set_ngramstorage=onelevel 4, top_k_filler=1"
+    assert set(records) == {"target", "speculative", "speculative gamma=1", ngram}
+    assert records["speculative"]["mean_gamma"] > records["speculative gamma=1"]["mean_gamma"] == 1
+    assert (records["speculative"]["settings"]["gamma"], records["speculative gamma=1"]["settings"]["gamma"]) == (4, 1)
+    assert records[ngram]["settings"]["set_ngramstorage"] == "onelevel 4"
+    assert len({tuple(record["output_ids"]) for record in records.values()}) == 1
+    assert "speculative gamma=1" in invoke(*call).stdout

@@ -14,6 +14,7 @@ from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
 from sampling.distill.make_head import Data, Shape, Source, make_head
 from sampling.distill.shards import read_shards
+from sampling.distill.tasks import Accuracy
 from sampling.distill.training import Schedule
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
@@ -43,6 +44,11 @@ def train(target: Path, out: Path, *more: str) -> str:
     return done.output
 
 
+@pytest.mark.parametrize(("chances", "gamma"), [((0.1,), 1), ((0.56, 0.57, 0.62), 2), ((0.7, 0.7, 0.7), 3), ((), 1)])
+def test_what_seldom_comes_through_is_not_recommended(chances: tuple[float, ...], gamma: int) -> None:
+    assert Accuracy(chances, 1.0, (), 1.0).recommended == {"gamma": gamma}
+
+
 @pytest.mark.parametrize("method", ["model", "medusa", "hydra", "eagle", "mtp"])
 def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Path) -> None:
     target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / method
@@ -50,6 +56,8 @@ def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Pat
     assert "tokens a round on held-out answers" in said
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "--method " + method in card or method in card
+    gamma = load_head(out).config.recommended["gamma"]
+    assert gamma in (1, 2) and f"| recommended in a session | gamma {gamma} |" in card
     assert (out / "training.png").stat().st_size > 1000
     assert sorted(path.name for path in out.iterdir()) == [
         "README.md", "config.json", "model.safetensors", "training.png", "training.svg",

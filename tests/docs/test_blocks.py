@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.plan.file import read_experiment
-from repl.commands import find
+from repl.commands.table import find
 from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of, inline_code, page_name
 
 _SOURCE = re.compile(r"# from (\S+)\n")

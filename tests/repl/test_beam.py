@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from repl.answer import Answer, round_line
-from repl.commands import execute
+from repl.commands.table import execute
 from repl.live import numbers
 from repl.replies import Message
 from repl.session import Session
@@ -19,7 +19,7 @@ PARAMETERS = (("num_beams", "6"), ("beam_top_k", "5"), ("beam_min_length", "0"),
 
 def _session(new_session: Callable[[], Session]) -> Session:
     session = new_session()
-    for line in ("/speculative off", "/ngram off", "/beam on", "/length 12"):
+    for line in ("/speculative off", "/ngram off", "/suffix off", "/beam on", "/length 12"):
         execute(session, line)
     return session
 
@@ -71,10 +71,10 @@ def test_the_processor_and_the_seed_play_no_part(new_session: Callable[[], Sessi
 def test_the_row_claims_no_speedup(new_session: Callable[[], Session]) -> None:
     session = _session(new_session)
     answers = session.ask("Why?")
-    for name in answers.methods:
+    for name in answers.runs:
         for _ in answers.run(name):
             pass
-    target, beam = rows(answers.comparison, answers.finished(), answers.verdicts())
+    target, beam = rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
     assert (beam.other, beam.speedup, beam.cost_ratio, beam.divergence) == ("other output", None, None, None)
     assert answers.title("beam") == "Beam search"
     assert any("score -" in note and "ms a token" in note for note in notes([target, beam], "", False))

@@ -1,14 +1,20 @@
 """Commands without a terminal: what is declared is what is parsed, completed, explained and validated."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from repl.command import summary
-from repl.commands import COMMANDS, complete, execute, find, parse
-from repl.replies import Ask, Message, Quit, Sheet
+from repl import render
+from repl.commands.command import GROUPS
+from repl.commands.completion import complete
+from repl.commands.table import COMMANDS, execute, find, parse
+from repl.orders import Ask, Quit
+from repl.replies import Message, Sheet
 from repl.session import STATE, Session
+from repl.summary import summary
 from sampling.forward import choices
 from sampling.forward.choices import Choice
 from utils.errors import UserError
@@ -123,6 +129,10 @@ def _completed(text: str) -> dict[str, str]:
         ("/egag of", {"/egag off"}),
         ("/processor topk", {"/processor topk", "/processor topknucleus"}),
         ("/help egag_e", {"/help egag_ema"}),
+        (
+            "/help dra",
+            {"/help drafting", "/help draft_length", "/help drafter", "/help draft_weights", "/help draft_tree"},
+        ),
         ("/gamma ", set()),
         ("/nothing ", set()),
         ("hello /ga", set()),
@@ -145,7 +155,7 @@ def test_completion_offers_files(tmp_path: Path) -> None:
 
 def test_help_and_status_show_current_values(idle_session: Session) -> None:
     execute(idle_session, "/gamma 7")
-    for line in ("/help", "/status"):
+    for line in ("/help all", "/status"):
         page = execute(idle_session, line)
         assert isinstance(page, Sheet)
         cells = {row[0].split()[0].removeprefix("/"): row[1] for section in page.sections for row in section.rows}
@@ -165,6 +175,44 @@ def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
     rows = {section.heading: section.rows for section in page.sections}
     assert rows["Models"][0][1].endswith(("float32, packed kernel", "float32, plain kernel"))
     assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by trying on this machine"]
+
+
+def _printed(session: Session, line: str, width: int) -> list[str]:
+    page = execute(session, line)
+    assert isinstance(page, Sheet)
+    console = Console(file=io.StringIO(), width=width)
+    render.show(console, page)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_help_fits_a_screen(idle_session: Session) -> None:
+    """Of 24 lines, the typed one, the prompt with its menu, the toolbar and two of margin are not the page's."""
+    page = _printed(idle_session, "/help", 80)
+    assert len(page) <= 24 - 10 and all(len(line) <= 80 for line in page)
+    assert [line.split()[0] for line in page if line.startswith("  ")] == list(GROUPS), "a group a line"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_on_a_group_shows_its_commands_with_their_values(group: str, idle_session: Session) -> None:
+    page = execute(idle_session, f"/help {group}")
+    assert isinstance(page, Sheet) and group not in COMMANDS
+    calls = {row[0] for section in page.sections for row in section.rows}
+    assert calls == {command.call for command in COMMANDS.values() if command.group == group} != set()
+
+
+def test_help_on_everything_shows_everything(idle_session: Session) -> None:
+    page = execute(idle_session, "/help all")
+    assert isinstance(page, Sheet)
+    assert {row[0] for section in page.sections for row in section.rows} == {one.call for one in COMMANDS.values()}
+
+
+def test_default_is_what_it_was_at_start(idle_session: Session) -> None:
+    for name in STATE:
+        before = idle_session.show(name)
+        execute(idle_session, f"/{name} {COMMANDS[name].example}")
+        execute(idle_session, f"/{name} default")
+        assert idle_session.show(name) == before
 
 
 def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) -> None:

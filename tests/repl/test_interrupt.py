@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from repl.commands import execute
+from repl.commands.table import execute
 from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Answers, Session
@@ -21,11 +21,11 @@ METHODS = ("/egag on", "/drafter on", "/processor multinomial 1")
 
 def _outputs(session: Session, prompt: str) -> dict[str, list[int]]:
     answers = session.ask(prompt)
-    for name in answers.methods:
+    for name in answers.runs:
         for _ in answers.run(name):
             pass
     assert not answers.stopped and not answers.failures
-    return {name: answers.comparison.metrics[name].output_ids for name in answers.methods}
+    return {name: answers.comparison.metrics[name].output_ids for name in answers.runs}
 
 
 def _assert_like_a_fresh_session(session: Session, new_session: Callable[[], Session]) -> None:
@@ -122,7 +122,7 @@ def test_a_crash_in_one_method_is_a_line_and_the_others_go_on(
         return stream(self, name, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(PairEngine, "stream", failing)
-    for name in answers.methods:
+    for name in answers.runs:
         for _ in answers.run(name):
             pass
     assert list(answers.failures) == ["speculative"]
@@ -130,7 +130,7 @@ def test_a_crash_in_one_method_is_a_line_and_the_others_go_on(
     assert "\n" not in answers.failures["speculative"]
     (log,) = state_folder.rglob("errors.log")
     assert "Traceback" in log.read_text()
-    assert set(answers.finished()) == set(answers.methods) - {"speculative"}
+    assert set(answers.finished()) == set(answers.runs) - {"speculative"}
 
 
 def test_outside_a_run_what_is_finished_is_still_compared(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from repl.commands import execute
-from repl.replies import WithModels
+from repl.commands.table import execute
+from repl.orders import WithModels
 from repl.session import Session
 from utils.errors import UserError
 
@@ -16,7 +16,7 @@ NewSession = Callable[[], Session]
 def accepted(session: Session, prompt: str) -> int:
     """Drafts that NASD got accepted in one answer."""
     answers = session.ask(prompt)
-    for name in answers.methods:
+    for name in answers.runs:
         for _ in answers.run(name):
             pass
     return answers.comparison.metrics["ngram"].accepted
@@ -30,7 +30,7 @@ def done(session: Session, line: str) -> str:
 
 def ready(new_session: NewSession) -> Session:
     session = new_session()
-    for name in ("target", "speculative"):
+    for name in ("target", "speculative", "suffix"):
         session.assign(name, "off")
     return session
 
@@ -84,7 +84,7 @@ def test_counts_outlive_a_change_of_other_settings_and_an_engine_that_is_renewed
         session.assign(name, value)
         assert counted() == before > 0
     assert len(session.memories()) == 1
-    session.renew_engine()
+    session.engine.renew()
     assert counted() == before
     session.assign("set_ngramstorage", "basic 4")
     assert counted() == 0

@@ -45,7 +45,7 @@ def test_the_table_tells_of_other_processes(play: Callable[..., Outcome], monkey
         monkeypatch.setattr(machine, "_busy_s", lambda readings=readings: next(readings))
         status, out, _ = play(b"/length 4\nHello\n")
         assert status == 0
-        assert ("other processes kept up to" in out and "during 3 of 3 runs" in " ".join(out.split())) is busy
+        assert ("other processes kept up to" in out and "during 4 of 4 runs" in " ".join(out.split())) is busy
 
 
 def _infer(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -73,9 +73,9 @@ def test_answers_and_table_on_stdout_the_rest_on_stderr(checkpoints: tuple[Path,
     models = ["--target", str(target), "--drafter", str(drafter), "--dtype", "float32", "--device", "cpu"]
     run = _infer(*models, typed="/gamma 3\n/length 12\nHello\n/quit\nnever reached\n")
     assert run.returncode == 0, run.stderr
-    assert [line for line in run.stdout.splitlines() if line.startswith("[")] == ["[AR]", "[SD]", "[NASD]"]
+    assert [line for line in run.stdout.splitlines() if line.startswith("[")] == ["[AR]", "[SD]", "[NASD]", "[Suffix]"]
     assert "reference" in run.stdout and "gamma 3" in run.stdout and "\x1b" not in run.stdout
-    assert run.stdout.count("exact") == 2
+    assert run.stdout.count("exact") == 3
     assert "gamma 4 -> 3" in run.stderr and "gamma 4 -> 3" not in run.stdout
     assert "Traceback" not in run.stderr
 

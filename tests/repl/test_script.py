@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from repl import script
-from repl.commands import execute
-from repl.replies import Message, Play
+from repl.commands.table import execute
+from repl.orders import Play
+from repl.replies import Message
 from repl.session import STATE, Session
 from sampling.settings import BOUNDS, Settings
 from utils.errors import UserError
@@ -43,7 +44,7 @@ PLACES = [
 def test_bounds_between_settings_refuse_no_state_that_was_saved_whole(
     mine: dict[str, str], other: dict[str, str], tmp_path: Path, idle_session: Session
 ) -> None:
-    idle_session.settings.assign_all(mine.items())
+    idle_session.assign_all(list(mine.items()))
     execute(idle_session, f"/save {tmp_path / 'a.session'}")
     second = Session(idle_session.loading)
     second.settings.assign_all(other.items())

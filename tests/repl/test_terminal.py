@@ -85,6 +85,25 @@ def test_toggles_a_generation_ctrl_c_and_ctrl_d(start: Start) -> None:
     _leave(child)
 
 
+def test_the_first_line_says_what_to_do_and_then_what_is_on(start: Start) -> None:
+    child = start()
+    assert "Type a question" in child.before or child.expect("Type a question") == 0
+    child.expect(r"AR, SD, NASD and Suffix answer it\. /help shows more\.")
+    _type(child, "/length 2", "100 -> 2")
+    assert "answer it" not in _type(child, "/gamma", "gamma is 4"), "once is enough"
+    _leave(child)
+
+
+def test_a_narrow_terminal_cuts_nothing_short(start: Start) -> None:
+    child = start()
+    child.setwinsize(24, 60)
+    text = _type(child, "/help", "Ctrl-D leaves")
+    assert "draft_length" in text
+    _type(child, "/length 4", "100 -> 4")
+    assert "reference" in _type(child, "Hello there", "first answer of this session")
+    _leave(child)
+
+
 def test_nonsense_is_answered_while_the_models_load(start: Start) -> None:
     child = start()
     assert "Traceback" not in _type(child, "/gama 4", "Did you mean /gamma")

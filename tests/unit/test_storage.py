@@ -54,6 +54,21 @@ def test_an_order_below_two_is_refused(n: int) -> None:
         NGramStorage(n)
 
 
+@pytest.mark.parametrize("kind", [NGramStorage, OneLevelNGramStorage])
+def test_a_vocabulary_bounds_the_ids(kind: type[NGramStorage]) -> None:
+    storage = kind(2, 10)
+    storage.initialize([1, 9, 0])
+    known = list(storage.contexts())
+    for context, token in (([1], 10), ([1], -1), ([10], 1)):
+        with pytest.raises(ValueError, match="from 0 to 9"):
+            storage.update(context, token)
+    with pytest.raises(ValueError, match="token id 10 given"):
+        storage.restore([((1,), [(2, 1)]), ((3,), [(10, 1)])])
+    assert list(storage.contexts()) == known
+    with pytest.raises(ValueError, match="vocab_size 0 given"):
+        kind(2, vocab_size=0)
+
+
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(2, 5))
 def test_counts_equal_a_brute_force_count(tokens: list[int], n: int) -> None:
     storage = NGramStorage(n)

@@ -1,0 +1,1 @@
+"""What can be typed: the table of commands, their handlers, help and completion."""

@@ -1,0 +1,146 @@
+"""What a command is, and the commands that follow from a parameter."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from repl.orders import Order
+from repl.replies import Message, Reply
+from repl.session import Session
+from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES
+from utils.parameter import Parameter
+from utils.registry import Registry
+
+Handler = Callable[[Session, str], Reply | Order]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands that one page of help shows: `/help NAME`."""
+
+    name: str
+    help: str
+
+
+GROUPS = Registry[Group](
+    "group of commands",
+    Group("session", "status, save and load, round lines, leaving"),
+    Group("methods", "what answers a prompt: /mtp on, /add mtp gamma=2, /drop"),
+    Group("ablation", "run a plan on many prompts, see its results"),
+    Group("generation", "length, processor, seed, cache, chat template"),
+    Group("drafting", "what drafts: n-grams, suffix trees, trained heads, hybrids"),
+    Group("draft_length", "how many tokens are drafted: gamma, budget, EGAG"),
+    Group("judging", "how drafts are accepted and rejected"),
+    Group("search", "beam search"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command, declared once: parsing, completion, help and validation read this record.
+
+    `group` is a line of GROUPS, `heading` what stands over the command on a page of help. `handler` gets the
+    session and the argument's text, and raises `UserError`. `example` is an argument, or empty for a command
+    that is complete without one. `candidates` maps the argument typed so far to words that may replace it;
+    `setting` names the setting that the command shows and changes.
+    """
+
+    name: str
+    group: str
+    help: str
+    handler: Handler
+    usage: str = ""
+    example: str = ""
+    detail: str = ""
+    aliases: tuple[str, ...] = ()
+    candidates: Callable[[str], Iterable[str]] = lambda typed: ()
+    setting: Parameter | None = None
+    heading: str = ""
+
+    @property
+    def call(self) -> str:
+        """How it is typed."""
+        return f"/{self.name} {self.usage}".rstrip()
+
+
+# Where the default would be a dull example.
+_EXAMPLES = {"processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
+_DETAILS = {
+    "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter, another draft length.",
+    "beam": "Nothing is drawn: the processor and the seed play no part. No speedup is claimed: the output is another.",
+    "chat": "A model without a chat template gets the prompt as it is.",
+    "processor": "Arguments go by position or by name: topk 0.8 top_k=20.",
+}
+_TOGGLE = "Without an argument it flips; with on or off it says what you get."
+_METHOD = "Methods are independent toggles: each one that is on answers every prompt and is a row of the table."
+
+
+def setting_command(parameter: Parameter, group: str = "") -> Command:
+    """The command that shows, flips or sets a parameter; the tables say in which group, where `group` does not."""
+    flips = isinstance(parameter.default, bool)
+
+    def handler(session: Session, argument: str) -> Message:
+        return change(session, parameter, argument)
+
+    details = (_METHOD if parameter.name in METHODS else "", _TOGGLE if flips else "", _DETAILS.get(parameter.name, ""))
+    group = group or _group(parameter)
+    return Command(
+        parameter.name,
+        group,
+        parameter.help,
+        handler,
+        usage=parameter.usage,
+        example=_EXAMPLES.get(parameter.name, "on" if flips else parameter.show(parameter.default)),
+        detail=" ".join(filter(None, details)),
+        candidates=lambda typed: (word for word in parameter.words if word.startswith(typed.lower())),
+        setting=parameter,
+        heading=_heading(parameter, group),
+    )
+
+
+def _group(parameter: Parameter) -> str:
+    if parameter.name in METHODS:
+        return "methods"
+    if parameter in JUDGING.all_parameters:
+        return "judging"
+    tables = {"draft_length": CONTROLLERS, "search": SEARCHES, "drafting": DRAFTERS}
+    for group, table in tables.items():
+        if any(parameter in part.all_parameters for part in table.values()):
+            return group
+    return "generation"
+
+
+def _heading(parameter: Parameter, group: str) -> str:
+    """The methods that read a parameter which not all of them read; empty where the group says enough."""
+    users = [METHODS[name].title for name in users_of(parameter)]
+    return "" if group == "judging" or not users else "Settings of " + ", ".join(users)
+
+
+def change(session: Session, parameter: Parameter, text: str) -> Message:
+    """Set a parameter, or without a text flip a toggle and show any other."""
+    before = session.show(parameter.name)
+    if not text and not isinstance(parameter.default, bool):
+        return Message(f"{parameter.name} is {before}; allowed: {parameter.usage}{_recommended(session, parameter)}")
+    session.assign(parameter.name, text or ("off" if parameter.parse(before) else "on"))
+    after = session.show(parameter.name)
+    change = f"{parameter.name} {after}" if before == after else f"{parameter.name} {before} -> {after}"
+    return Message(f"{change}{_idle(session, parameter)}{_recommended(session, parameter)}")
+
+
+def _idle(session: Session, parameter: Parameter) -> str:
+    """A remark when no enabled method reads the parameter."""
+    users = users_of(parameter)
+    if not users or any(run.method in users for run in session.runs()):
+        return ""
+    return f" (not in use: {' or '.join(f'/{name} on' for name in users)})"
+
+
+def _recommended(session: Session, parameter: Parameter) -> str:
+    """A remark when a method runs with the value of a drafter's card instead."""
+    runs = [run for run in session.runs() if parameter.name in run.recommended]
+    values = [f"{run.title} {parameter.show(run.recommended[parameter.name])}" for run in runs]
+    return f" (as cards recommend: {', '.join(values)})" if values else ""
+
+
+def users_of(parameter: Parameter) -> list[str]:
+    """Names of the methods that read the parameter; none for a general one."""
+    return [method.name for method in METHODS.values() if parameter in method.parameters]

@@ -1,0 +1,146 @@
+"""What the commands do that set no single setting; each gets the session and the argument's text."""
+
+import contextlib
+from pathlib import Path
+
+from ablation.plan.choice import choose_runs
+from repl import ngrams, plan, script
+from repl.commands.command import change
+from repl.orders import Ablate, Clear, Play, Quit, Results, WithModels
+from repl.replies import Message
+from repl.runs import Run
+from repl.session import Session
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS
+from utils.errors import UnknownName, UserError
+
+
+def save(session: Session, argument: str) -> Message:
+    """/save FILE."""
+    path = script.save(session, _path("save", argument))
+    return Message(f"saved to {path}")
+
+
+def load(session: Session, argument: str) -> Play:
+    """/load FILE."""
+    path = _path("load", argument)
+    return Play(path, script.read(path))
+
+
+def _path(name: str, argument: str) -> Path:
+    if not argument:
+        raise UserError(f"/{name}: no file given; allowed: /{name} FILE")
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"/{name}: {argument!r} given: {str(error).rstrip('.').lower()}") from None
+
+
+def clear(session: Session, argument: str) -> Clear:
+    """/clear."""
+    no_argument("clear", argument)
+    return Clear()
+
+
+def quit(session: Session, argument: str) -> Quit:
+    """/quit."""
+    no_argument("quit", argument)
+    return Quit()
+
+
+def method(session: Session, argument: str) -> Message:
+    """/method NAME [on|off]."""
+    name, _, word = argument.partition(" ")
+    if not name:
+        raise UserError(f"/method: no name given; allowed: {', '.join(METHODS)}")
+    return change(session, PARAMETERS[METHODS[name].name], word.strip())
+
+
+def add(session: Session, argument: str) -> Message:
+    """/add METHOD NAME=VALUE ...: the method once more, with values of its own; without any it is switched on."""
+    runs = choose_runs(argument, session.settings)
+    if not runs:
+        raise UserError("/add: no method given; expected a method and values, as in /add mtp gamma=2")
+    for run in runs:
+        if run.name in session.added:
+            raise UserError(f"{run.name!r} is there already; /drop {run.name} takes it away")
+    said = []
+    for run in runs:
+        if run.parameters:
+            session.added[run.name] = run
+            said.append(f"{run.name} added (/drop {run.name} takes it away)")
+        else:
+            said.append(change(session, PARAMETERS[run.method], "on").text)
+    return Message(", ".join(said))
+
+
+def drop(session: Session, argument: str) -> Message:
+    """/drop NAME: a run that was added, by its name or its title; a method that is on is switched off."""
+    if argument == "all":
+        gone = ", ".join(session.added)
+        session.added.clear()
+        return Message(f"{gone} dropped" if gone else "nothing was added")
+    run = _find_run(session, argument)
+    if run.name in session.added:
+        del session.added[run.name]
+        return Message(f"{run.name} dropped")
+    return change(session, PARAMETERS[run.method], "off")
+
+
+def _find_run(session: Session, text: str) -> Run:
+    runs = session.runs()
+    known = {called.lower(): run for run in runs for called in (run.title, run.name)}
+    if text.lower() in known:
+        return known[text.lower()]
+    by_name = {run.name: run for run in runs}
+    with contextlib.suppress(UserError):
+        wanted = [one.name for one in choose_runs(text, session.settings)]
+        if len(wanted) == 1 and wanted[0] in by_name:
+            return by_name[wanted[0]]
+    raise UnknownName("run", text, [*by_name, "all"])
+
+
+def speculative_config(session: Session, argument: str) -> Message:
+    """/speculative_config JSON."""
+    from ablation.commands.speculative_config import parse_speculative_config
+
+    config = parse_speculative_config(argument)
+    if config.models:
+        raise UserError(
+            "model: the models of a session stay; allowed: start with --drafter or --heads, or leave it out"
+        )
+    wanted = [(name, PARAMETERS[name].show(name in config.methods)) for name in METHODS]
+    defaults = [(name, PARAMETERS[name].show(PARAMETERS[name].default)) for name in config.unnamed]
+    asked = (*wanted, *defaults, *config.assignments)
+    changes = [(name, value) for name, value in asked if session.show(name) != value]
+    session.assign_all(asked)
+    return Message(", ".join(f"{name} {value}" for name, value in changes) or "nothing changes")
+
+
+def ngram_save(session: Session, argument: str) -> WithModels:
+    """/ngram_save FILE."""
+    path = _path("ngram_save", argument)
+    return WithModels(lambda: ngrams.save(session, path))
+
+
+def ngram_load(session: Session, argument: str) -> WithModels:
+    """/ngram_load FILE."""
+    path = _path("ngram_load", argument)
+    return WithModels(lambda: ngrams.load(session, path))
+
+
+def ablate(session: Session, argument: str) -> Ablate:
+    """/ablate [PLAN]; a wrong plan is refused before the models are waited for."""
+    return Ablate(argument, plan.read(session, argument))
+
+
+def results(session: Session, argument: str) -> Results:
+    """/results."""
+    no_argument("results", argument)
+    return Results()
+
+
+def no_argument(name: str, argument: str) -> None:
+    """Raises `UserError` where a command that takes no argument got one."""
+    if argument:
+        raise UserError(f"/{name}: {argument!r} given; allowed: no argument")

@@ -1,0 +1,65 @@
+"""The pages of /help."""
+
+from collections.abc import Iterable, Mapping
+
+from repl.commands.command import GROUPS, Command
+from repl.replies import Section, Sheet
+from repl.session import DEFAULT, Session
+
+Commands = Mapping[str, Command]
+
+_KEYS = (
+    "A line without / is a prompt; \\n and \\t in it become a newline and a tab. To prompt with a slash, begin with a "
+    "space. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
+    "Ctrl-C stops a generation or clears the line; Ctrl-D leaves.",
+)
+_SETTINGS = f"A setting without a value is shown; /NAME {DEFAULT} makes it what it was at start."
+_MORE = (
+    "/help COMMAND explains one command, /help all shows all with their values.",
+    _SETTINGS,
+    "Tab completes, Up recalls, Esc Enter: a new line; Ctrl-C stops, Ctrl-D leaves.",
+)
+
+
+def first_page() -> Sheet:
+    """The groups, a line each: fits a terminal of 80 by 24, menu and toolbar included."""
+    lines = tuple((group.name, "", group.help) for group in GROUPS.values())
+    return Sheet(
+        "Type a question to ask it. Commands come in groups; /help GROUP shows one:", (Section("", lines),), _MORE
+    )
+
+
+def group_page(session: Session, name: str, commands: Commands) -> Sheet:
+    """The commands of one group with their values."""
+    own = [command for command in commands.values() if command.group == name]
+    return Sheet(GROUPS[name].help.capitalize(), _sections(session, own), (_SETTINGS,))
+
+
+def whole_page(session: Session, commands: Commands) -> Sheet:
+    """All commands with their values."""
+    order = list(GROUPS)
+    sorted_ = sorted(commands.values(), key=lambda command: order.index(command.group))
+    return Sheet("Commands, with their current values", _sections(session, sorted_), (_SETTINGS, *_KEYS))
+
+
+def command_page(session: Session, command: Command) -> Sheet:
+    """One command in full."""
+    lines = [("usage", command.call, "")]
+    if command.setting:
+        lines.append(("current", session.show(command.setting.name), ""))
+        lines.append(("default", command.setting.show(command.setting.default), ""))
+    lines.append(("example", f"/{command.name} {command.example}".rstrip(), ""))
+    if command.aliases:
+        lines.append(("also", ", ".join(f"/{alias}" for alias in command.aliases), ""))
+    return Sheet(
+        f"/{command.name}", (Section(command.help, tuple(lines)),), (command.detail,) if command.detail else ()
+    )
+
+
+def _sections(session: Session, commands: Iterable[Command]) -> tuple[Section, ...]:
+    headings: dict[str, list[tuple[str, str, str]]] = {}
+    for command in commands:
+        value = session.show(command.setting.name) if command.setting else ""
+        heading = command.heading or command.group.capitalize()
+        headings.setdefault(heading, []).append((command.call, value, command.help))
+    return tuple(Section(heading, tuple(lines)) for heading, lines in headings.items())

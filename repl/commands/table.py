@@ -1,0 +1,181 @@
+"""THE table of commands, and what is read from it: parsing and execution."""
+
+from collections.abc import Iterator
+
+from repl.commands import handlers, words
+from repl.commands.command import GROUPS, Command, setting_command
+from repl.commands.help import command_page, first_page, group_page, whole_page
+from repl.commands.status import status_page
+from repl.orders import Ask, Order
+from repl.replies import Reply, Sheet
+from repl.session import DEBUG, Session
+from sampling.methods import METHODS
+from sampling.settings import GENERAL, PARAMETERS
+from utils.errors import UserError, nearest
+from utils.registry import Registry
+
+
+def _help(session: Session, argument: str) -> Sheet:
+    topic = argument.lower()
+    if topic in GROUPS:
+        return group_page(session, topic, COMMANDS)
+    if topic in ("", "all"):
+        return whole_page(session, COMMANDS) if topic else first_page()
+    return command_page(session, find(argument))
+
+
+def _status(session: Session, argument: str) -> Sheet:
+    handlers.no_argument("status", argument)
+    return status_page(session, COMMANDS)
+
+
+def _topics(typed: str) -> Iterator[str]:
+    return (name for name in ("all", *GROUPS, *COMMANDS) if name.startswith(typed.lower().removeprefix("/")))
+
+
+_SETTINGS = sorted(PARAMETERS.values(), key=lambda p: (p.name not in METHODS, p not in GENERAL))
+
+COMMANDS = Registry[Command](
+    "command",
+    Command(
+        "help",
+        "session",
+        "the groups of commands, one group, one command, or all",
+        _help,
+        "[group|command|all]",
+        "gamma",
+        candidates=_topics,
+    ),
+    Command("quit", "session", "leave", handlers.quit, aliases=("exit",)),
+    Command("clear", "session", "clear the screen", handlers.clear),
+    Command("status", "session", "the whole session state in one table", _status),
+    Command(
+        "save",
+        "session",
+        "save the state as a script",
+        handlers.save,
+        "FILE",
+        "my.session",
+        "A file of that name is replaced if it is a saved session, and left alone if it is anything else.",
+        candidates=words.files,
+    ),
+    Command(
+        "load",
+        "session",
+        "play a script: one command or prompt a line",
+        handlers.load,
+        "FILE",
+        "my.session",
+        "Empty lines and lines that begin with # are skipped; a line that fails is reported and the rest is played.",
+        candidates=words.files,
+    ),
+    Command(
+        "ngram_save",
+        "session",
+        "save what NASD has counted",
+        handlers.ngram_save,
+        "FILE",
+        "my.ngrams",
+        "The counts of the storage in use, also those of this prompt. A file of counts is replaced, any other is left.",
+        candidates=words.files,
+    ),
+    Command(
+        "ngram_load",
+        "session",
+        "go on with counts that were saved",
+        handlers.ngram_load,
+        "FILE",
+        "my.ngrams",
+        "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused whole.",
+        candidates=words.files,
+    ),
+    setting_command(DEBUG, "session"),
+    Command(
+        "add",
+        "methods",
+        "a method once more, with values of its own",
+        handlers.add,
+        "METHOD NAME=VALUE ...",
+        "speculative gamma=2",
+        "It is a row beside the method as it is set. A value ends where the next NAME= begins; one with comma or = in "
+        'it goes in quotes: /add ngram set_ngramstorage="onelevel 4" top_k_filler=1.',
+        candidates=words.added,
+    ),
+    Command(
+        "drop",
+        "methods",
+        "take away what was added",
+        handlers.drop,
+        "NAME|all",
+        "all",
+        "NAME is what the table or /status calls it: /drop mtp gamma=2.",
+    ),
+    Command(
+        "method",
+        "methods",
+        "switch a method on or off by its name",
+        handlers.method,
+        "NAME [on|off]",
+        "ngram on",
+        "The same as /NAME; without on or off it flips.",
+        candidates=words.method_words,
+    ),
+    Command(
+        "speculative_config",
+        "methods",
+        "set methods and settings from the JSON that servers take",
+        handlers.speculative_config,
+        "JSON",
+        '{"method": "draft_model", "num_speculative_tokens": 4}',
+        "Switches on the method it names and the reference, every other method off; keys left out get their defaults.",
+    ),
+    Command(
+        "ablate",
+        "ablation",
+        "run a plan on the loaded pair into a results file with a report",
+        handlers.ablate,
+        "[PLAN]",
+        "gamma",
+        "PLAN is a built-in plan or a .toml file; what it leaves open, its methods too, is as set here. Without PLAN "
+        "it is quick; after /add it runs what answers a prompt here on the prompts of quick. "
+        "Ctrl-C stops after the row under way and reports what is there.",
+        candidates=words.plans,
+    ),
+    Command("results", "ablation", "the table of the last ablation", handlers.results),
+    *(setting_command(parameter) for parameter in _SETTINGS),
+)
+
+_ALIASES = {alias: command.name for command in COMMANDS.values() for alias in command.aliases}
+
+
+def find(name: str) -> Command:
+    """A command by name or alias, with or without its slash. Raises `UserError` with the nearest name."""
+    bare = name.lower().removeprefix("/")
+    bare = _ALIASES.get(bare, bare)
+    if bare in COMMANDS:
+        return COMMANDS[bare]
+    near = nearest(bare, [*COMMANDS, *_ALIASES])
+    hint = f". Did you mean /{near}?" if near else ""
+    raise UserError(
+        f"unknown command {name!r}{hint} (/help all lists them; to prompt with a slash, begin with a space)"
+    )
+
+
+def parse(line: str) -> tuple[Command, str] | str | None:
+    """A line as (command, argument), as a prompt with its escapes resolved, or as nothing.
+
+    Example: "/gamma 6" -> (gamma, "6"); "one\\ntwo" with a typed backslash -> two lines.
+    """
+    if line.startswith("/"):
+        name, _, argument = line.strip().partition(" ")
+        return find(name), argument.strip()
+    return line.strip().replace("\\n", "\n").replace("\\t", "\t") or None
+
+
+def execute(session: Session, line: str) -> Reply | Order | None:
+    """What a line comes to: a reply, or an order for the player. Raises `UserError`, and then nothing has changed."""
+    parsed = parse(line)
+    if isinstance(parsed, tuple):
+        command, argument = parsed
+        return command.handler(session, argument)
+    return parsed if parsed is None else Ask(parsed)

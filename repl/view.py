@@ -1,0 +1,29 @@
+"""Where a session's results go."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from repl.replies import Reply
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from repl.answer import Answer, Decode
+    from repl.loading import Loading
+    from sampling.events import Event
+    from sampling.measure.metrics import RunMetrics
+
+
+class View(Protocol):
+    """A screen or a pipe: `LiveView` or `PlainView`."""
+
+    out: "Console"
+    err: "Console"
+
+    def echo(self, line: str) -> None: ...
+    def reply(self, reply: Reply) -> None: ...
+    def wait(self, loading: "Loading") -> None: ...
+    def watch(
+        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", label: "Decode | None"
+    ) -> None:
+        """Show a run and its answer; with `label`, which names a token, also a line a round."""

@@ -1,0 +1,60 @@
+"""Methods with values of their own, as a user writes them."""
+
+import pytest
+
+from ablation.plan.choice import choose_names, choose_runs
+from sampling.settings import Settings
+from utils.errors import UserError
+
+
+def names(text: str) -> list[str]:
+    return [run.name for run in choose_runs(text, Settings())]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mtp, target", ["mtp", "target"]),
+        ("ngram,ngram", ["ngram"]),
+        ("mtp,mtp gamma=1,mtp gamma=2", ["mtp", "mtp gamma=1", "mtp gamma=2"]),
+        ("mtp draft_tree=static  gamma = 1", ["mtp draft_tree=static, gamma=1"]),
+        ("mtp gamma=1 draft_tree=static", ["mtp draft_tree=static, gamma=1"]),
+        ("ngram set_ngramstorage=onelevel 4 gamma=2", ["ngram set_ngramstorage=onelevel 4, gamma=2"]),
+        (
+            "ngram gamma=2, set_ngramstorage='onelevel n=4',target",
+            ["ngram set_ngramstorage=onelevel 4, gamma=2", "target"],
+        ),
+    ],
+)
+def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
+    assert names(text) == expected
+    assert names(", ".join(expected)) == expected, "what a table prints is understood as well"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mpt gamma=1", ["unknown method 'mpt'", "Did you mean 'mtp'?"]),
+        ("mtp gama=1", ["unknown parameter of mtp 'gama'", "Did you mean 'gamma'?"]),
+        ("mtp egag_ema=0.5", ["egag_ema is no parameter of mtp", "one of egag"]),
+        ("mtp length=5", ["length is no parameter of mtp", "every method"]),
+        ("target gamma=1", ["gamma is no parameter of target"]),
+        ("mtp gamma=-1", ["gamma", "'-1'", "0 or more"]),
+        ("mtp gamma=1 gamma=2", ["gamma is given twice"]),
+        ("mtp gamma=1, mtp gamma=1", ["'mtp gamma=1' is given twice"]),
+        ("mtp fast", ["'fast'", "NAME=VALUE", "draft_tree"]),
+        ("mtp gamma=1 ngram", ["'1 ngram'"]),
+        ('ngram set_ngramstorage="onelevel 4', ["a quote is not closed"]),
+        ("egag egag_gamma_min=9", ["egag_gamma_min 9 is above egag_gamma_max 6"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_right(text: str, words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        names(text)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_names_alone_take_no_values() -> None:
+    assert choose_names("mtp, ngram,mtp") == ("mtp", "ngram")
+    with pytest.raises(UserError, match="unknown method 'mtp gamma=1'"):
+        choose_names("mtp gamma=1")
