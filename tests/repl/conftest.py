@@ -1,6 +1,6 @@
 """A tiny checkpoint with a tokenizer that splits characters, and sessions on it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,16 +51,6 @@ def _save(folder: Path, noise: float, tokenizer: PreTrainedTokenizerFast) -> Pat
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A model this small is slower on several threads, here and in the processes that a test starts."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
