@@ -14,7 +14,7 @@ from ablation.commands.cli import run, selftest
 from sampling.pair import Pair
 from tests.ablation.plan_files import Write
 from tests.ablation.playing import play
-from tests.tiny_pair import tiny_pair
+from tests.tiny import tiny_pair
 
 Invoke = Callable[..., Result]
 
