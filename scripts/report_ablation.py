@@ -27,6 +27,7 @@ def main(
 
     \b
     uv run scripts/report_ablation.py
+    uv run scripts/report_ablation.py docs/results/egag/results.csv
     uv run scripts/report_ablation.py results/night.csv --out results/night
     uv run scripts/report_ablation.py results/night.csv --spec-bench answers
     """

@@ -1,5 +1,6 @@
-"""Tiny random checkpoints on disk: what a hub would serve, in milliseconds."""
+"""Tiny random models: checkpoints on disk, as a hub would serve them, and a pair in memory, in milliseconds."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,14 @@ from transformers import (
     MambaConfig,
     MistralConfig,
     PretrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
 )
+
+from sampling.forward.lean import LeanModel, from_transformers
+from sampling.forward.runner import ModelRunner
+from sampling.pair import ModelInfo, Pair
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>")
 CHAT = (
@@ -69,18 +75,48 @@ def mamba(**changes: Any) -> PretrainedConfig:
     return MambaConfig(**{"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": TOKENS, **changes})
 
 
-def save_checkpoint(folder: Path, config: PretrainedConfig, tokenizer: Any = None, seed: int = 0) -> Path:
-    """A random float32 checkpoint with its tokenizer, as `save_pretrained` writes it."""
+def random_model(config: PretrainedConfig, seed: int = 0, noise: float = 0.0) -> PreTrainedModel:
+    """A float32 model of these sizes. The same seed is the same model; noise makes another one like it."""
     torch.manual_seed(seed)
     config.eos_token_id = SPECIALS.index("<|end|>")
     config.bos_token_id = config.pad_token_id = None
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    for name, weight in model.named_parameters():
-        if weight.dim() > 1:  # wide enough that no two logits are near each other
-            torch.nn.init.normal_(weight, std=0.2 if "embed" in name or "wte" in name else 0.15)
-    model.save_pretrained(folder)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    matrices = {name: weight for name, weight in model.named_parameters() if weight.dim() > 1}
+    for name, weight in matrices.items():  # wide enough that no two logits are near each other
+        torch.nn.init.normal_(weight, std=0.2 if "embed" in name or "wte" in name else 0.15)
+    with torch.no_grad():
+        for weight in matrices.values() if noise else ():
+            weight.add_(torch.randn_like(weight), alpha=noise)
+    return model
+
+
+def save_checkpoint(
+    folder: Path, config: PretrainedConfig, tokenizer: Any = None, seed: int = 0, noise: float = 0.0
+) -> Path:
+    """A random checkpoint with its tokenizer, as `save_pretrained` writes it."""
+    random_model(config, seed, noise).save_pretrained(folder)
     (tokenizer or tiny_tokenizer()).save_pretrained(folder)
     return folder
+
+
+def tiny_llama(seed: int = 0, vocab_size: int = TOKENS, layers: int = 3, window: int = 512) -> LeanModel:
+    """A random Llama in its lean form."""
+    sizes = {"vocab_size": vocab_size, "num_hidden_layers": layers, "max_position_embeddings": window}
+    return from_transformers(random_model(llama(**sizes), seed))
+
+
+def tiny_pair(seed: int = 0, window: int = 512) -> Pair:
+    """A random target, and its own first layers as the drafter: they agree often, and not always."""
+    model = tiny_llama(seed, window=window)
+    tokenizer = tiny_tokenizer()
+    return Pair(
+        ModelRunner(model),
+        ModelRunner(replace(model, blocks=replace(model.blocks, layers=model.layers[:2]))),
+        tokenizer,
+        frozenset({tokenizer.eos_token_id}),
+        ModelInfo("tiny", "cpu", "float32"),
+        ModelInfo("tiny, 2 of 3 layers", "cpu", "float32"),
+    )
 
 
 def save_gguf(path: Path, checkpoint: Path) -> Path:

@@ -29,9 +29,13 @@ class Plot:
 
     def save(self, folder: Path) -> None:
         """Write the PNG and the SVG."""
+        self.save_svg(folder)
+        self.figure.savefig(folder / f"{self.stem}.png", dpi=120)
+
+    def save_svg(self, folder: Path) -> None:
+        """Write the SVG alone."""
         # Laid out once and by hand: a figure that has a layout engine is drawn twice for each file.
         ConstrainedLayoutEngine().execute(self.figure)
-        self.figure.savefig(folder / f"{self.stem}.png", dpi=120)
         # No date: the same results give the same file.
         self.figure.savefig(folder / f"{self.stem}.svg", metadata={"Date": None})
 

@@ -29,7 +29,7 @@ def write_picture(folder: Path, title: str, history: History) -> None:
     middle.legend(fontsize=8, frameon=False)
     right.plot(seen, history.tokens_per_round, **style(0))
     right.set(xlabel="million tokens seen, repeats counted", ylabel="held-out tokens a round, greedy chain")
-    Plot("training", title, figure).save(folder)
+    Plot("training", title, figure).save_svg(folder)
 
 
 def write_card(
@@ -63,7 +63,7 @@ def write_card(
     lines = [f"# {config.method} drafter for {config.base}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in about.items()]
     lines += ["", f"Held-out figures are from {held_out} that training never saw.", ""]
-    lines += ["![course of the training](training.png)", ""]
+    lines += ["![course of the training](training.svg)", ""]
     if before:
         lines += ["## The training that it began with", "", before]
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")

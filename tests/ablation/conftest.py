@@ -1,30 +1,22 @@
 """A tiny pair, and the commands run on it in this process."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
 from ablation.commands.cli import run, selftest
 from sampling.pair import Pair
-from tests.tiny_pair import tiny_pair
+from tests.ablation.plan_files import Write
+from tests.ablation.playing import play
+from tests.tiny import tiny_pair
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models this small only lose time to a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -61,4 +53,23 @@ def objects(text: str) -> list[dict[str, Any]]:
 def write_lines(path: Path, *lines: object) -> Path:
     """A file of these lines; what is no string is written as JSON."""
     path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """`write("length = 8", ...)`: the path of a plan file with one prompt of its own and these lines."""
+    write_lines(tmp_path / "mine.jsonl", {"prompt": "a"})
+
+    def write(*lines: str, prompts: str = 'prompts = ["mine.jsonl"]') -> str:
+        return str(write_lines(tmp_path / "plan.toml", prompts, *lines))
+
+    return write
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """The results file of a run that nothing disturbed."""
+    path = tmp_path / "whole.csv"
+    play(path, trace=True)
     return path

@@ -1,41 +1,45 @@
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = """
-import sys, typer, ablation.commands.run
+import pytest
+import typer
+
 from ablation.commands.cli import run
-from tests.tiny_pair import tiny_pair
-ablation.commands.run.load = lambda *options: tiny_pair()
-app = typer.Typer()
-app.command()(run)
-app()
-"""
+from sampling.pair import Pair
 
 
-def _listening() -> None:
-    """Hear Ctrl-C even where the tests run in the background of a shell, which shuts the ears of what it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _run(arguments: list[str], out: int, errors: int) -> None:
+    """The command with streams of its own, and with ears for Ctrl-C wherever the tests were started."""
+    os.dup2(out, 1)
+    os.dup2(errors, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    app = typer.Typer()
+    app.command()(run)
+    app(arguments)
 
 
-def test_ctrl_c_leaves_whole_lines_and_130() -> None:
+def test_ctrl_c_leaves_whole_lines_and_130(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a fork, which has the pair and imports nothing anew."""
+    monkeypatch.setattr("ablation.commands.run.load", lambda *options: pair)
     arguments = ["--prompt", "Hello", "--length", "20", "--repeat", "100000", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=_listening,
-    )
-    assert process.stdout is not None
-    first = [process.stdout.readline() for _ in range(3)]
-    process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in errors and errors.rstrip().endswith("stopped")
-    records = [json.loads(line) for line in [*first, *rest.splitlines()]]
+    read, write = os.pipe()
+    with (tmp_path / "errors").open("w+") as errors:
+        process = multiprocessing.get_context("fork").Process(target=_run, args=(arguments, write, errors.fileno()))
+        process.start()
+        os.close(write)
+        with os.fdopen(read) as out:
+            first = [out.readline() for _ in range(3)]
+            os.kill(process.pid or 0, signal.SIGINT)
+            rest = out.readlines()
+        process.join(60)
+        errors.seek(0)
+        told = errors.read()
+    assert process.exitcode == 130
+    assert "Traceback" not in told and told.rstrip().endswith("stopped")
+    records = [json.loads(line) for line in [*first, *rest]]
     assert all(record["finish_reason"] for record in records)

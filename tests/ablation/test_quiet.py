@@ -12,7 +12,7 @@ from ablation.run.quiet import Quiet
 from sampling.proof.selftest import Report, Selftest
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import mock_engine, mock_plan
-from tests.ablation.test_runner import Silent, results_file
+from tests.ablation.playing import Silent, results_file
 from utils import machine
 
 NOWHERE = cast(Place, None)

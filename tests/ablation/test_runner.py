@@ -1,6 +1,5 @@
-"""A plan into a file: order, what survives a kill, what is refused."""
+"""A plan into a file: order, numbers, what survives a kill."""
 
-import csv
 import json
 import os
 import signal
@@ -12,72 +11,15 @@ from typing import Any
 
 import pytest
 
-from ablation.plan.grid import Place, Plan
 from ablation.results.record import Record
-from ablation.results.store import Store, whole_rows
+from ablation.results.store import whole_rows
 from ablation.results.table import columns, key
-from ablation.run.execute import Unwatched, execute
-from ablation.run.job import Job, Outcome
-from ablation.run.results_file import Files, ResultsFile, check_output
-from sampling.pair_engine import PairEngine
+from ablation.run.execute import execute
+from ablation.run.job import Job
+from ablation.run.results_file import Files
 from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
-from utils.errors import UserError
+from tests.ablation.playing import Silent, copied, lasting, play, results_file, row_ends, rows
 from utils.parameter import Chosen
-
-CHANGING = ("started", "cpu_mhz", "other_cores", "peak_memory_mb")
-
-
-class Silent(Unwatched):
-    """A display that shows nothing, and may stop the run after some rows."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.places: list[Place] = []
-        self.said: list[str] = []
-        self._left = stop_after
-
-    def begin(self, place: Place) -> None:
-        self.places.append(place)
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def record(self, record: Record) -> None:
-        if self._left is not None:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGINT)
-
-
-def play(
-    out: Path, plan: Plan | None = None, engine: PairEngine | None = None, display: Silent | None = None, **options: Any
-) -> Outcome:
-    with results_file(out, plan, engine, **options) as file:
-        return Job(engine or mock_engine(), file.plan, file).play(display or Silent())
-
-
-def results_file(out: Path, plan: Plan | None = None, engine: PairEngine | None = None, **options: Any) -> ResultsFile:
-    return ResultsFile(engine or mock_engine(), plan or mock_plan(), "mock", Files(out), "test", **options)
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def lasting(path: Path) -> list[dict[str, str]]:
-    """The rows without the columns that no two runs share, in the order of their keys."""
-    return sorted(
-        ({name: cell for name, cell in row.items() if name not in CHANGING} for row in rows(path)),
-        key=lambda row: key(row),
-    )
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
-    """The results file of a run that nothing disturbed."""
-    path = tmp_path / "whole.csv"
-    play(path, trace=True)
-    return path
 
 
 def test_every_key_once_and_all_of_them(whole: Path) -> None:
@@ -155,18 +97,6 @@ def test_resumed_trace_has_each_round_once(whole: Path, tmp_path: Path) -> None:
     assert sorted(Files(cut).trace.read_text().splitlines()) == sorted(trace.splitlines())
 
 
-def row_ends(content: bytes) -> list[int]:
-    """Where the header and each row end."""
-    lines = [i + 1 for i in range(len(content)) if content[i : i + 1] == b"\n"]
-    return [end for end in lines if whole_rows(content[:end]) == end]
-
-
-def copied(whole: Path, cut: Path, content: bytes) -> Path:
-    cut.write_bytes(content)
-    Files(cut).manifest.write_bytes(Files(whole).manifest.read_bytes())
-    return cut
-
-
 def test_losslessness_is_asked_once_for_each_configuration_and_processor() -> None:
     asked: list[tuple[str, object, str]] = []
 
@@ -209,99 +139,6 @@ def test_a_half_done_prompt_is_compared_with_the_machine_as_it_is_now(whole: Pat
     assert [call[0] for call in engine.calls[:3]] == ["target", "speculative", "speculative"]
 
 
-def test_another_plan_may_not_add_rows(whole: Path) -> None:
-    before = whole.read_bytes()
-    for other, said in (
-        (replace(mock_plan(), seeds=(1, 3)), "grid.seeds: [1, 2] then, [1, 3] now"),
-        (mock_plan(prompts=3), "grid.prompts.p2"),
-        (replace(mock_plan(), values={**mock_plan().values, "length": 7}), "length"),
-    ):
-        with pytest.raises(UserError, match="differs from the one") as error:
-            play(whole, other, resume=True)
-        assert said in str(error.value) and whole.read_bytes() == before
-
-
-def test_a_second_runner_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "r.csv"
-    with Store(out, columns()), pytest.raises(UserError, match="being written by another run"):
-        play(out)
-    play(out)
-
-
-def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
-    for content in ("name,age\nann,3\n", "a sentence", 'an "open quote\nand more\n'):
-        out = tmp_path / "thesis.csv"
-        out.write_text(content)
-        for options in ({"resume": True}, {}):
-            with pytest.raises(UserError, match="left as it is"):
-                play(out, **options)
-        assert out.read_text() == content
-
-
-def test_rows_without_a_manifest_or_twice_are_refused(whole: Path) -> None:
-    lines = whole.read_text().splitlines(keepends=True)
-    whole.write_text("".join([*lines, *lines[1:3]]))
-    with pytest.raises(UserError, match="twice"):
-        play(whole, resume=True)
-    whole.write_text("".join(lines))
-    Files(whole).manifest.unlink()
-    with pytest.raises(UserError, match="no manifest"):
-        play(whole, resume=True)
-
-
-def test_overwrite_starts_anew(whole: Path) -> None:
-    play(whole, mock_plan(prompts=1))
-    assert len(rows(whole)) == mock_plan(prompts=1).generations
-    assert len(json.loads(Files(whole).manifest.read_text())["runs"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "flags", "said"),
-    [
-        ("there.csv", (False, False), "--resume to go on"),
-        ("there.csv", (True, True), "give one of them"),
-        ("mine.csv", (False, True), "is no results file"),
-        ("new.txt", (False, False), "ends in .csv"),
-        ("no/such/folder.csv", (False, False), "there is no folder"),
-        ("", (False, False), "is a folder"),
-    ],
-)
-def test_bad_outputs_are_refused_early(tmp_path: Path, name: str, flags: tuple[bool, bool], said: str) -> None:
-    (tmp_path / "there.csv").write_text(",".join(columns()) + "\n")
-    (tmp_path / "mine.csv").write_text("name,age\n")
-    with pytest.raises(UserError) as error:
-        check_output(tmp_path / name if name else tmp_path, *flags)
-    assert said in str(error.value)
-
-
-def test_a_full_disk_keeps_the_rows_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing fails half-way through the third row."""
-    out = tmp_path / "r.csv"
-    store = Store(out, ("a", "b"))
-    with store:
-        store.append({"a": "1", "b": "x\ny"})
-        before = out.read_bytes()
-        assert store._file is not None
-        file = store._file
-
-        class Full:
-            def write(self, data: bytes) -> int:
-                file.write(data[:2])
-                raise OSError(28, "No space left on device")
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(file, name)
-
-        monkeypatch.setattr(store, "_file", Full())
-        with pytest.raises(UserError, match="No space left"):
-            store.append({"a": "2", "b": "long enough"})
-        assert out.read_bytes() == before
-        monkeypatch.setattr(store, "_file", file)
-        store.append({"a": "3", "b": "z"})
-    with Store(out, ("a", "b")) as again:
-        assert again.rows == [{"a": "1", "b": "x\ny"}, {"a": "3", "b": "z"}]
-
-
 class Slow(Silent):
     """A display that leaves time for a kill."""
 
@@ -340,43 +177,6 @@ def test_kill_9_again_and_again_loses_and_doubles_nothing(whole: Path, tmp_path:
     assert kills >= 3
     assert lasting(out) == lasting(whole)
     assert sorted(Files(out).trace.read_text().splitlines()) == sorted(Files(whole).trace.read_text().splitlines())
-
-
-def test_a_link_is_the_file_it_leads_to(whole: Path, tmp_path: Path) -> None:
-    link = tmp_path / "link.csv"
-    link.symlink_to(whole)
-    with Store(whole, columns()), pytest.raises(UserError, match="being written by another run"):
-        play(link, resume=True)
-    assert play(link, resume=True).rows == 0
-
-
-def test_overwriting_loses_nothing_before_the_first_row(whole: Path) -> None:
-    before = whole.read_bytes()
-    with results_file(whole):
-        pass
-    assert whole.read_bytes() == before
-
-
-def test_a_run_that_made_nothing_leaves_nothing(tmp_path: Path) -> None:
-    with results_file(tmp_path / "new.csv"):
-        pass
-    assert not (tmp_path / "new.csv").exists()
-
-
-def test_foreign_neighbours_are_left_alone(tmp_path: Path) -> None:
-    for name, said in (("r.manifest.json", "is no manifest"), ("r.trace.jsonl", "is no trace")):
-        own = tmp_path / name
-        own.write_text('{"mine": 2}\n')
-        with pytest.raises(UserError, match=said):
-            play(tmp_path / "r.csv", trace=True)
-        assert own.read_text() == '{"mine": 2}\n' and not (tmp_path / "r.csv").exists()
-        own.unlink()
-
-
-def test_a_new_run_drops_the_trace_of_the_old_one(whole: Path) -> None:
-    assert Files(whole).trace.exists()
-    play(whole)
-    assert not Files(whole).trace.exists()
 
 
 def test_an_old_failure_is_still_a_failure(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair
 from sampling.proof.memo import MemoRunner
 from tests.conformance import suite
-from tests.conformance.test_tables import LEARN_FROM_VERDICTS, case
+from tests.conformance.matrix import case
+from tests.conformance.test_tables import LEARN_FROM_VERDICTS
 from tests.conformance.toy import PROMPT, VOCAB
 from tests.sequences import sequence
 from tests.tiny_seq2seq import seq2seq_pair

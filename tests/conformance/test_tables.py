@@ -1,18 +1,15 @@
-"""Every drafter x controller x lossless verifier of the tables, and trees, through the same suite."""
+"""Every drafter, controller and lossless verifier of the tables, and trees, through the same suite."""
 
 import pytest
 import torch
 
-from sampling.drafter import Drafter
 from sampling.events import Finished, Step
 from sampling.forward.tree import depths
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, DRAFTERS, HEADS, VERIFIERS
-from sampling.pair import Pair
+from sampling.methods import CONTROLLERS, VERIFIERS
 from tests.conformance import suite
-from tests.conformance.suite import Case
+from tests.conformance.matrix import GREEDY, NAMES, SAMPLED, build_drafter, case, cut_drafters, drafter_seeds
 from tests.conformance.toy import PROMPT, toy_pair
-from tests.conformance.trees import PointTreeDrafter, TreeDrafter
 from tests.sequences import sequence
 from utils.errors import UserError
 from utils.logits_processor import (
@@ -23,71 +20,27 @@ from utils.logits_processor import (
     TopKNucleusProcessor,
 )
 
-TREES: dict[str, type[Drafter]] = {"sampled tree": TreeDrafter, "point tree": PointTreeDrafter}
-VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
-    **{
-        f"{kind} {tree} tree": (kind, {"draft_tree": tree, "tree_tokens": 6})
-        for kind in HEADS
-        for tree in ("static", "dynamic")
-    },
-    "eagle + copies": ("extended", {"hybrid_model": "eagle"}),
-    "suffix or medusa": ("suffix_or_model", {"hybrid_model": "medusa"}),
-    "suffix tree or model": ("suffix_or_model", {"use_tree_spec": True, "min_token_prob": 0.0, "num_model_steps": 1}),
-    "model + n-grams": ("extended", {"hybrid_copy": "ngram"}),
-    "model + suffix": ("extended", {"hybrid_copy": "suffix"}),
-    "suffix tree": ("suffix", {"use_tree_spec": True, "max_spec_factor": 4.0, "min_token_prob": 0.0}),
-}
-NAMES = [*DRAFTERS, *VARIANTS, *TREES]
 # What these draft depends on the target's rows of earlier rounds, not on the text alone.
-LEARN_FROM_VERDICTS = ("ngram", "model + n-grams")
+LEARN_FROM_VERDICTS = ("ngram", "recycling", "model + n-grams")
+CUT = [
+    *((NucleusProcessor(0.8, 0.9), drafter) for drafter in cut_drafters(every_form=True)),
+    # Cuts as the one above does, and by rank before.
+    *((TopKNucleusProcessor(1.3, 4, 0.95), drafter) for drafter in cut_drafters(every_form=False)),
+]
 
 
-def build_drafter(name: str, pair: Pair) -> Drafter:
-    if name in TREES:
-        return TREES[name].build(pair, {})
-    part, values = VARIANTS.get(name, (name, {}))
-    return DRAFTERS[part].build(pair, values)  # type: ignore[no-any-return]
+@pytest.mark.parametrize("combination", GREEDY, ids="-".join)
+def test_greedy_output_is_that_of_autoregression(combination: tuple[str, str, str]) -> None:
+    suite.check_greedy(case(*combination), toy_pair())
 
 
-def case(drafter: str, controller: str = "fixed", verifier: str = "rejection") -> Case:
-    return Case(
-        lambda pair: build_drafter(drafter, pair),
-        lambda: CONTROLLERS[controller].build(None, {}),
-        lambda: VERIFIERS[verifier].build(None, {}),
-    )
+@pytest.mark.parametrize("combination", SAMPLED, ids="-".join)
+def test_sampled_output_has_the_targets_law(combination: tuple[str, str, str]) -> None:
+    suite.check_law(case(*combination), toy_pair(), MultinomialProcessor(1.0))
 
 
-def lossless_cases(processor: LogitsProcessor) -> list[object]:
-    """Every combination whose verifier claims to be lossless under the processor.
-
-    A rule is asked in the same place by every drafter that steps through a model: heads and variants meet one or
-    two rules, the others all.
-    """
-    few = ("fixed", "egag") if processor.greedy else ("fixed",)
-    return [
-        pytest.param(case(drafter, controller, verifier), id=f"{drafter}-{controller}-{verifier}")
-        for drafter in NAMES
-        for controller in (CONTROLLERS if drafter in DRAFTERS and drafter not in HEADS else few)
-        for verifier in VERIFIERS
-        if VERIFIERS[verifier].build(None, {}).lossless(processor)
-    ]
-
-
-@pytest.mark.parametrize("combination", lossless_cases(GreedyProcessor()))
-def test_greedy_output_is_that_of_autoregression(combination: Case) -> None:
-    suite.check_greedy(combination, toy_pair())
-
-
-@pytest.mark.parametrize("combination", lossless_cases(MultinomialProcessor(1.0)))
-def test_sampled_output_has_the_targets_law(combination: Case) -> None:
-    suite.check_law(combination, toy_pair(), MultinomialProcessor(1.0))
-
-
-@pytest.mark.parametrize("drafter", NAMES)
-@pytest.mark.parametrize(
-    "processor", [NucleusProcessor(0.8, 0.9), TopKNucleusProcessor(1.3, 4, 0.95)], ids=["nucleus", "topknucleus"]
-)
-def test_the_law_holds_under_a_cut_distribution(drafter: str, processor: LogitsProcessor) -> None:
+@pytest.mark.parametrize(("processor", "drafter"), CUT, ids=str)
+def test_the_law_holds_under_a_cut_distribution(processor: LogitsProcessor, drafter: str) -> None:
     suite.check_law(case(drafter), toy_pair(), processor)
 
 
@@ -107,9 +60,8 @@ def test_every_proposal_equals_a_redraft_without_cache(drafter: str) -> None:
     suite.check_redraft(case(drafter), toy_pair())
 
 
-@pytest.mark.parametrize("drafter", NAMES)
+@pytest.mark.parametrize(("drafter", "seed"), [(name, seed) for name in NAMES for seed in drafter_seeds(name)])
 @pytest.mark.parametrize("stop", [frozenset({2}), frozenset({0, 3}), frozenset({5})])
-@pytest.mark.parametrize("seed", [1, None])
 def test_a_stop_token_ends_the_text_wherever_it_falls(drafter: str, stop: frozenset[int], seed: int | None) -> None:
     pair = toy_pair(drafter_seed=seed, stop=stop)
     suite.check_greedy(case(drafter), pair)
@@ -163,8 +115,9 @@ def test_the_same_seed_gives_the_same_run(drafter: str) -> None:
 
 @pytest.mark.parametrize("drafter", NAMES)
 def test_a_run_that_is_closed_early_leaves_nothing_behind(drafter: str) -> None:
+    """But for what it declares to remember."""
     pair = toy_pair()
-    combination = case(drafter)
+    combination = case(drafter, forgetful=True)
     used = combination.drafter(pair)
     stream = decode(
         pair.target, used, combination.gamma(), combination.verifier(), GreedyProcessor(), (3, 3, 1, 5),

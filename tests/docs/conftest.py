@@ -15,6 +15,13 @@ from tests.docs.pages import ROOT
 Load = Callable[..., Pair]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder: `-m "not docs"` is the suite without what pages show."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.docs)
+
+
 @pytest.fixture(scope="package")
 def load_once() -> Load:
     """`load_pair`, which reads a pair the first time only."""

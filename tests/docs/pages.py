@@ -9,8 +9,17 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "docs" / "book"
 # Its commands need the files that it adds: test_add_a_method.py follows it in a copy.
 WALK_THROUGH = ROOT / "docs" / "add-a-method.md"
+# Reports are not pages: a command renders them beside their rows.
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for name in ("docs", "models", "ablation") for page in (ROOT / name).rglob("*.md"))]
+    [
+        *ROOT.glob("*.md"),
+        *(
+            page
+            for name in ("docs", "models", "ablation")
+            for page in (ROOT / name).rglob("*.md")
+            if page.parent.suffix != ".report"
+        ),
+    ]
 )
 
 _FENCE = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)

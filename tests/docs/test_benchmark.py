@@ -21,7 +21,7 @@ from scripts.benchmark import (
     verify_growth,
 )
 from scripts.duels import Duel
-from tests.tiny_pair import tiny_pair
+from tests.tiny import tiny_pair
 
 
 def _duel(name: str = "AR") -> Duel:

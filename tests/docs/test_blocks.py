@@ -1,7 +1,6 @@
 """Fenced blocks say what is true: excerpts are the files', programs run, plans are read, sessions play."""
 
 import ast
-import json
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of
 
 _SOURCE = re.compile(r"# from (\S+)\n")
 # Commands are in test_commands.py; the text blocks of the API reference are written by a script.
-LANGUAGES = {"python", "sh", "bash", "text", "toml", "json"}
+LANGUAGES = {"python", "sh", "bash", "text", "toml"}
 
 PYTHON = [block for block in blocks_of("python") if block.page != WALK_THROUGH]
 PROGRAMS = [block for block in PYTHON if not block.text.startswith("# from ")]
@@ -89,8 +88,3 @@ def test_a_plan_is_read(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
     path.write_text(block.text, encoding="utf-8")
     assert read_experiment(str(path)).plan.generations
-
-
-@pytest.mark.parametrize("block", blocks_of("json"), ids=str)
-def test_json_is_json(block: Block) -> None:
-    json.loads(block.text)

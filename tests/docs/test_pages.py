@@ -7,11 +7,12 @@ import pytest
 
 from scripts.api_reference import api_page
 from tests.docs.pages import BOOK, PAGES, ROOT, anchors, page_name, prose
+from tests.docs.records import RESULTS, recorded_intervals
+
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _INTERVAL = re.compile(r"\d+\.\d+ to \d+\.\d+(?=[);])")
-# How a report writes an interval.
-_REPORTED = re.compile(r"\\\[(\d+\.\d+), (\d+\.\d+)\]")
 # Markdown takes the backslash from these before mathematics is set.
 _ESCAPED = re.compile(r"\\[^A-Za-z\s]")
 
@@ -39,12 +40,22 @@ def test_formulas_survive_markdown(page: Path) -> None:
 
 
 def test_quoted_intervals_are_those_of_the_records() -> None:
-    """New runs change the pages that record them; the other pages must follow."""
-    records = [ROOT / "docs" / "benchmarks.md", *(ROOT / "docs" / "results").rglob("*.md")]
-    recorded = _REPORTED.sub(r"\1 to \2", "".join(page.read_text(encoding="utf-8") for page in records))
-    pages = [page for page in PAGES if page not in records]
+    """New runs change the rows and the pages that record them; the other pages must follow."""
+    results, benchmarks = (page.read_text(encoding="utf-8") for page in (RESULTS / "README.md", BENCHMARKS))
+    recorded = recorded_intervals()
+    told = set(_INTERVAL.findall(results))
+    assert told and told <= recorded
+    pages = [page for page in PAGES if page.parent != RESULTS and page != BENCHMARKS]
     quoted = {found for page in pages for found in _INTERVAL.findall(page.read_text(encoding="utf-8"))}
-    assert quoted and not {interval for interval in quoted if interval not in recorded}
+    assert quoted and not {found for found in quoted - recorded if found not in results + benchmarks}
+
+
+def test_results_hold_what_no_command_can_make() -> None:
+    """Records, manifests and pictures that pages show; scripts/report_ablation.py makes the rest."""
+    shown = {(page.parent / link).resolve() for page in PAGES for link in _LINK.findall(prose(page))}
+    records = {"README.md", "benchmark.json", "results.csv", "results.manifest.json"}
+    kept = [path for path in RESULTS.rglob("*") if path.is_file() and path.parent.suffix != ".report"]
+    assert not [path for path in kept if path.name not in records and path not in shown]
 
 
 def test_figures_of_the_book_are_shown_and_there() -> None:

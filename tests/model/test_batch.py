@@ -19,8 +19,7 @@ from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.pair import Pair
 from sampling.verifier import RejectionVerifier
-from tests.tiny import llama
-from tests.tiny_pair import tiny_pair
+from tests.tiny import llama, tiny_pair
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, NucleusProcessor
 
 PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [40, 41], [9, 8, 7, 9, 8], [3, 3, 3, 3, 3, 3], [70, 5, 70, 5], [1, 2, 3, 4, 1, 2])

@@ -13,8 +13,7 @@ from sampling import autoregressive_generate, beam_search_generate, speculative_
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner
 from tests.model.tiny_models import make
-from tests.tiny import TOKENS, gpt2, llama
-from tests.tiny_pair import tiny_llama
+from tests.tiny import TOKENS, gpt2, llama, tiny_llama
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 

@@ -68,16 +68,14 @@ def test_the_screen_needs_no_torch() -> None:
     assert run.stdout == "[]\n"
 
 
-def test_answers_and_table_on_stdout_the_rest_on_stderr(checkpoints: tuple[Path, Path]) -> None:
-    target, drafter = checkpoints
-    models = ["--target", str(target), "--drafter", str(drafter), "--dtype", "float32", "--device", "cpu"]
-    run = _infer(*models, typed="/gamma 3\n/length 12\nHello\n/quit\nnever reached\n")
-    assert run.returncode == 0, run.stderr
-    assert [line for line in run.stdout.splitlines() if line.startswith("[")] == ["[AR]", "[SD]", "[NASD]", "[Suffix]"]
-    assert "reference" in run.stdout and "gamma 3" in run.stdout and "\x1b" not in run.stdout
-    assert run.stdout.count("exact") == 3
-    assert "gamma 4 -> 3" in run.stderr and "gamma 4 -> 3" not in run.stdout
-    assert "Traceback" not in run.stderr
+def test_answers_and_table_on_stdout_the_rest_on_stderr(play: Callable[..., Outcome]) -> None:
+    status, out, err = play(b"/gamma 3\n/length 12\nHello\n/quit\nnever reached\n")
+    assert status == 0, err
+    assert [line for line in out.splitlines() if line.startswith("[")] == ["[AR]", "[SD]", "[NASD]", "[Suffix]"]
+    assert "reference" in out and "gamma 3" in out and "\x1b" not in out
+    assert out.count("exact") == 3
+    assert "gamma 4 -> 3" in err and "gamma 4 -> 3" not in out
+    assert "Traceback" not in err
 
 
 def test_a_failed_command_is_told_with_its_line_and_the_rest_goes_on() -> None:

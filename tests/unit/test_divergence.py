@@ -6,7 +6,7 @@ import torch
 from sampling.forward.runner import Runner
 from sampling.forward.twice import Twice, computed_twice
 from sampling.measure.divergence import first_difference, judge
-from tests.tiny_pair import tiny_pair
+from tests.tiny import tiny_pair
 
 
 def test_first_difference() -> None:

@@ -1,8 +1,8 @@
 """Conversion of GGUF files into the cache: exact, once, whole, and safe between processes."""
 
+import multiprocessing
 import shutil
-import subprocess
-import sys
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,6 @@ from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
 from utils.errors import UserError
 from utils.files import CACHE_VARIABLE, cache_folder
-
-RACE = """
-import sys, pathlib
-from sampling.loading.gguf_cache import converted
-print(converted(pathlib.Path(sys.argv[1])))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +124,22 @@ def test_what_a_killed_process_left_is_ignored_and_removed(gguf: Path, monkeypat
     assert not left.exists()
 
 
+def _convert(start: Barrier, gguf: Path) -> None:
+    start.wait()
+    converted(gguf)
+
+
 def test_two_processes_at_once_make_one_folder(gguf: Path) -> None:
-    command = [sys.executable, "-c", RACE, str(gguf)]
-    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    results = [(*racer.communicate(timeout=200), racer.returncode) for racer in racers]
-    assert [code for _, _, code in results] == [0, 0], results
-    folders = {Path(out.strip()) for out, _, _ in results}
+    """Forked, so that they start at once and import nothing anew."""
+    forks = multiprocessing.get_context("fork")
+    start = forks.Barrier(2)
+    racers = [forks.Process(target=_convert, args=(start, gguf)) for _ in range(2)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(200)
+    assert [racer.exitcode for racer in racers] == [0, 0]
+    folders = {converted(gguf)}
     assert folders == set(cache_folder().glob("gguf-*-v*"))
     assert not list(cache_folder().glob(".gguf-*"))
     assert (folders.pop() / META).is_file()

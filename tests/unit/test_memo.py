@@ -5,7 +5,7 @@ import torch
 
 from sampling.forward.runner import ModelRunner, Output, prefill
 from sampling.proof.memo import MemoProcessor, MemoRunner
-from tests.tiny_pair import tiny_llama
+from tests.tiny import tiny_llama
 from utils.logits_processor import MultinomialProcessor
 
 PROMPT, ROOT, TREE, PARENTS = [5, 6, 7, 8], 9, [10, 11, 12, 13], (-1, -1, 0, 2)

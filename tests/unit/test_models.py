@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM, GenerationConfig, WhisperConfig
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.cache import RollbackCache
 from sampling.forward.lean import LeanModel
-from sampling.forward.runner import Reading
 from sampling.loading import devices, sources
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
 from sampling.loading.pairs import LoadOptions, Pair, load_pair
 from sampling.loading.stop import stop_ids
 from tests import tiny
+from tests.conformance.toy import ToyModel
 from utils.errors import UnknownName, UserError
 
 TEXT = (7, 90, 12, 200, 33, 5, 150, 61)
@@ -132,18 +132,10 @@ def test_a_window_that_never_slides_is_no_reason() -> None:
         refuse_config("it", tiny.qwen2(sliding_window=16, use_sliding_window=True, max_window_layers=0), stateful=False)
 
 
-class Forgetful:
+class Forgetful(ToyModel):
     """A model with a running sum instead of a cache: what a rollback cannot undo."""
 
-    num_layers, window, vocab_size = 1, 64, 16
-    device, dtype = torch.device("cpu"), torch.float32
     state = 0.0
-
-    def new_cache(self) -> RollbackCache:
-        return RollbackCache(1, self.device, self.dtype)
-
-    def read(self, prompt: Sequence[int]) -> Reading:
-        return Reading(list(prompt))
 
     def forward(
         self,
@@ -155,12 +147,12 @@ class Forgetful:
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         self.state += float(tokens.sum())
-        return torch.full((rows, 16), self.state), {}
+        return torch.full((rows, self.vocab_size), self.state), {}
 
 
 def test_a_cache_that_does_not_roll_back_is_noticed(hub: Path) -> None:
     with pytest.raises(UserError, match="change after a rollback"):
-        refuse_no_rollback("it", Forgetful())
+        refuse_no_rollback("it", Forgetful(torch.zeros(16, 16)))
     refuse_no_rollback("it", TransformersModel(AutoModelForCausalLM.from_pretrained(hub / "gpt2")))
 
 

@@ -1,0 +1,28 @@
+"""What the recorded runs say, computed from their rows."""
+
+import re
+
+from ablation.report.content import Content, make_section
+from ablation.report.load import load
+from ablation.report.markdown import markdown
+from ablation.report.pairs import compare
+from ablation.report.summary import summarise
+from tests.docs.pages import ROOT
+
+RESULTS = ROOT / "docs" / "results"
+# How a report writes an interval.
+_REPORTED = re.compile(r"\\\[(\d+\.\d+), (\d+\.\d+)\]")
+
+
+def recorded_intervals() -> set[str]:
+    """Every interval in the tables of the recorded runs' reports, as pages quote it: "1.07 to 1.78"."""
+    reports = (_tables(folder.name) for folder in RESULTS.iterdir() if folder.is_dir())
+    return {f"{low} to {high}" for report in reports for low, high in _REPORTED.findall(report)}
+
+
+def _tables(run: str) -> str:
+    """A run's report without its plots."""
+    frame = load(RESULTS / run / "results.csv")
+    summary, pairs = summarise(frame), compare(frame)
+    sections = (make_section(name, summary, pairs, (), ()) for name in dict.fromkeys(summary["processor"]))
+    return markdown(Content(run, "", (), tuple(sections), None))

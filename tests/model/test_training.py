@@ -1,0 +1,152 @@
+"""A training of heads: it learns, it goes on after a kill, and it refuses what is another's."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sampling.distill.batches import Batch, split
+from sampling.distill.shards import Row
+from sampling.distill.tasks import Task, accuracy, feature_layers
+from sampling.distill.training import CHECKPOINT, Schedule, Trainer
+from sampling.forward import lean
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, task_of, with_config
+from tests.model.tiny_models import VOCAB, make
+from utils.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def target() -> lean.LeanModel:
+    return lean.from_transformers(make("llama"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_learns_what_the_target_says(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
+    rows = rows_of(target)
+    task = task_of(kind, target, torch.arange(VOCAB))
+    train, held_out = split(rows, 4)
+    assert len(train) + len(held_out) == 24 and held_out
+    trainer = Trainer(task, train, train[:4], Schedule(30, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu"))
+    whole = Batch.of(train, sorted({*task.config.features, task.trunk.last}), torch.device("cpu"))
+    before = task.loss(whole).item()
+    trainer.run(tmp_path, lambda *_: None, float)
+    assert task.loss(whole).item() < 0.85 * before
+
+
+def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_path: Path) -> None:
+    rows, schedule = rows_of(target, 8), Schedule(3, 64, 1e-2, warmup=2, every=2)
+
+    class Killed(Exception):
+        pass
+
+    def run(folder: Path, kill_at: int | None = None) -> list[float]:
+        trainer = Trainer(task_of("eagle", target), rows, rows[:2], schedule, torch.device("cpu"))
+
+        def watch(step: int, total: int, history: object) -> None:
+            if step == kill_at:
+                raise Killed
+
+        trainer.run(folder, watch, float)
+        return [*trainer.history.losses, *task_weights(trainer.task)]
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", kill_at=5)
+    assert (tmp_path / "cut" / CHECKPOINT).is_file()
+    assert run(tmp_path / "cut") == whole
+
+
+def test_a_checkpoint_of_another_training_is_refused_with_what_differs(target: lean.LeanModel, tmp_path: Path) -> None:
+    rows, schedule = rows_of(target, 6), Schedule(1, 64, 1e-2, warmup=2, every=2)
+    cpu = torch.device("cpu")
+
+    def run(task: Task, rows: list[Row] = rows, schedule: Schedule = schedule, began: str = "") -> None:
+        Trainer(task, rows, rows[:2], schedule, cpu, began).run(tmp_path, lambda *_: None, float)
+
+    def refused(names: str, *given: Any) -> None:
+        with pytest.raises(UserError, match=f"it {names}; allowed: the same command, or another --out"):
+            run(*given)
+
+    task = task_of("medusa", target)
+    run(task)
+    run(task_of("medusa", target))
+    config = task.config
+    refused("differs in method", with_config(task, replace(config, method="hydra")))
+    refused("differs in base_digest, steps", with_config(task, replace(config, base_digest="other", steps=2)))
+    refused("differs in draft vocabulary", task_of("medusa", target, DRAFT_IDS - 1))
+    refused("differs in training data", task, [replace(rows[0], tokens=rows[0].tokens + 1), *rows[1:]])
+    refused("differs in rate", task, rows, replace(schedule, rate=1e-3))
+    refused("differs in weights it began with", task, rows, schedule, "others")
+    state = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    del state["belongs"]
+    torch.save(state, tmp_path / CHECKPOINT)
+    refused("does not say which", task)
+
+
+def test_a_pass_that_no_text_is_long_enough_for_does_not_count(target: lean.LeanModel) -> None:
+    task, cpu = task_of("medusa", target), torch.device("cpu")
+    row = rows_of(target, 1)[0]
+    short = replace(row, tokens=row.tokens[:3], states={layer: part[:3] for layer, part in row.states.items()})
+    batch = Batch.of([short], row.states, cpu)
+    loss = task.loss(batch)
+    assert torch.isfinite(loss)
+    torch.testing.assert_close(loss, with_config(task, replace(task.config, steps=1)).loss(batch))
+
+
+def test_a_loss_that_is_not_finite_ends_the_training(target: lean.LeanModel, tmp_path: Path) -> None:
+    task, rows = task_of("medusa", target), rows_of(target, 4)
+    next(task.module.parameters()).data.fill_(float("inf"))
+    trainer = Trainer(task, rows, rows, Schedule(1, 64), torch.device("cpu"))
+    with pytest.raises(UserError, match=r"step 1: the loss is nan; allowed: a finite one\. Try a --rate below 0\.001"):
+        trainer.run(tmp_path, lambda *_: None, float)
+    assert not list(tmp_path.iterdir())
+
+
+def test_coverage_counts_the_tokens_of_answers(target: lean.LeanModel) -> None:
+    row, cpu = rows_of(target, 1)[0], torch.device("cpu")
+    tokens = torch.tensor([0, 0, 0, 0, 1, 2, 3, 4])
+    states = {layer: part[:8] for layer, part in row.states.items()}
+    longer = rows_of(target, 2)[1]
+    batch = Batch.of([replace(row, tokens=tokens, states=states), replace(longer, answer=99)], row.states, cpu)
+    assert accuracy(task_of("medusa", target), [batch]).covered == 0.75
+
+
+def test_a_checkpoint_on_a_full_disk_leaves_nothing_behind(
+    target: lean.LeanModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos\nmore")
+
+    monkeypatch.setattr(torch, "save", full)
+    rows = rows_of(target, 4)
+    trainer = Trainer(task_of("medusa", target), rows, rows, Schedule(1, 64), torch.device("cpu"))
+    with pytest.raises(OSError, match=r"cannot be written: .enforce fail.*training\.pt"):
+        trainer.run(tmp_path, lambda *_: None, float)
+    assert not list(tmp_path.iterdir())
+
+
+def task_weights(task: Task) -> list[float]:
+    return [float(weight.double().sum()) for weight in task.module.state_dict().values()]
+
+
+def test_held_out_accuracy_counts_what_greedy_decoding_accepts(target: lean.LeanModel, tmp_path: Path) -> None:
+    """An EAGLE head drafts on the texts it is counted on: the counted tokens a round are those of the first rounds."""
+    rows = rows_of(target, 6)
+    task = task_of("eagle", target, torch.arange(VOCAB))
+    Trainer(task, rows, rows, Schedule(40, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu")).run(
+        tmp_path / "run", lambda *_: None, float
+    )
+    batch = Batch.of(rows[:1], feature_layers(target.num_layers), torch.device("cpu"))
+    counted = accuracy(task, [batch]).tokens_per_round
+    engine = PairEngine(pair_of(target, {"eagle": saved(task, tmp_path / "head")}))
+    tokens, values = rows[0].tokens.tolist(), {**Settings(), "gamma": 3, "length": 40}
+    accepted = []
+    for start in range(4, len(tokens) - 2):
+        events = list(engine.stream("eagle", values, tokens[:start]))
+        accepted.append(1 + len(events[1].path))  # type: ignore[union-attr]
+    assert counted == pytest.approx(sum(accepted) / len(accepted))

@@ -1,0 +1,73 @@
+"""Heads of every kind for a tiny Llama, and the rows that they are trained on."""
+
+from copy import copy
+from pathlib import Path
+
+import torch
+
+from sampling.distill.shards import Row
+from sampling.distill.tasks import Task, Trunk, feature_layers
+from sampling.forward import lean
+from sampling.forward.runner import ModelRunner, catch_up, prefill
+from sampling.heads.config import HeadConfig
+from sampling.heads.head_files import fingerprint, save_head
+from sampling.methods import MODELS
+from sampling.pair import ModelInfo, Pair
+from tests.model.tiny_models import VOCAB, ids
+
+KINDS = tuple(MODELS)
+DRAFT_IDS = torch.tensor([token for token in range(VOCAB) if token % 3])
+
+
+def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
+    """What the target goes on to say after different beginnings, greedily, with its states."""
+    found = []
+    for seed in range(count):
+        runner, tokens = ModelRunner(target), ids(4, seed=seed)
+        for _ in range(14 + seed % 3):
+            tokens.append(int(catch_up(runner, tokens).logits.argmax()))
+        states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
+        found.append(Row(torch.tensor(tokens), 4, True, {k: v.to(torch.bfloat16) for k, v in states.items()}))
+    return found
+
+
+def task_of(kind: str, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_IDS) -> Task:
+    size, shape = target.embedding.shape[1], target.blocks.shape
+    config = HeadConfig(
+        method=kind,
+        base="tiny",
+        base_digest=fingerprint(target.landmarks()),
+        hidden_size=size,
+        vocab_size=VOCAB,
+        draft_vocab=len(draft_ids),
+        steps=3,
+        intermediate_size=2 * size,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        window=target.window,
+        **MODELS[kind].load_task().configure(target.num_layers),
+    )
+    torch.manual_seed(0)
+    trunk = Trunk(target.embedding, target.output_rows(draft_ids), draft_ids, target.num_layers)
+    task: Task = MODELS[kind].load_task()(config, trunk)
+    for weight in task.module.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+        weight.data = weight.data.to(torch.bfloat16).float()
+    return task
+
+
+def saved(task: Task, folder: Path) -> Path:
+    save_head(folder, task.config, task.module.state_dict(), task.trunk.ids)
+    return folder
+
+
+def pair_of(target: lean.LeanModel, heads: dict[str, Path]) -> Pair:
+    info = ModelInfo("tiny", "cpu", "float32")
+    return Pair(ModelRunner(target), None, None, frozenset(), info, heads=heads)  # type: ignore[arg-type]
+
+
+def with_config(task: Task, config: HeadConfig) -> Task:
+    made = copy(task)
+    made.config = config
+    return made
