@@ -23,9 +23,12 @@ from utils.logits_processor import (
 # What these draft depends on the target's rows of earlier rounds, not on the text alone.
 LEARN_FROM_VERDICTS = ("ngram", "recycling", "model + n-grams")
 CUT = [
-    *((NucleusProcessor(0.8, 0.9), drafter) for drafter in cut_drafters(every_form=True)),
+    *(pytest.param(NucleusProcessor(0.8, 0.9), name, id=f"nucleus-{name}") for name in cut_drafters(every_form=True)),
     # Cuts as the one above does, and by rank before.
-    *((TopKNucleusProcessor(1.3, 4, 0.95), drafter) for drafter in cut_drafters(every_form=False)),
+    *(
+        pytest.param(TopKNucleusProcessor(1.3, 4, 0.95), name, id=f"topknucleus-{name}")
+        for name in cut_drafters(every_form=False)
+    ),
 ]
 
 
@@ -39,7 +42,7 @@ def test_sampled_output_has_the_targets_law(combination: tuple[str, str, str]) -
     suite.check_law(case(*combination), toy_pair(), MultinomialProcessor(1.0))
 
 
-@pytest.mark.parametrize(("processor", "drafter"), CUT, ids=str)
+@pytest.mark.parametrize(("processor", "drafter"), CUT)
 def test_the_law_holds_under_a_cut_distribution(processor: LogitsProcessor, drafter: str) -> None:
     suite.check_law(case(drafter), toy_pair(), processor)
 
