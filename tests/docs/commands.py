@@ -36,6 +36,7 @@ RULES = {
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
+    "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "scripts/train_drafter.py": Rule(Kind.CHECKED, "an hour"),
     "scripts/write_training_prompts.py": Rule(Kind.RUN),
@@ -55,7 +56,7 @@ FAR = Rule(Kind.CHECKED, "its models come from the hub")
 MENTION = Rule(Kind.PARSED, "a part of a command")
 HUB = ("Qwen/", "google/")
 # What a page writes for any plan.
-PLACEHOLDERS = {"PLAN": "quick"}
+PLACEHOLDERS = {"PLAN": "quick", "SECONDS": "60"}
 
 
 class Command(NamedTuple):

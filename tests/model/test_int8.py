@@ -114,10 +114,12 @@ def test_int8_is_refused_where_it_cannot_be_had() -> None:
 def test_records_say_what_auto_came_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int8, "pays", lambda dtype: True)
     resolved = [
-        resolved_settings("speculative", Settings(), pair_of(None, trained))["draft_weights"]
+        resolved_settings("speculative", Settings(), PairEngine(pair_of(None, trained)))["draft_weights"]
         for trained in (True, False)
     ]
     assert resolved == ["int8", "full"]
     values = {**Settings(), "draft_weights": "int8"}
-    assert resolved_settings("egag", values, pair_of(None))["draft_weights"] == "int8"
-    assert resolved_settings("eagle", values, pair_of(None))["draft_weights"] == "int8", "no such head: left as given"
+    assert resolved_settings("egag", values, PairEngine(pair_of(None)))["draft_weights"] == "int8"
+    assert resolved_settings("eagle", values, PairEngine(pair_of(None)))["draft_weights"] == "int8", (
+        "no such head: left as given"
+    )

@@ -18,6 +18,9 @@ ON_TARGET = [name for name, method in METHODS.items() if method.other is None]
 LENGTH = 24
 DRAFT_IDS = tuple(token for token in range(VOCAB) if token % 5)
 
+# How much these draft depends on what rounds took, and with it which number each draw gets.
+BY_THE_CLOCK = ("ucb",)
+
 
 def pair_of(target: ModelRunner, drafter: ModelRunner) -> Pair:
     info = ModelInfo("tiny", "cpu", "float32")
@@ -68,7 +71,7 @@ def test_greedy_equals_transformers_generate(name: str, cache: str) -> None:
 
 
 @pytest.mark.parametrize("processor", ["nucleus 0.8 0.9", "multinomial 1", "topk 0.7 5"])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].controller not in BY_THE_CLOCK])
 def test_cached_and_recomputed_runs_agree_when_sampling(processor: str, method: str) -> None:
     """Same seed, same draws: the cache must not change a token."""
     prompt = ids(9, seed=5)
