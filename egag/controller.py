@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from sampling.events import Step
+    from sampling.events import Round
 
 
 class GammaController:
@@ -45,7 +45,7 @@ class GammaController:
         """
         return drafted < self.gamma
 
-    def update(self, step: "Step") -> None:
+    def update(self, round: "Round") -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""
 
     def adopt(self, earlier: "GammaController") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from egag.controller import GammaController
 
 if TYPE_CHECKING:
-    from sampling.events import Step
+    from sampling.events import Round
 
 
 class HeuristicGamma(GammaController):
@@ -21,6 +21,6 @@ class HeuristicGamma(GammaController):
     def begin(self) -> None:
         self.gamma = self.start
 
-    def update(self, step: "Step") -> None:
-        if step.drafts:
-            self.gamma = self.gamma + 2 if step.accepted == len(step.drafts) else max(1, self.gamma - 1)
+    def update(self, round: "Round") -> None:
+        if round.drafts:
+            self.gamma = self.gamma + 2 if round.accepted == len(round.drafts) else max(1, self.gamma - 1)

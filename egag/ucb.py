@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from egag.controller import GammaController
 
 if TYPE_CHECKING:
-    from sampling.events import Step
+    from sampling.events import Round
 
 
 @dataclass(slots=True)
@@ -47,11 +47,11 @@ class UcbGamma(GammaController):
             self._arms = {length: _Arm() for length in self.lengths}
         self.gamma = self._choose()
 
-    def update(self, step: "Step") -> None:
-        arm = self._arms[step.gamma]
+    def update(self, round: "Round") -> None:
+        arm = self._arms[round.gamma]
         arm.plays += 1
-        arm.tokens += len(step.emitted)
-        arm.seconds += step.draft_s + step.verify_s + step.other_s
+        arm.tokens += len(round.emitted)
+        arm.seconds += round.draft_s + round.verify_s + round.other_s
         self.gamma = self._choose()
 
     def adopt(self, earlier: GammaController) -> None:

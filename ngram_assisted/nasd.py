@@ -11,7 +11,7 @@ from egag.controller import GammaController
 from ngram_assisted.ngram_counts import NGramStorage
 from sampling.choices import STORAGES
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -75,12 +75,12 @@ class NgramDrafter(Drafter):
             yield token
             window = [*window, token][-order:]
 
-    def observe(self, seq: Sequence, step: Step) -> None:
+    def observe(self, seq: Sequence, round: Round) -> None:
         storage: NGramStorage = seq.drafting[self]
-        rows = [0, *(row + 1 for row in step.path)][: len(step.emitted)]
+        rows = [0, *(row + 1 for row in round.path)][: len(round.emitted)]
         candidates = self._candidates(seq, rows)
-        for place, token in enumerate(step.emitted):
-            at = step.position + place
+        for place, token in enumerate(round.emitted):
+            at = round.position + place
             context = seq.tokens[max(0, at - storage.n + 1) : at]
             storage.update(context, token)
             for other in candidates[place]:

@@ -10,7 +10,7 @@ import torch
 
 from egag.controller import GammaController
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -79,12 +79,12 @@ class TokenRecyclingDrafter(Drafter):
                 parents.append(above)
         return Proposal(torch.tensor(tokens, dtype=torch.long, device=seq.device), tuple(parents) if tokens else None)
 
-    def observe(self, seq: Sequence, step: Step) -> None:
+    def observe(self, seq: Sequence, round: Round) -> None:
         if seq.logits is None:
             return
-        root = seq.tokens[step.position - 1]
+        root = seq.tokens[round.position - 1]
         best: list[list[int]] = seq.logits.topk(min(self.width, seq.logits.shape[-1]), dim=-1).indices.tolist()
-        seq.drafting[self].update(zip((root, *step.drafts), best, strict=True))
+        seq.drafting[self].update(zip((root, *round.drafts), best, strict=True))
 
     def adopt(self, earlier: Drafter) -> None:
         if isinstance(earlier, TokenRecyclingDrafter) and self.remember:

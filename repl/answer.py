@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sampling.events import BeamStep, Round, Step
+from sampling.events import AnyRound, BeamRound, Round
 
 Decode = Callable[[Sequence[int]], str]
 Kind = Literal["accepted", "rejected", "target"]
@@ -78,19 +78,19 @@ class Answer:
     def __post_init__(self) -> None:
         self._text = TokenText(self.decode)
 
-    def add(self, step: Round) -> None:
+    def add(self, round: AnyRound) -> None:
         """Append one round."""
         self._settle()
-        if isinstance(step, BeamStep):
-            for token in step.emitted:
+        if isinstance(round, BeamRound):
+            for token in round.emitted:
                 self._append(self._text.push(token), "target")
             return
-        for row in step.path:
-            self._append(self._text.push(step.drafts[row]), "accepted")
-        if step.rejected is not None:
-            self._append(self._text.peek(step.drafts[step.rejected]), "rejected")
-        if step.next_token is not None:
-            self._append(self._text.push(step.next_token), "target")
+        for row in round.path:
+            self._append(self._text.push(round.drafts[row]), "accepted")
+        if round.rejected is not None:
+            self._append(self._text.peek(round.drafts[round.rejected]), "rejected")
+        if round.next_token is not None:
+            self._append(self._text.push(round.next_token), "target")
 
     def finish(self) -> None:
         """No round follows."""
@@ -112,46 +112,46 @@ class Answer:
         self.last = []
 
 
-def judgements(step: Step) -> list[str]:
+def judgements(round: Round) -> list[str]:
     """What became of each draft: accepted, rejected or not tested.
 
     The children of an accepted node are tried in order until one is accepted; below a rejected one nothing
     is tested. Example: chain of 3, path (0,) -> accepted, rejected, not tested.
     """
-    parents = range(-1, len(step.drafts) - 1) if step.parents is None else step.parents
-    chosen = {parents[row]: row for row in step.path}
-    path = {-1, *step.path}
+    parents = range(-1, len(round.drafts) - 1) if round.parents is None else round.parents
+    chosen = {parents[row]: row for row in round.path}
+    path = {-1, *round.path}
     words = []
     for row, parent in enumerate(parents):
-        if row in step.path:
+        if row in round.path:
             words.append("accepted")
-        elif parent in path and (row < chosen[parent] if parent in chosen else step.next_token is not None):
+        elif parent in path and (row < chosen[parent] if parent in chosen else round.next_token is not None):
             words.append("rejected")
         else:
             words.append("not tested")
     return words
 
 
-def round_line(step: Round, decode: Decode) -> str:
+def round_line(round: AnyRound, decode: Decode) -> str:
     """The line of /debug for one round; `decode` should show special tokens too."""
-    if isinstance(step, BeamStep):
-        return _beam_line(step, decode)
+    if isinstance(round, BeamRound):
+        return _beam_line(round, decode)
     drafts = [
         f"{decode([token])!r} q={_probability(q)} p={_probability(p)} {judgement}"
-        for token, q, p, judgement in zip(step.drafts, step.q, step.p, judgements(step), strict=True)
+        for token, q, p, judgement in zip(round.drafts, round.q, round.p, judgements(round), strict=True)
     ]
-    role = "recovered" if step.rejected is not None else "bonus" if step.drafts else "target"
-    own = "stopped by an accepted draft" if step.next_token is None else f"{role} {decode([step.next_token])!r}"
-    times = f"draft {step.draft_s * 1e3:.1f} ms, verify {step.verify_s * 1e3:.1f} ms"
-    return " | ".join([f"#{step.round + 1} pos {step.position} gamma {step.gamma}", *drafts, own, times])
+    role = "recovered" if round.rejected is not None else "bonus" if round.drafts else "target"
+    own = "stopped by an accepted draft" if round.next_token is None else f"{role} {decode([round.next_token])!r}"
+    times = f"draft {round.draft_s * 1e3:.1f} ms, verify {round.verify_s * 1e3:.1f} ms"
+    return " | ".join([f"#{round.number + 1} pos {round.position} gamma {round.gamma}", *drafts, own, times])
 
 
-def _beam_line(step: BeamStep, decode: Decode) -> str:
+def _beam_line(round: BeamRound, decode: Decode) -> str:
     """Each live beam by its last token and score, then what is found and what is settled."""
-    beams = [f"{decode(beam.tokens[-1:])!r} score {beam.score:.3f}" for beam in step.beams]
-    found = [f"found {len(step.found)}, best score {step.found[0].score:.3f}"] if step.found else []
-    settled = [f"settled {decode(step.emitted)!r}"] if step.emitted else []
-    return " | ".join([f"#{step.round + 1}", *beams, *found, *settled, f"verify {step.verify_s * 1e3:.1f} ms"])
+    beams = [f"{decode(beam.tokens[-1:])!r} score {beam.score:.3f}" for beam in round.beams]
+    found = [f"found {len(round.found)}, best score {round.found[0].score:.3f}"] if round.found else []
+    settled = [f"settled {decode(round.emitted)!r}"] if round.emitted else []
+    return " | ".join([f"#{round.number + 1}", *beams, *found, *settled, f"verify {round.verify_s * 1e3:.1f} ms"])
 
 
 def _probability(value: float) -> str:

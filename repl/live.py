@@ -11,7 +11,7 @@ from rich.text import Text
 from repl.answer import Answer, Decode, Span, round_line
 from repl.loading import Loading
 from repl.replies import Reply
-from sampling.events import Event, Round, Step
+from sampling.events import AnyRound, Event, Round
 from sampling.measure.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
 
@@ -67,9 +67,9 @@ def tail(answer: Answer, console: Console, height: int) -> Text:
     return Text("\n").join(lines[-height:])
 
 
-def numbers(account: RunMetrics, step: Round | None) -> list[str]:
+def numbers(account: RunMetrics, round: AnyRound | None) -> list[str]:
     """What stands under a growing answer; what is unknown is left out."""
-    judged = step if isinstance(step, Step) else None
+    judged = round if isinstance(round, Round) else None
     facts = [
         ("{:.1f} tok/s", account.tokens_per_s),
         ("{:.1f} ms/token", account.token_ms if account.searches else None),
@@ -117,7 +117,7 @@ class LiveView:
             pace.paint(lambda: scene.draw(live))
             for event, account in run:
                 scene.account = account
-                if isinstance(event, Round):
+                if isinstance(event, AnyRound):
                     scene.add(event, label)
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
@@ -134,18 +134,18 @@ class _Scene:
     title: str
     answer: Answer
     account: RunMetrics = field(default_factory=RunMetrics)
-    step: Round | None = None
+    last: AnyRound | None = None
     rounds: list[str] = field(default_factory=list)
 
-    def add(self, step: Round, label: Decode | None) -> None:
-        self.step = step
-        self.answer.add(step)
+    def add(self, round: AnyRound, label: Decode | None) -> None:
+        self.last = round
+        self.answer.add(round)
         if label:
-            self.rounds.append(round_line(step, label))
+            self.rounds.append(round_line(round, label))
 
     def draw(self, live: Live) -> None:
         self.print_rounds()
-        facts = numbers(self.account, self.step) if self.step else ["reading the prompt"]
+        facts = numbers(self.account, self.last) if self.last else ["reading the prompt"]
         status = Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))
         below = len(status.wrap(self.console, self.console.width))
         text = tail(self.answer, self.console, max(1, self.console.height - below - 2))

@@ -7,7 +7,7 @@ from rich.console import Console
 from repl.answer import Answer, Decode, round_line
 from repl.loading import Loading
 from repl.replies import Reply, Sheet
-from sampling.events import Event, Round
+from sampling.events import AnyRound, Event
 from sampling.measure.metrics import RunMetrics
 
 
@@ -38,7 +38,7 @@ class PlainView:
         """Print a run when it has ended; with `label` its rounds while it happens."""
         self.out.file.write(f"[{title}]\n")
         for event, _ in run:
-            if isinstance(event, Round):
+            if isinstance(event, AnyRound):
                 answer.add(event)
                 if label:
                     self.out.file.write(f"{round_line(event, label)}\n")

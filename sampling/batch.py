@@ -69,17 +69,17 @@ def decode_many(
         rows = [fed(seq, proposal) for seq, proposal in zip(seqs, proposals, strict=True)]
         outputs = target.forward(list(live), rows, [proposal.parents for proposal in proposals], drafter.needs_hidden)
         clock.lap("verify")
-        steps = []
+        rounds = []
         for seq, proposal, output, p in zip(seqs, proposals, outputs, distributions(seqs, outputs), strict=True):
-            steps.append(judge(seq, proposal, verifier, p))
-            commit(seq, steps[-1], output)
+            rounds.append(judge(seq, proposal, verifier, p))
+            commit(seq, rounds[-1], output)
         clock.lap("other")
-        for seq, step in zip(seqs, steps, strict=True):
-            learn(seq, drafter, step)
+        for seq, round in zip(seqs, rounds, strict=True):
+            learn(seq, drafter, round)
         clock.lap("draft")
         seconds = clock.stop()
-        for (slot, (request, seq)), step in zip(list(live.items()), steps, strict=True):
-            seq.last = timed(step, seconds)
+        for (slot, (request, seq)), round in zip(list(live.items()), rounds, strict=True):
+            seq.last = timed(round, seconds)
             yield request, seq, seq.last
             if seq.reason is not None:
                 seq.control.update(seq.last)

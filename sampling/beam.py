@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sampling.branches import Branches
-from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis, Prefilled
+from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled
 from sampling.forward.runner import Runner, prefill
 from sampling.loop import check_room
 from utils.errors import UserError
@@ -78,7 +78,7 @@ class BeamSearch:
     def decode(
         self, target: Runner, prompt: Sequence[int], *, max_new_tokens: int, stop: Collection[int] = ()
     ) -> Iterator[Event]:
-        """Search after `prompt` (token ids): one `Prefilled`, a `BeamStep` a round, one `Finished`.
+        """Search after `prompt` (token ids): one `Prefilled`, a `BeamRound` a round, one `Finished`.
 
         The answer is the text of the best score among those that ended and, where there is no more room, those
         that could not; the `num_beams` best come with `Finished`. The clock stands still while the consumer
@@ -114,7 +114,7 @@ class BeamSearch:
             common = common_start([text.tokens for text in (*found[:1], *beams)])
             clock.lap("other")
             seconds = clock.stop()
-            yield BeamStep(number, common[settled:], tuple(beams), tuple(found), seconds["verify"], seconds["other"])
+            yield BeamRound(number, common[settled:], tuple(beams), tuple(found), seconds["verify"], seconds["other"])
             settled = len(common)
             number += 1
         yield Finished(self._reason(found[0], stop, max_new_tokens), len(found[0].tokens), tuple(found))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from egag.controller import GammaController
-from sampling.events import Step
+from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -31,8 +31,8 @@ class Drafter(ABC):
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR."""
 
-    def observe(self, seq: Sequence, step: Step) -> None:  # noqa: B027
-        """Learn from a judged round; `seq.tokens` already ends with `step.emitted`."""
+    def observe(self, seq: Sequence, round: Round) -> None:  # noqa: B027
+        """Learn from a judged round; `seq.tokens` already ends with `round.emitted`."""
 
     def finish(self, seq: Sequence) -> None:  # noqa: B027
         """The text is whole, after its last `observe`. Not called for a run that was abandoned."""

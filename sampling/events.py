@@ -15,7 +15,7 @@ class Prefilled:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Round:
     """One round: what was drafted, what was judged, what was emitted, and where the time went.
 
     `drafts`, `parents`, `q` and `p` have one entry a draft: its token, the row of its parent (-1 = the
@@ -30,7 +30,7 @@ class Step:
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
 
-    round: int
+    number: int
     position: int
     gamma: int
     drafts: tuple[int, ...]
@@ -77,7 +77,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
-class BeamStep:
+class BeamRound:
     """One round of a beam search: every live beam has one more token, some have ended.
 
     `emitted` are the new tokens that no later round can change: all texts that may still win have them in
@@ -85,7 +85,7 @@ class BeamStep:
     ended ones that are kept, best score first. `verify_s` covers the target's forward, `other_s` the choice.
     """
 
-    round: int
+    number: int
     emitted: tuple[int, ...]
     beams: tuple[Hypothesis, ...]
     found: tuple[Hypothesis, ...]
@@ -102,5 +102,5 @@ class Finished:
     hypotheses: tuple[Hypothesis, ...] = ()
 
 
-Round = Step | BeamStep
-Event = Prefilled | Round | Finished
+AnyRound = Round | BeamRound
+Event = Prefilled | AnyRound | Finished

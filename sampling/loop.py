@@ -13,7 +13,7 @@ from torch import Tensor
 from egag.controller import GammaController
 from sampling import sequence
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, FinishReason, Prefilled, Step
+from sampling.events import Event, Finished, FinishReason, Prefilled, Round
 from sampling.forward.runner import Output, Runner, prefill
 from sampling.proposal import Proposal
 from sampling.verifier import Verifier
@@ -35,7 +35,7 @@ def decode(
     stop: Collection[int] = (),
     rng: torch.Generator,
 ) -> Iterator[Event]:
-    """Generate after `prompt` (token ids): one `Prefilled`, a `Step` a round, one `Finished`.
+    """Generate after `prompt` (token ids): one `Prefilled`, a `Round` a round, one `Finished`.
 
     A decoder-only model's text begins with the prompt. An encoder reads the prompt once, and the text is the
     decoder's: what a checkpoint has it begin with, then the output.
@@ -59,12 +59,12 @@ def decode(
         clock.lap("draft")
         output = target.forward(fed(seq, proposal), proposal.parents, drafter.needs_hidden)
         clock.lap("verify")
-        step = judge(seq, proposal, verifier, processor(output.logits))
-        commit(seq, step, output)
+        round = judge(seq, proposal, verifier, processor(output.logits))
+        commit(seq, round, output)
         clock.lap("other")
-        learn(seq, drafter, step)
+        learn(seq, drafter, round)
         clock.lap("draft")
-        seq.last = timed(step, clock.stop())
+        seq.last = timed(round, clock.stop())
         yield seq.last
     if seq.last is not None:
         gamma.update(seq.last)
@@ -79,11 +79,11 @@ def propose(seq: sequence.Sequence, drafter: Drafter) -> Proposal:
     return drafter.propose(seq, seq.control, seq.room)
 
 
-def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Tensor) -> Step:
+def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Tensor) -> Round:
     """The round, from the target's distributions `p` `[n + 1, V]`; nothing has changed yet."""
     verdict = verifier.verify(proposal, p, seq.rng)
-    step = Step(
-        round=seq.rounds,
+    round = Round(
+        number=seq.rounds,
         position=len(seq.tokens),
         gamma=seq.control.gamma,
         drafts=verdict.drafts,
@@ -96,24 +96,24 @@ def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Ten
         entropy=verdict.entropy,
         vocab_size=seq.slot.vocab_size,
     )
-    return _cut(step, seq.stop)
+    return _cut(round, seq.stop)
 
 
-def commit(seq: sequence.Sequence, step: Step, output: Output) -> None:
+def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
     """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
     base = len(seq.tokens) - 1
-    seq.slot.keep(base, step.path)
-    seq.slot.crop(base + len(step.emitted))
-    seq.tokens.extend(step.emitted)
+    seq.slot.keep(base, round.path)
+    seq.slot.crop(base + len(round.emitted))
+    seq.tokens.extend(round.emitted)
     seq.rounds += 1
     seq.logits = output.logits
-    seq.hidden = {layer: states[[0, *(row + 1 for row in step.path)]] for layer, states in output.hidden.items()}
+    seq.hidden = {layer: states[[0, *(row + 1 for row in round.path)]] for layer, states in output.hidden.items()}
     seq.reason = _reason(seq)
 
 
-def learn(seq: sequence.Sequence, drafter: Drafter, step: Step) -> None:
+def learn(seq: sequence.Sequence, drafter: Drafter, round: Round) -> None:
     """Let the drafter learn from a committed round."""
-    drafter.observe(seq, step)
+    drafter.observe(seq, round)
     if seq.reason is not None:
         drafter.finish(seq)
 
@@ -140,9 +140,9 @@ def fed(seq: sequence.Sequence, proposal: Proposal) -> Tensor:
     return torch.cat([torch.tensor(seq.tokens[-1:], device=seq.device), proposal.tokens])
 
 
-def timed(step: Step, seconds: Mapping[str, float]) -> Step:
+def timed(round: Round, seconds: Mapping[str, float]) -> Round:
     """The round with the time of its phases."""
-    return replace(step, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
+    return replace(round, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
 
 
 def check_room(target: Runner, start: Sequence[int], max_new_tokens: int) -> None:
@@ -162,13 +162,13 @@ def refuse_empty(prompt: Sequence[int]) -> None:
         raise UserError("the prompt is empty; expected at least one token")
 
 
-def _cut(step: Step, stop: Collection[int]) -> Step:
-    """The step without what follows an accepted stop token: on a chain those drafts count as not tested."""
-    for place, row in enumerate(step.path):
-        if step.drafts[row] in stop:
-            tested = place + 1 if step.parents is None else step.tested
-            return replace(step, path=step.path[: place + 1], next_token=None, tested=tested)
-    return step
+def _cut(round: Round, stop: Collection[int]) -> Round:
+    """The round without what follows an accepted stop token: on a chain those drafts count as not tested."""
+    for place, row in enumerate(round.path):
+        if round.drafts[row] in stop:
+            tested = place + 1 if round.parents is None else round.tested
+            return replace(round, path=round.path[: place + 1], next_token=None, tested=tested)
+    return round
 
 
 def _reason(seq: sequence.Sequence) -> FinishReason | None:

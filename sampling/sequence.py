@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from egag.controller import GammaController
-from sampling.events import FinishReason, Step
+from sampling.events import FinishReason, Round
 from sampling.forward.runner import Runner
 from utils.logits_processor import LogitsProcessor
 
@@ -39,7 +39,7 @@ class Sequence:
     drafting: dict[Any, Any] = field(default_factory=dict)
     logits: Tensor | None = None
     hidden: dict[int, Tensor] = field(default_factory=dict)
-    last: Step | None = None
+    last: Round | None = None
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)

@@ -84,7 +84,7 @@ def sections() -> list[tuple[str, list[Any]]]:
     import ngram_assisted
     import sampling
     from sampling.api.custom_generate import SpeculativeOutput, speculative
-    from sampling.events import Finished, Prefilled, Step
+    from sampling.events import Finished, Prefilled, Round
     from sampling.measure.metrics import RunMetrics
     from utils import logits_processor as processors
 
@@ -101,7 +101,7 @@ def sections() -> list[tuple[str, list[Any]]]:
                 processors.TopKNucleusProcessor,
             ],
         ),
-        ("The loop and its events", [sampling.decode, Prefilled, Step, Finished, RunMetrics, SpeculativeOutput]),
+        ("The loop and its events", [sampling.decode, Prefilled, Round, Finished, RunMetrics, SpeculativeOutput]),
     ]
 
 

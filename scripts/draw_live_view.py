@@ -63,11 +63,11 @@ def _watch(console: Console, answers: "Answers", decode: "Decode", rounds: int) 
     """Run to the end, and print the view as it is in that round, or in the next with a rejection."""
     from repl.answer import Answer
     from repl.live import coloured, numbers
-    from sampling.events import Step
+    from sampling.events import Round
 
     answer, printed = Answer(decode), False
     for event, account in answers.run(SHOWN):
-        if not isinstance(event, Step):
+        if not isinstance(event, Round):
             continue
         answer.add(event)
         if not printed and account.rounds >= rounds and event.rejected is not None:

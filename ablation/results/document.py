@@ -7,7 +7,7 @@ from ablation.results.column import markdown
 from ablation.results.comparison_table import COLUMNS
 from ablation.results.record import Record
 from ablation.results.table import columns, setting_columns
-from ablation.results.trace import Round
+from ablation.results.trace import TraceLine
 from sampling.settings import PARAMETERS
 
 
@@ -64,4 +64,4 @@ Unknown is -.
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).
 
-{markdown(Round)}"""
+{markdown(TraceLine)}"""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ablation.results.column import column
-from sampling.events import Step
+from sampling.events import Round
 from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class TraceLine:
     """A line of a trace file; lists have one entry a draft."""
 
     id: str | int = column("", "the prompt's id")
@@ -45,9 +45,9 @@ class Round:
         return json.dumps(asdict(self), allow_nan=False)
 
 
-def make_round(place: "Place", step: Step) -> Round:
-    """The trace line of a step."""
-    return Round(
+def trace_line(place: "Place", round: Round) -> TraceLine:
+    """The trace line of a round."""
+    return TraceLine(
         id=place.prompt.id,
         turn=place.turn,
         method=place.method,
@@ -56,20 +56,20 @@ def make_round(place: "Place", step: Step) -> Round:
         processor=PARAMETERS["processor"].show(place.processor),
         seed=place.seed,
         lossless=place.lossless,
-        round=step.round,
-        position=step.position,
-        gamma=step.gamma,
-        drafts=step.drafts,
-        parents=step.parents,
-        q=step.q,
-        p=step.p,
-        path=step.path,
-        accepted=step.accepted,
-        next=step.next_token,
-        entropy=step.entropy,
-        draft_ms=step.draft_s * 1e3,
-        verify_ms=step.verify_s * 1e3,
-        other_ms=step.other_s * 1e3,
+        round=round.number,
+        position=round.position,
+        gamma=round.gamma,
+        drafts=round.drafts,
+        parents=round.parents,
+        q=round.q,
+        p=round.p,
+        path=round.path,
+        accepted=round.accepted,
+        next=round.next_token,
+        entropy=round.entropy,
+        draft_ms=round.draft_s * 1e3,
+        verify_ms=round.verify_s * 1e3,
+        other_ms=round.other_s * 1e3,
     )
 
 
@@ -82,12 +82,12 @@ class Tracer:
     def begin(self, place: "Place") -> None:
         """A generation starts."""
 
-    def step(self, place: "Place", step: Step) -> None:
+    def round(self, place: "Place", round: Round) -> None:
         """A round is over."""
         if self._file is None:
             return
         try:
-            print(make_round(place, step).to_json(), file=self._file)
+            print(trace_line(place, round).to_json(), file=self._file)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._file.name) from None
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from ablation.plan.grid import Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
-from sampling.events import Step
+from sampling.events import Round
 from sampling.settings import PARAMETERS
 
 _MOST_SHOWN = 5
@@ -62,7 +62,7 @@ class BarDisplay:
         so_far = [Text(f"median speedup against AR so far: {best}", style="dim")] if best else []
         self._bar.paint(Text(describe(place)), *so_far)
 
-    def step(self, place: Place, step: Step) -> None:
+    def round(self, place: Place, round: Round) -> None:
         """A round is over; nothing is painted, so that rounds follow each other at once."""
 
     def record(self, record: Record) -> None:
@@ -101,7 +101,7 @@ class LineDisplay:
             self._flush()
         self._place = place
 
-    def step(self, place: Place, step: Step) -> None:
+    def round(self, place: Place, round: Round) -> None:
         """A round is over."""
 
     def record(self, record: Record) -> None:

@@ -9,7 +9,7 @@ from ablation.plan.grid import Configuration, Key, Pass, Place, Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from sampling.engine import Engine
-from sampling.events import Step
+from sampling.events import Round
 from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError
@@ -25,7 +25,7 @@ class Watcher(Protocol):
 
     def begin(self, place: Place) -> None: ...
 
-    def step(self, place: Place, step: Step) -> None: ...
+    def round(self, place: Place, round: Round) -> None: ...
 
 
 class Unwatched:
@@ -34,7 +34,7 @@ class Unwatched:
     def begin(self, place: Place) -> None:
         """A generation starts."""
 
-    def step(self, place: Place, step: Step) -> None:
+    def round(self, place: Place, round: Round) -> None:
         """A round is over."""
 
 
@@ -133,18 +133,18 @@ class _Conversation:
         said = self.said.setdefault(name, [])
         said.append(text)
         reset_peak_memory(self.engine.describe().device)
-        for step in self._steps(comparison, place, said):
-            watcher.step(place, step)
+        for round in self._rounds(comparison, place, said):
+            watcher.round(place, round)
         if name not in self.errors:
             said.append(self.engine.text(comparison.metrics[name].output_ids))
 
-    def _steps(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Step]:
+    def _rounds(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Round]:
         """The rounds of a generation; what goes wrong in it, and not in who reads them, ends up in `errors`."""
         name, parameters = place.configuration.name, dict(place.configuration.parameters)
         try:
             ids = self.engine.tokenise(said, comparison.values["chat"])
             for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
-                if isinstance(event, Step):
+                if isinstance(event, Round):
                     yield event
         except UserError as error:
             self.errors[name] = str(error)

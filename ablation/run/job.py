@@ -14,7 +14,7 @@ from ablation.run.execute import Done, Watcher, execute
 from ablation.run.probe import estimated
 from ablation.run.quiet import Quiet
 from sampling.engine import Engine
-from sampling.events import Step
+from sampling.events import Round
 from utils.interrupt import Interrupt
 
 
@@ -138,6 +138,6 @@ class _Both:
         for watcher in self._watchers:
             watcher.begin(place)
 
-    def step(self, place: Place, step: Step) -> None:
+    def round(self, place: Place, round: Round) -> None:
         for watcher in self._watchers:
-            watcher.step(place, step)
+            watcher.round(place, round)

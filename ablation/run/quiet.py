@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from ablation.plan.grid import Place
-from sampling.events import Step
+from sampling.events import Round
 from utils.machine import BUSY_CORES, other_cores
 
 
@@ -39,5 +39,5 @@ class Quiet:
                 said = True
         self.waited_s += self._clock() - start
 
-    def step(self, place: Place, step: Step) -> None:
+    def round(self, place: Place, round: Round) -> None:
         """A round is over."""

@@ -20,7 +20,7 @@ from sampling.beam import BeamSearch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.target_first import TargetFirst
-from sampling.events import BeamStep, Step
+from sampling.events import BeamRound, Round
 from sampling.forward.encoder_decoder import EncoderDecoderModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, Runner, WholeRunner
@@ -137,9 +137,9 @@ def beam_search_generate(
         stop = _stop(target, eos_tokens_id)
         for event in search.decode(target, prompt_ids(inputs, target), max_new_tokens=max_gen_len, stop=stop):
             account.add(event)
-            if debug and isinstance(event, BeamStep):
+            if debug and isinstance(event, BeamRound):
                 beams = ", ".join(f"{beam.score:.2f} {_shown(beam.tokens, tokenizer)}" for beam in event.beams)
-                sys.stderr.write(f"round {event.round}: {beams}\n")
+                sys.stderr.write(f"round {event.number}: {beams}\n")
     return account.output_ids
 
 
@@ -224,7 +224,7 @@ def run(
     )
     for event in events:
         account.add(event)
-        if debug and isinstance(event, Step):
+        if debug and isinstance(event, Round):
             sys.stderr.write(_told(event, tokenizer) + "\n")
     return account
 
@@ -243,11 +243,11 @@ def _stop(target: Runner, given: StopTokens) -> frozenset[int]:
     return frozenset(id for id in ([own] if isinstance(own, int) else own or ()) if 0 <= id < target.vocab_size)
 
 
-def _told(step: Step, tokenizer: Any) -> str:
+def _told(round: Round, tokenizer: Any) -> str:
     """One round as a line: what was drafted, how much of it was accepted, what followed."""
-    drafted = f"drafted {_shown(step.drafts, tokenizer)}, accepted {step.accepted} of {len(step.drafts)}"
-    own = "" if step.next_token is None else f", then {_shown([step.next_token], tokenizer)}"
-    return f"round {step.round}: {drafted}{own}"
+    drafted = f"drafted {_shown(round.drafts, tokenizer)}, accepted {round.accepted} of {len(round.drafts)}"
+    own = "" if round.next_token is None else f", then {_shown([round.next_token], tokenizer)}"
+    return f"round {round.number}: {drafted}{own}"
 
 
 def _shown(ids: Sequence[int], tokenizer: Any) -> str:

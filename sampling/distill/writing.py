@@ -18,7 +18,7 @@ from egag.controller import FixedGamma
 from sampling import sequence as decoding
 from sampling.batch import Request, decode_many
 from sampling.drafter import NullDrafter
-from sampling.events import Prefilled, Step
+from sampling.events import Prefilled, Round
 from sampling.forward.lean import LeanModel
 from sampling.forward.rows import BatchRunner
 from sampling.forward.runner import ModelRunner, prefill
@@ -186,7 +186,7 @@ class Writer:
         for request, seq, event in decode_many(many, drafter, lambda: FixedGamma(0), verifier, self._requests()):
             if isinstance(event, Prefilled):
                 self._take_over(request, seq)
-            elif isinstance(event, Step):
+            elif isinstance(event, Round):
                 self._add(request.tag, seq)
             elif request.tag.answer is not None:
                 yield self._dialogue(request.tag, seq)

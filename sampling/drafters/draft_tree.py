@@ -12,7 +12,7 @@ from utils.parameter import Values
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
 
-Step = Callable[[Tensor, Sequence[int]], Tensor]
+Feed = Callable[[Tensor, Sequence[int]], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class _Node:
     chance: float
 
 
-def grow_tree(shape: TreeShape, depth: int, logits: Tensor, step: Step) -> tuple[list[int], tuple[int, ...]]:
+def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed) -> tuple[list[int], tuple[int, ...]]:
     """Tokens and parents of at most `shape.tokens` drafts, `depth` deep.
 
-    logits: `[1, V]` behind the text. step: see `StepDrafter.step`. The best `width` nodes of each layer get
+    logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. The best `width` nodes of each layer get
     `width` children each; of all nodes the best are kept. A child's chance is at most its parent's, so that
     the best nodes form a tree.
     """
@@ -59,7 +59,7 @@ def grow_tree(shape: TreeShape, depth: int, logits: Tensor, step: Step) -> tuple
     for level in range(1, depth):
         layer = sorted(layer, key=lambda place: -nodes[place].chance)[: shape.width]
         parents = [fed[nodes[place].parent] for place in layer]
-        logits = step(torch.tensor([nodes[place].token for place in layer], device=logits.device), parents)
+        logits = feed(torch.tensor([nodes[place].token for place in layer], device=logits.device), parents)
         fed |= {place: len(fed) - 1 + number for number, place in enumerate(layer)}
         grown = _children(shape, level, layer, [nodes[place].chance for place in layer], logits)
         layer = list(range(len(nodes), len(nodes) + len(grown)))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.steps import StepDrafter
-from sampling.events import Step
+from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.events import Round
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
 from sampling.sequence import Sequence
@@ -27,7 +27,7 @@ class _Draft:
     known: int = 0
 
 
-class RecurrentDrafter(StepDrafter):
+class RecurrentDrafter(ForwardDrafter):
     """Row t of its cache joins the state of position t with token t + 1; drafts continue its own states.
 
     Rows of drafts never outlive their round: when the target has judged, its own states take their place.
@@ -60,7 +60,7 @@ class RecurrentDrafter(StepDrafter):
         if self._cached and draft.known > 1 and self.room(seq) > 0:
             self._read_prompt(draft, seq.tokens)
 
-    def observe(self, seq: Sequence, step: Step) -> None:
+    def observe(self, seq: Sequence, round: Round) -> None:
         self._learn(seq)
 
     def room(self, seq: Sequence) -> int:
@@ -77,7 +77,7 @@ class RecurrentDrafter(StepDrafter):
         tokens = torch.tensor(seq.tokens[start + 1 :], device=feature.device)
         return draft.rows.feed(tokens, feature)
 
-    def step(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         draft: _Draft = seq.drafting[self]
         return draft.rows.branch(tokens, parents)
 

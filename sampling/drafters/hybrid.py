@@ -7,7 +7,7 @@ import torch
 
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -16,7 +16,7 @@ class Copier(Protocol):
     """What a hybrid asks of a drafter without a model, beside being one."""
 
     def begin(self, seq: Sequence) -> None: ...
-    def observe(self, seq: Sequence, step: Step) -> None: ...
+    def observe(self, seq: Sequence, round: Round) -> None: ...
     def finish(self, seq: Sequence) -> None: ...
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """At most `limit` tokens that may follow the text and the drafts `pending`, which it must not learn."""
@@ -33,9 +33,9 @@ class _Pair(Drafter):
         self.model.begin(seq)
         self.copier.begin(seq)
 
-    def observe(self, seq: Sequence, step: Step) -> None:
-        self.model.observe(seq, step)
-        self.copier.observe(seq, step)
+    def observe(self, seq: Sequence, round: Round) -> None:
+        self.model.observe(seq, round)
+        self.copier.observe(seq, round)
 
     def adopt(self, earlier: Drafter) -> None:
         if isinstance(earlier, _Pair):

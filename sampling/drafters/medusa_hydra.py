@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.steps import StepDrafter
-from sampling.events import Step
+from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.events import Round
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import make_linear
 from sampling.forward.linear import Kernel, Linear
@@ -76,7 +76,7 @@ class _Ahead:
     paths: list[list[int]] = field(default_factory=list)
 
 
-class _ParallelDrafter(StepDrafter):
+class _ParallelDrafter(ForwardDrafter):
     """Looks ahead from the target's last state."""
 
     method: str
@@ -97,7 +97,7 @@ class _ParallelDrafter(StepDrafter):
         seq.drafting[self] = _Ahead()
         self._learn(seq)
 
-    def observe(self, seq: Sequence, step: Step) -> None:
+    def observe(self, seq: Sequence, round: Round) -> None:
         self._learn(seq)
 
     def room(self, seq: Sequence) -> int:
@@ -108,7 +108,7 @@ class _ParallelDrafter(StepDrafter):
         ahead.paths, ahead.last = [], seq.tokens[-1]
         return self._logits(ahead, [[]])
 
-    def step(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         ahead: _Ahead = seq.drafting[self]
         above = [[] if parent < 0 else ahead.paths[parent] for parent in parents]
         ahead.paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]

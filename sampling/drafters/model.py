@@ -5,13 +5,13 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from sampling.drafters.steps import StepDrafter
+from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.forward.runner import Runner, WholeRunner, catch_up, prefill
 from sampling.sequence import Sequence
 from utils.errors import UserError
 
 
-class ModelDrafter(StepDrafter):
+class ModelDrafter(ForwardDrafter):
     """Draws a chain from its own processed distribution q (Leviathan 2023; Chen 2023).
 
     A sequence's cache holds what it was fed: rolled back to the committed tokens and caught up at the top of a
@@ -41,6 +41,6 @@ class ModelDrafter(StepDrafter):
         slot.crop(min(slot.length, len(seq.tokens) - 1))
         return catch_up(slot, seq.tokens).logits
 
-    def step(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         slot: Runner = seq.drafting[self]
         return slot.forward(tokens).logits

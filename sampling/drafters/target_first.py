@@ -4,7 +4,7 @@ from typing import Any
 
 from egag.controller import GammaController
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -29,8 +29,8 @@ class TargetFirst(Drafter):
             return Proposal.empty(seq.device)
         return self.drafter.propose(seq, gamma, limit)
 
-    def observe(self, seq: Sequence, step: Step) -> None:
-        self.drafter.observe(seq, step)
+    def observe(self, seq: Sequence, round: Round) -> None:
+        self.drafter.observe(seq, round)
 
     def finish(self, seq: Sequence) -> None:
         self.drafter.finish(seq)

@@ -13,7 +13,7 @@ from sampling.forward.runner import CausalModel, Output, Reading, as_ids
 
 
 @dataclass(frozen=True, slots=True)
-class _Feed:
+class _Rows:
     """What one forward feeds to one sequence: n ids, their positions `[n]`, what they see `[n, length + n]` bool."""
 
     slot: "Slot"
@@ -73,7 +73,7 @@ class RowsCache:
         self.batch, self.capacity = batch, capacity
         self.layout: _Layout
 
-    def lay_out(self, feeds: Sequence[_Feed]) -> None:
+    def lay_out(self, feeds: Sequence[_Rows]) -> None:
         """Prepare the next forward. A sequence that is fed nothing sees one row, which nobody reads."""
         device = self._keys.device
         counts = [len(one.ids) for one in feeds]
@@ -147,19 +147,19 @@ class Slot:
     ) -> Output:
         """See `Runner.forward`: a forward for this sequence alone."""
         ids = as_ids(tokens, self.device)
-        return self._owner.run([self.feed(ids, parents)], hidden, rows)[0]
+        return self._owner.run([self.rows(ids, parents)], hidden, rows)[0]
 
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
         """See `Runner.fork`."""
         ids = as_ids(tokens, self.device)
         places = torch.full((len(tokens),), base + lines.shape[1], device=self.device)
         seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
-        return self._owner.run([_Feed(self, ids, places, seen)], (), None)[0]
+        return self._owner.run([_Rows(self, ids, places, seen)], (), None)[0]
 
-    def feed(self, ids: Tensor, parents: Sequence[int] | None) -> _Feed:
+    def rows(self, ids: Tensor, parents: Sequence[int] | None) -> _Rows:
         """The rows of a chain or a tree behind those that count."""
         count = len(ids)
-        return _Feed(
+        return _Rows(
             self,
             ids,
             cache.positions(self.length, count, parents, self.device),
@@ -190,10 +190,10 @@ class BatchRunner:
     ) -> list[Output]:
         """For each sequence what `Runner.forward` gives; the products of the model see all rows at once."""
         fed = zip(slots, tokens, parents, strict=True)
-        return self.run([slot.feed(ids, above) for slot, ids, above in fed], hidden, None)
+        return self.run([slot.rows(ids, above) for slot, ids, above in fed], hidden, None)
 
     @torch.inference_mode()
-    def run(self, feeds: Sequence[_Feed], hidden: Sequence[int], rows: int | None) -> list[Output]:
+    def run(self, feeds: Sequence[_Rows], hidden: Sequence[int], rows: int | None) -> list[Output]:
         """One forward. rows: of logits, from the end; only where one sequence is fed."""
         self.cache.lay_out(feeds)
         ids = torch.cat([one.ids for one in feeds])

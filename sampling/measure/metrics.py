@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from sampling.events import BeamStep, Event, Finished, FinishReason, Hypothesis, Prefilled, Step
+from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
 
 
 @dataclass(slots=True)
@@ -41,42 +41,42 @@ class RunMetrics:
         """Account for one event."""
         if isinstance(event, Prefilled):
             self.prompt_tokens, self.prefill_s = event.prompt_tokens, event.prefill_s
-        elif isinstance(event, Step):
-            self._add_step(event)
-        elif isinstance(event, BeamStep):
-            self._add_beam_step(event)
+        elif isinstance(event, Round):
+            self._add_round(event)
+        elif isinstance(event, BeamRound):
+            self._add_beam_round(event)
         elif isinstance(event, Finished):
             self.finish_reason, self.hypotheses = event.reason, event.hypotheses
 
-    def _add_step(self, step: Step) -> None:
+    def _add_round(self, round: Round) -> None:
         if not self.rounds:
-            self.first_round_s = step.draft_s + step.verify_s + step.other_s
+            self.first_round_s = round.draft_s + round.verify_s + round.other_s
         self.rounds += 1
-        self.output_ids.extend(step.emitted)
-        self.drafted += len(step.drafts)
-        self.tested += step.tested
-        self.accepted += step.accepted
-        self.draft_s += step.draft_s
-        self.verify_s += step.verify_s
-        self.other_s += step.other_s
-        self.gamma_sum += step.gamma
-        self.trees |= step.parents is not None
-        self.accepted_counts[step.accepted] += 1
-        reached = step.accepted if step.rejected is None else step.accepted + 1
+        self.output_ids.extend(round.emitted)
+        self.drafted += len(round.drafts)
+        self.tested += round.tested
+        self.accepted += round.accepted
+        self.draft_s += round.draft_s
+        self.verify_s += round.verify_s
+        self.other_s += round.other_s
+        self.gamma_sum += round.gamma
+        self.trees |= round.parents is not None
+        self.accepted_counts[round.accepted] += 1
+        reached = round.accepted if round.rejected is None else round.accepted + 1
         self.tested_counts.update(range(1, reached + 1))
-        self.tokens_by_round.append(len(step.emitted))
-        if step.entropy is not None:
-            self.entropies.append(step.entropy)
-            self.normalised_entropies.append(step.entropy / math.log(step.vocab_size))
+        self.tokens_by_round.append(len(round.emitted))
+        if round.entropy is not None:
+            self.entropies.append(round.entropy)
+            self.normalised_entropies.append(round.entropy / math.log(round.vocab_size))
 
-    def _add_beam_step(self, step: BeamStep) -> None:
+    def _add_beam_round(self, round: BeamRound) -> None:
         self.searches = True
         if not self.output_ids:
-            self.first_round_s += step.verify_s + step.other_s
+            self.first_round_s += round.verify_s + round.other_s
         self.rounds += 1
-        self.output_ids.extend(step.emitted)
-        self.verify_s += step.verify_s
-        self.other_s += step.other_s
+        self.output_ids.extend(round.emitted)
+        self.verify_s += round.verify_s
+        self.other_s += round.other_s
 
     @property
     def new_tokens(self) -> int:

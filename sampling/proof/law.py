@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.forward.runner import catch_up
 from sampling.loop import decode
 from sampling.method import Method
@@ -113,7 +113,7 @@ class LawTest:
             max_new_tokens=DEPTHS,
             rng=rng,
         )
-        emitted = (token for event in events if isinstance(event, Step) for token in event.emitted)
+        emitted = (token for event in events if isinstance(event, Round) for token in event.emitted)
         for token, likely in zip(emitted, case.likely, strict=True):
             yield token
             if token != likely:

@@ -16,7 +16,7 @@ import torch
 
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.forward.runner import WholeRunner
 from sampling.forward.twice import computed_twice
 from sampling.loop import begin
@@ -105,7 +105,7 @@ class Selftest:
     def report(self, name: str) -> Report:
         """All checks of one method."""
         method = METHODS[name]
-        rounds = [[event for event, _ in c.run(name) if isinstance(event, Step)] for c in self._comparisons]
+        rounds = [[event for event, _ in c.run(name) if isinstance(event, Round)] for c in self._comparisons]
         checks = [self._greedy(name)]
         if method.drafter == "model" and self.pair.drafter is not None:
             checks.append(self._redraft(method, self.pair.drafter, rounds))
@@ -124,23 +124,23 @@ class Selftest:
         verdicts: Counter[str] = Counter(d.verdict for c in self._comparisons if (d := c.divergence(name)) is not None)
         return _judged("greedy", verdicts, sum(c.metrics[name].drafted for c in self._comparisons))
 
-    def _redraft(self, method: Method, runner: WholeRunner, rounds: Sequence[Sequence[Step]]) -> Check:
+    def _redraft(self, method: Method, runner: WholeRunner, rounds: Sequence[Sequence[Round]]) -> Check:
         """Later rounds only: the first has nothing to roll back."""
         fresh = replace(self.pair, drafter=runner.another())
         drafter: Drafter = DRAFTERS[method.drafter].build(fresh, self.values)
         verdicts: Counter[str] = Counter()
         rng = torch.Generator(self.pair.target.device)
-        for comparison, steps in zip(self._comparisons, rounds, strict=True):
+        for comparison, own in zip(self._comparisons, rounds, strict=True):
             seq = begin(self.pair.target, FixedGamma(0), make_processor(_GREEDY), comparison.prompt, _TOKENS, (), rng)
             start, output = seq.tokens, comparison.metrics[method.name].output_ids
-            for step in [step for step in steps[1:] if step.drafts][:_REDRAFTED_ROUNDS]:
-                said = output[: step.position - len(start)]
+            for round in [round for round in own[1:] if round.drafts][:_REDRAFTED_ROUNDS]:
+                said = output[: round.position - len(start)]
                 seq.tokens = [*start, *said]
                 drafter.begin(seq)
-                again = drafter.propose(seq, FixedGamma(len(step.drafts)), len(step.drafts)).tokens.tolist()
+                again = drafter.propose(seq, FixedGamma(len(round.drafts)), len(round.drafts)).tokens.tolist()
                 verdicts[
                     judge(
-                        partial(computed_twice, runner, comparison.prompt), [*said, *again], [*said, *step.drafts]
+                        partial(computed_twice, runner, comparison.prompt), [*said, *again], [*said, *round.drafts]
                     ).verdict
                 ] += 1
         return _judged("redraft", verdicts, verdicts.total())

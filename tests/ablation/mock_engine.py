@@ -9,7 +9,7 @@ import torch
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
 from sampling.engine import Description, Engine
-from sampling.events import Event, Finished, Prefilled, Step
+from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
 from sampling.settings import Settings
@@ -18,10 +18,10 @@ from utils.parameter import Chosen
 GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9))
 
 
-def step(number: int, drafts: Sequence[int], accepted: int, token: int, seconds: float) -> Step:
+def make_round(number: int, drafts: Sequence[int], accepted: int, token: int, seconds: float) -> Round:
     """A round that drafts a chain, keeps the first `accepted` and takes `seconds` (half of it verifying)."""
-    return Step(
-        round=number,
+    return Round(
+        number=number,
         position=4 + number,
         gamma=len(drafts),
         drafts=tuple(drafts),
@@ -75,10 +75,10 @@ class MockEngine:
         yield Prefilled(len(prompt), 0.25)
         if name == "target":
             for number, token in enumerate((5, 6, 7, 8)):
-                yield step(number, (), 0, token, 0.1)
+                yield make_round(number, (), 0, token, 0.1)
         else:
-            yield step(0, (5, 9), 1, 6, 0.1)
-            yield step(1, (7, 9), 1, 8, 0.1)
+            yield make_round(0, (5, 9), 1, 6, 0.1)
+            yield make_round(1, (7, 9), 1, 8, 0.1)
         yield Finished("length", 4)
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:

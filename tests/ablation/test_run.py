@@ -244,7 +244,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
 
 
 class Interrupting(Unwatched):
-    def step(self, place: Place, step: object) -> None:
+    def round(self, place: Place, round: object) -> None:
         if place.method == "ngram":
             raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.methods import CONTROLLERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
 from tests.conformance import suite
@@ -93,9 +93,9 @@ def trait(drafter: str) -> Trait:
     rule = Listener()
     made = case(drafter)
     rounds = _rounds(Case(made.drafter, lambda: rule, made.verifier))
-    forms = {(step.parents is not None, any(q != 1.0 for q in step.q)) for step in rounds if step.drafts}
+    forms = {(round.parents is not None, any(q != 1.0 for q in round.q)) for round in rounds if round.drafts}
     with_twin = _rounds(made, drafter_seed=None)
-    differs = [step.drafts for step in rounds] != [step.drafts for step in with_twin]
+    differs = [round.drafts for round in rounds] != [round.drafts for round in with_twin]
     return Trait(bool(forms), rule.heard, frozenset(forms), differs)
 
 
@@ -103,13 +103,13 @@ def trait(drafter: str) -> Trait:
 def lengths(rule: str, law: bool) -> tuple[int, ...]:
     """The draft lengths that a rule allows, round by round, with the distributions of a drafter or without any."""
     drafter = next(name for name in NAMES if trait(name).drafts and trait(name).law == law)
-    return tuple(step.gamma for step in _rounds(case(drafter, rule)))
+    return tuple(round.gamma for round in _rounds(case(drafter, rule)))
 
 
-def _rounds(one: Case, drafter_seed: int | None = 1) -> list[Step]:
+def _rounds(one: Case, drafter_seed: int | None = 1) -> list[Round]:
     """Those of a run long enough for acceptances and rejections."""
     events = suite.run(one, toy_pair(drafter_seed=drafter_seed), MultinomialProcessor(1.0), 30)
-    return [event for event in events if isinstance(event, Step)]
+    return [event for event in events if isinstance(event, Round)]
 
 
 @cache

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, Step
+from sampling.events import Event, Finished, Round
 from sampling.forward.runner import prefill
 from sampling.loop import decode
 from sampling.pair import Pair
@@ -64,7 +64,7 @@ def run(
 
 def output(events: list[Event]) -> list[int]:
     """The new ids of a run."""
-    return [token for event in events if isinstance(event, Step) for token in event.emitted]
+    return [token for event in events if isinstance(event, Round) for token in event.emitted]
 
 
 def greedy_reference(pair: Pair, length: int, prompt: tuple[int, ...] = PROMPT) -> list[int]:
@@ -92,10 +92,10 @@ def _check_greedy_on(prompt: tuple[int, ...], case: Case, pair: Pair, length: in
     assert output(events) == expected, f"{output(events)} is not AR's {expected}"
     assert isinstance(events[-1], Finished)
     assert events[-1].new_tokens == len(expected) <= length
-    for step in events[1:-1]:
-        assert isinstance(step, Step)
-        assert 0 <= step.accepted <= step.tested <= len(step.drafts)
-        assert len(step.q) == len(step.p) == len(step.drafts)
+    for round in events[1:-1]:
+        assert isinstance(round, Round)
+        assert 0 <= round.accepted <= round.tested <= len(round.drafts)
+        assert len(round.q) == len(round.p) == len(round.drafts)
 
 
 def check_law(case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS) -> None:
@@ -168,22 +168,22 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
     `honest` builds that drafter where the case under test is broken on purpose.
     """
     fresh = (honest or case).drafter(pair.recomputing())
-    steps = [event for event in run(case, pair, GreedyProcessor(), length) if isinstance(event, Step)]
+    rounds = [event for event in run(case, pair, GreedyProcessor(), length) if isinstance(event, Round)]
     target = pair.recomputing().target
     reading = target.read(PROMPT)
     start, tokens = len(reading.tokens), list(reading.tokens)
-    for step in steps:
+    for round in rounds:
         seq = sequence(tokens, target, prompt_length=start, encoder_ids=reading.encoder_ids)
         seq.hidden = prefill(target, tokens[:-1], fresh.needs_hidden)
         fresh.begin(seq)
-        again = fresh.propose(seq, FixedGamma(step.gamma), length - (len(tokens) - start) - 1)
-        assert again.tokens.tolist() == list(step.drafts), f"round {step.round} drafted {step.drafts}"
-        tokens.extend(step.emitted)
+        again = fresh.propose(seq, FixedGamma(round.gamma), length - (len(tokens) - start) - 1)
+        assert again.tokens.tolist() == list(round.drafts), f"round {round.number} drafted {round.drafts}"
+        tokens.extend(round.emitted)
 
 
 def check_self_draft(case: Case, pair: Pair, processor: LogitsProcessor) -> None:
     """A drafter that is the target's twin is accepted whole, in every round."""
     for event in run(case, pair, processor, 24):
-        if isinstance(event, Step):
-            assert event.accepted == event.tested == len(event.drafts), f"round {event.round}: {event}"
+        if isinstance(event, Round):
+            assert event.accepted == event.tested == len(event.drafts), f"round {event.number}: {event}"
             assert event.rejected is None

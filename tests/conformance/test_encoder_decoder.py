@@ -9,7 +9,7 @@ import pytest
 
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, Step
+from sampling.events import Event, Finished, Round
 from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair
 from sampling.proof.memo import MemoRunner
@@ -30,7 +30,7 @@ FAMILIES = ("t5", "bart", "marian")
 
 
 def drafts(events: list[Event]) -> list[tuple[int, ...]]:
-    return [event.drafts for event in events if isinstance(event, Step)]
+    return [event.drafts for event in events if isinstance(event, Round)]
 
 
 def pair(family: str, noise: float = 0.1, stop: frozenset[int] = frozenset()) -> Pair:

@@ -19,7 +19,7 @@ from sampling import loop, verifier
 from sampling.drafter import Drafter
 from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Event, Step
+from sampling.events import Event, Round
 from sampling.forward import cache, runner
 from sampling.loop import decode
 from sampling.methods import DRAFTERS
@@ -145,8 +145,8 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_stop_token_overlooked_inside_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    def blind(step: Step, stop: object) -> Step:
-        return step
+    def blind(round: Round, stop: object) -> Round:
+        return round
 
     monkeypatch.setattr(loop, "_cut", blind)
     caught = 0
@@ -184,10 +184,12 @@ def test_counts_that_leak_into_the_next_prompt() -> None:
     def drafted(drafter: NgramDrafter) -> list[tuple[int, ...]]:
         case = Case(lambda pair: drafter, lambda: FixedGamma(4), RejectionVerifier)
         suite.run(case, toy_pair(), GreedyProcessor(), 20, prompt=(5, 5, 3, 1))
-        return [step.drafts for step in suite.run(case, toy_pair(), GreedyProcessor(), 20) if isinstance(step, Step)]
+        return [
+            round.drafts for round in suite.run(case, toy_pair(), GreedyProcessor(), 20) if isinstance(round, Round)
+        ]
 
     fresh = Case(lambda pair: NgramDrafter(NGramStorage(3), 1), lambda: FixedGamma(4), RejectionVerifier)
-    alone = [step.drafts for step in suite.run(fresh, toy_pair(), GreedyProcessor(), 20) if isinstance(step, Step)]
+    alone = [round.drafts for round in suite.run(fresh, toy_pair(), GreedyProcessor(), 20) if isinstance(round, Round)]
     assert drafted(NgramDrafter(NGramStorage(3), top_k_filler=1)) == alone
     assert drafted(Leaking()) != alone
 
@@ -273,5 +275,5 @@ def _drafts(case: Case, drafter: Drafter | None = None) -> list[tuple[int, ...]]
     return [
         event.drafts
         for event in suite.run(case, toy_pair(), GreedyProcessor(), 20, drafter=drafter)
-        if isinstance(event, Step)
+        if isinstance(event, Round)
     ]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sampling.events import Finished, Step
+from sampling.events import Finished, Round
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import CONTROLLERS, VERIFIERS
@@ -103,9 +103,9 @@ def test_a_drafter_with_a_smaller_window_stops_drafting() -> None:
     pair = toy_pair()
     pair.drafter.window = len(PROMPT) + 5  # type: ignore[union-attr]
     suite.check_greedy(case("model"), pair, length=20)
-    steps = [event for event in suite.run(case("model"), pair, GreedyProcessor(), 20) if isinstance(event, Step)]
-    assert any(step.drafts for step in steps)
-    assert not steps[-2].drafts
+    rounds = [event for event in suite.run(case("model"), pair, GreedyProcessor(), 20) if isinstance(event, Round)]
+    assert any(round.drafts for round in rounds)
+    assert not rounds[-2].drafts
 
 
 @pytest.mark.parametrize("drafter", NAMES)
@@ -131,7 +131,7 @@ def test_a_run_that_is_closed_early_leaves_nothing_behind(drafter: str) -> None:
     stream.close()
     after = suite.run(combination, pair, GreedyProcessor(), 20, drafter=used)
     fresh = suite.run(combination, toy_pair(), GreedyProcessor(), 20)
-    assert [e.drafts for e in after if isinstance(e, Step)] == [e.drafts for e in fresh if isinstance(e, Step)]
+    assert [e.drafts for e in after if isinstance(e, Round)] == [e.drafts for e in fresh if isinstance(e, Round)]
     assert suite.output(after) == suite.output(fresh)
 
 

@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 from egag.controller import FixedGamma
 from sampling.batch import Request, decode_many
 from sampling.drafter import Drafter
-from sampling.events import Finished, Prefilled, Step
+from sampling.events import Finished, Prefilled, Round
 from sampling.forward import lean
 from sampling.forward.linear import DenseLinear
 from sampling.forward.rows import BatchRunner
@@ -60,7 +60,7 @@ def alone(pair: Pair, drafter: Drafter, request: Request) -> list[int]:
         pair.target, drafter, FixedGamma(4), RejectionVerifier(), request.processor, request.prompt,
         max_new_tokens=request.max_new_tokens, rng=torch.Generator().manual_seed(request.seed),
     )  # fmt: skip
-    return [token for event in events if isinstance(event, Step) for token in event.emitted]
+    return [token for event in events if isinstance(event, Round) for token in event.emitted]
 
 
 def together(pair: Pair, drafter: Drafter, asked: list[Request], batch: int) -> dict[int, list[int]]:

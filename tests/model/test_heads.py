@@ -14,7 +14,7 @@ from sampling.distill.tasks import feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
-from sampling.events import Step
+from sampling.events import Round
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.head_files import load_head
@@ -56,7 +56,7 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
     with torch.inference_mode():
         logits = [drafter.root(seq)]
         for step in range(1, steps):
-            logits.append(drafter.step(seq, torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
+            logits.append(drafter.feed(seq, torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
     for mine, theirs in zip(logits, expected, strict=True):
         torch.testing.assert_close(mine[0, DRAFT_IDS], theirs, rtol=1e-4, atol=1e-4)
         assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
@@ -96,7 +96,7 @@ def test_a_prompt_may_be_as_short_as_it_can(kind: str, length: int, target: lean
         [
             token
             for event in engine.stream(name, settings, ids(length))
-            if isinstance(event, Step)
+            if isinstance(event, Round)
             for token in event.emitted
         ]
         for name in ("target", kind)
@@ -117,9 +117,9 @@ def test_heads_draft_from_the_vocabulary_that_the_pair_has_in_common(
     pair = replace(pair_of(target, {kind: folder}), target=small, drafter=ModelRunner(target, VOCAB - 7))
     settings = Settings()
     settings.assign_all([("length", "12"), ("draft_tree", tree), ("processor", processor), ("hybrid_model", "eagle")])
-    steps = [event for event in PairEngine(pair).stream(method, settings, ids(6)) if isinstance(event, Step)]
-    assert any(step.drafts for step in steps)
-    assert all(token < VOCAB - 7 for step in steps for token in step.drafts)
+    rounds = [event for event in PairEngine(pair).stream(method, settings, ids(6)) if isinstance(event, Round)]
+    assert any(round.drafts for round in rounds)
+    assert all(token < VOCAB - 7 for round in rounds for token in round.drafts)
 
 
 def test_a_head_for_other_weights_is_refused(target: lean.LeanModel, tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_a_tree_has_the_likeliest_paths() -> None:
     law = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
     fed: list[tuple[list[int], list[int]]] = []
 
-    def step(tokens: torch.Tensor, parents: list[int]) -> torch.Tensor:
+    def feed(tokens: torch.Tensor, parents: list[int]) -> torch.Tensor:
         fed.append((tokens.tolist(), list(parents)))
         return law.expand(len(parents), -1)
 
-    tokens, parents = grow_tree(TreeShape(2, 5), 2, law, step)  # type: ignore[arg-type]
+    tokens, parents = grow_tree(TreeShape(2, 5), 2, law, feed)  # type: ignore[arg-type]
     assert (tokens, parents) == ([0, 1, 0, 1, 0], (-1, -1, 0, 0, 1))
     assert fed == [([0, 1], [-1, -1])]
-    tokens, parents = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, law, step)  # type: ignore[arg-type]
+    tokens, parents = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, law, feed)  # type: ignore[arg-type]
     assert (tokens, parents) == ([0, 0, 1], (-1, 0, 0))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ablation.results.record import resolved_settings
-from sampling.events import Step
+from sampling.events import Round
 from sampling.forward import int8, lean
 from sampling.forward.int8 import Int8Linear, in_int8
 from sampling.forward.kernels import make_linear
@@ -71,8 +71,8 @@ def output(pair: Pair, weights: str) -> tuple[list[int], int]:
     """The answer's ids, and how many drafts were accepted."""
     settings = Settings()
     settings.assign_all([("draft_weights", weights), ("length", "40"), ("processor", "greedy")])
-    steps = [event for event in PairEngine(pair).stream("speculative", settings, ids(5)) if isinstance(event, Step)]
-    return [token for step in steps for token in step.emitted], sum(step.accepted for step in steps)
+    rounds = [event for event in PairEngine(pair).stream("speculative", settings, ids(5)) if isinstance(event, Round)]
+    return [token for round in rounds for token in round.emitted], sum(round.accepted for round in rounds)
 
 
 def test_the_targets_own_weights_in_int8_draft_for_it_without_a_trace_in_the_output() -> None:

@@ -131,12 +131,12 @@ def test_every_parameter_changes_something(method: str, name: str, value: str) -
     base = {"length": "60", "processor": "multinomial 1.5" if method in ("speculative", "egag") else "topk 0.2 3"}
     base |= {"max_spec_factor": "4"} if method == "suffix" else {}
 
-    def steps(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    def rounds(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
         made = settings(**{**base, **values})
         events = list(built.stream(method, made, prompt))[1:-1]
         return [(event.gamma, event.drafts, event.emitted) for event in events]  # type: ignore[union-attr]
 
-    assert steps() != steps(**{name: value})
+    assert rounds() != rounds(**{name: value})
 
 
 def test_ngrams_outlive_the_prompt_only_when_asked() -> None:

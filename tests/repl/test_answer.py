@@ -6,18 +6,18 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from repl.answer import Answer, Span, TokenText, judgements, round_line
-from sampling.events import Step
+from sampling.events import Round
 
 
-def make_step(
+def make_round(
     drafts: tuple[int, ...] = (),
     path: tuple[int, ...] = (),
     next_token: int | None = 0,
     parents: tuple[int, ...] | None = None,
     tested: int = 0,
-) -> Step:
+) -> Round:
     ones = (1.0,) * len(drafts)
-    return Step(0, 10, len(drafts), drafts, parents, ones, ones, path, tested, next_token, None, 100, 0.001, 0.002)
+    return Round(0, 10, len(drafts), drafts, parents, ones, ones, path, tested, next_token, None, 100, 0.001, 0.002)
 
 
 TEXTS = [
@@ -94,10 +94,10 @@ def _decode(ids: Sequence[int]) -> str:
 
 def test_a_round_has_its_rejected_draft_and_the_next_round_has_not() -> None:
     answer = Answer(_decode)
-    answer.add(make_step((5, 7, 9), (0,), 4, tested=2))
+    answer.add(make_round((5, 7, 9), (0,), 4, tested=2))
     assert answer.last == [Span("<5>", "accepted"), Span("<7>", "rejected"), Span("<4>", "target")]
     assert answer.text == "<5><4>"
-    answer.add(make_step((6,), (0,), 8, tested=1))
+    answer.add(make_round((6,), (0,), 8, tested=1))
     assert answer.old == [Span("<5>", "accepted"), Span("<4>", "target")]
     assert answer.last == [Span("<6>", "accepted"), Span("<8>", "target")]
     answer.finish()
@@ -105,31 +105,31 @@ def test_a_round_has_its_rejected_draft_and_the_next_round_has_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "words"),
+    ("round", "words"),
     [
-        (make_step((1, 2, 3), (0, 1, 2)), "accepted accepted accepted"),
-        (make_step((1, 2, 3), (0,)), "accepted rejected not-tested"),
-        (make_step((1, 2), ()), "rejected not-tested"),
-        (make_step((1, 2), (0,), None), "accepted not-tested"),
-        (make_step((), ()), ""),
+        (make_round((1, 2, 3), (0, 1, 2)), "accepted accepted accepted"),
+        (make_round((1, 2, 3), (0,)), "accepted rejected not-tested"),
+        (make_round((1, 2), ()), "rejected not-tested"),
+        (make_round((1, 2), (0,), None), "accepted not-tested"),
+        (make_round((), ()), ""),
         # Children of the root: rows 0 and 1; of row 1: rows 2 and 3; of row 0: row 4.
         (
-            make_step((1, 2, 3, 4, 5), (1, 3), parents=(-1, -1, 1, 1, 0)),
+            make_round((1, 2, 3, 4, 5), (1, 3), parents=(-1, -1, 1, 1, 0)),
             "rejected accepted rejected accepted not-tested",
         ),
-        (make_step((1, 2, 3), (), parents=(-1, -1, 0)), "rejected rejected not-tested"),
-        (make_step((1, 2, 3), (0,), parents=(-1, -1, 0)), "accepted not-tested rejected"),
+        (make_round((1, 2, 3), (), parents=(-1, -1, 0)), "rejected rejected not-tested"),
+        (make_round((1, 2, 3), (0,), parents=(-1, -1, 0)), "accepted not-tested rejected"),
     ],
 )  # fmt: skip
-def test_judgements(step: Step, words: str) -> None:
-    assert " ".join(word.replace(" ", "-") for word in judgements(step)) == words
+def test_judgements(round: Round, words: str) -> None:
+    assert " ".join(word.replace(" ", "-") for word in judgements(round)) == words
 
 
 def test_a_round_line_names_everything() -> None:
-    line = round_line(make_step((5, 7), (0,), 4), _decode)
+    line = round_line(make_round((5, 7), (0,), 4), _decode)
     for part in ("#1", "pos 10", "gamma 2", "'<5>' q=1.00 p=1.00 accepted", "'<7>'", "rejected", "recovered '<4>'",
                  "draft 1.0 ms", "verify 2.0 ms"):  # fmt: skip
         assert part in line
-    assert "bonus '<4>'" in round_line(make_step((5,), (0,), 4), _decode)
-    assert "target '<4>'" in round_line(make_step((), (), 4), _decode)
-    assert "stopped by an accepted draft" in round_line(make_step((5,), (0,), None), _decode)
+    assert "bonus '<4>'" in round_line(make_round((5,), (0,), 4), _decode)
+    assert "target '<4>'" in round_line(make_round((), (), 4), _decode)
+    assert "stopped by an accepted draft" in round_line(make_round((5,), (0,), None), _decode)

@@ -11,7 +11,7 @@ from repl.live import numbers
 from repl.replies import Message
 from repl.session import Session
 from repl.tables import Row, comparison_table, notes, rows
-from sampling.events import BeamStep, Hypothesis
+from sampling.events import BeamRound, Hypothesis
 from tests.repl.test_tables import REFERENCE, SD
 
 PARAMETERS = (("num_beams", "6"), ("beam_top_k", "5"), ("beam_min_length", "0"), ("beam_alpha", "0.5"))
@@ -29,7 +29,7 @@ def _answer(session: Session) -> tuple[tuple[int, ...], str]:
     answers = session.ask("Why is the sky blue?")
     shown = Answer(session.engine.pair.decode)
     for event, _ in answers.run("beam"):
-        if isinstance(event, BeamStep):
+        if isinstance(event, BeamRound):
             shown.add(event)
     shown.finish()
     assert not answers.failures
@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_a_session_whose_next_answer_is_that_of_a_fresh_one(new_se
 
 def test_a_debug_line_names_beams_and_what_is_settled() -> None:
     beams = (Hypothesis((1, 2), -0.5, -0.4), Hypothesis((1, 3), -1.5, -1.2))
-    line = round_line(BeamStep(1, (1,), beams, (Hypothesis((9,), -3.0, -3.0),), 0.02), str)
+    line = round_line(BeamRound(1, (1,), beams, (Hypothesis((9,), -3.0, -3.0),), 0.02), str)
     assert line == (
         "#2 | '(2,)' score -0.400 | '(3,)' score -1.200 | found 1, best score -3.000 | settled '(1,)' | verify 20.0 ms"
     )

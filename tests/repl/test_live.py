@@ -9,9 +9,9 @@ from rich.console import Console
 
 from repl.answer import Answer, Span
 from repl.live import LiveView, Pace, coloured, numbers, tail
-from sampling.events import Event, Finished, Prefilled, Step
+from sampling.events import Event, Finished, Prefilled, Round
 from sampling.measure.metrics import RunMetrics
-from tests.repl.test_answer import make_step
+from tests.repl.test_answer import make_round
 
 WORDS = ["the ", "fox ", "🙂", "日本 ", "tree\n", "\x1b[2Jevil "]
 
@@ -24,21 +24,21 @@ def _console(width: int, height: int = 10, **options: object) -> Console:
     return Console(file=StringIO(), force_terminal=True, width=width, height=height, **options)  # type: ignore[arg-type]
 
 
-def _run(steps: Sequence[Step]) -> Iterator[tuple[Event, RunMetrics]]:
+def _run(rounds: Sequence[Round]) -> Iterator[tuple[Event, RunMetrics]]:
     account = RunMetrics()
-    for event in (Prefilled(3, 0.1), *steps, Finished("length", len(steps))):
+    for event in (Prefilled(3, 0.1), *rounds, Finished("length", len(rounds))):
         account.add(event)
         yield event, account
 
 
-STEPS = [make_step((i, i + 1, i + 2), (0,), i + 3, tested=2) for i in range(60)]
+ROUNDS = [make_round((i, i + 1, i + 2), (0,), i + 3, tested=2) for i in range(60)]
 
 
 @pytest.mark.parametrize("width", [20, 40, 120])
 def test_the_tail_fits_and_ends_with_the_newest(width: int) -> None:
     console, answer = _console(width), Answer(_decode)
-    for step in STEPS:
-        answer.add(step)
+    for round in ROUNDS:
+        answer.add(round)
     lines = tail(answer, console, 5).wrap(console, width)
     assert len(lines) <= 5
     assert all(line.cell_len <= width for line in lines)
@@ -61,25 +61,25 @@ def test_the_colours_tell_who_wrote_what() -> None:
 @pytest.mark.parametrize("colour", [None, "standard"])
 def test_the_whole_answer_stays_and_no_control_character_gets_out(width: int, colour: str | None) -> None:
     console, answer = _console(width, color_system=colour), Answer(_decode)
-    LiveView(console).watch("SD", _run(STEPS), answer, None)
+    LiveView(console).watch("SD", _run(ROUNDS), answer, None)
     assert isinstance(console.file, StringIO)
     written = console.file.getvalue()
     assert "\x1b[2J" not in written and "[2Jevil" in written
     last = re.sub(r"\x1b\[[0-9;]*m", "", written.rpartition("\x1b[1A")[2])
     assert last.count("日本") == answer.text.count("日本") > 10
-    assert f"{len(STEPS) * 2} tokens" in " ".join(last.split()) and "length reached" in " ".join(last.split())
+    assert f"{len(ROUNDS) * 2} tokens" in " ".join(last.split()) and "length reached" in " ".join(last.split())
 
 
 def test_debugging_leaves_a_line_a_round() -> None:
     console = _console(300, color_system=None)
-    LiveView(console).watch("SD", _run(STEPS), Answer(_decode), _decode)
+    LiveView(console).watch("SD", _run(ROUNDS), Answer(_decode), _decode)
     assert isinstance(console.file, StringIO)
-    assert sum("#1 pos 10" in line for line in console.file.getvalue().splitlines()) == len(STEPS)
+    assert sum("#1 pos 10" in line for line in console.file.getvalue().splitlines()) == len(ROUNDS)
 
 
 def test_what_is_unknown_is_not_shown() -> None:
     account = RunMetrics(output_ids=[1, 2], rounds=2, verify_s=0.5)
-    assert numbers(account, make_step()) == ["4.0 tok/s", "1.00 tok/round", "round 2"]
+    assert numbers(account, make_round()) == ["4.0 tok/s", "1.00 tok/round", "round 2"]
 
 
 @pytest.mark.parametrize("cost_s", [0.0001, 0.003, 0.2])

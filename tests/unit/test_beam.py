@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sampling.beam import BeamSearch, Candidate, common_start
-from sampling.events import BeamStep, Event, Finished, Hypothesis
+from sampling.events import BeamRound, Event, Finished, Hypothesis
 from sampling.forward.runner import ModelRunner
 from sampling.pair import Pair
 from tests.conformance.toy import PROMPT, VOCAB, toy_pair
@@ -72,7 +72,7 @@ def test_it_stops_as_soon_as_nothing_better_can_come() -> None:
     pair = toy_pair(stop=frozenset({2}))
     events = run(BeamSearch(4, 6, 0, 0.0), pair, 40)
     last = events[-2]
-    assert isinstance(last, BeamStep) and last.round < 39 and not last.beams
+    assert isinstance(last, BeamRound) and last.number < 39 and not last.beams
     assert result(events).reason == "stop"
 
 
@@ -95,7 +95,7 @@ def test_the_rows_of_dead_beams_are_dropped_and_nothing_changes(stop: frozenset[
     pair = toy_pair(stop=stop, window=80)
     cached, plain = run(search, pair, 60), run(search, pair.recomputing(), 60)
     assert [text.tokens for text in result(cached).hypotheses] == [text.tokens for text in result(plain).hypotheses]
-    rounds = sum(isinstance(event, BeamStep) for event in cached)
+    rounds = sum(isinstance(event, BeamRound) for event in cached)
     if not stop:
         assert rounds == 60 and pair.target.length < len(PROMPT) + search.num_beams * rounds * 2 // 3
 
@@ -106,7 +106,7 @@ def test_what_is_settled_is_never_taken_back() -> None:
         events = run(BeamSearch(), pair, 80, prompt)
         settled: tuple[int, ...] = ()
         for event in events:
-            if isinstance(event, BeamStep):
+            if isinstance(event, BeamRound):
                 settled += event.emitted
                 assert all(text.tokens[: len(settled)] == settled for text in (*event.beams, *event.found[:1]))
         finished = result(events)

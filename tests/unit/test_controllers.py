@@ -10,7 +10,7 @@ from egag.controller import FixedGamma
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
 from egag.heuristic import HeuristicGamma
-from sampling.events import Step
+from sampling.events import Round
 
 
 def logits_of_entropy(share: float, size: int = 64) -> torch.Tensor:
@@ -23,9 +23,9 @@ def logits_of_entropy(share: float, size: int = 64) -> torch.Tensor:
     return base / low
 
 
-def judged(drafted: int, accepted: int) -> Step:
+def judged(drafted: int, accepted: int) -> Round:
     flat = (0.5,) * drafted
-    return Step(0, 9, 4, tuple(range(drafted)), None, flat, flat, tuple(range(accepted)), drafted, 1, None, 64)
+    return Round(0, 9, 4, tuple(range(drafted)), None, flat, flat, tuple(range(accepted)), drafted, 1, None, 64)
 
 
 def rounds(rule: EntropyGamma, *shares: float) -> list[int]:

@@ -3,18 +3,18 @@ from typing import Any
 
 import pytest
 
-from sampling.events import BeamStep, Finished, Hypothesis, Prefilled, Step
+from sampling.events import BeamRound, Finished, Hypothesis, Prefilled, Round
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
 
 V = 100
 
 
-def step(number: int, **values: Any) -> Step:
+def make_round(number: int, **values: Any) -> Round:
     drafts = values.pop("drafts", ())
     numbers = {"q": (0.5,) * len(drafts), "p": (0.5,) * len(drafts), "entropy": None, "vocab_size": V}
     times = {"draft_s": 0.010, "verify_s": 0.030, "other_s": 0.002}
     parts = {"gamma": 3, "parents": None, "path": (), "tested": 0, "next_token": 9, "position": 0}
-    return Step(**{**numbers, **times, **parts, "round": number, "drafts": drafts, **values})
+    return Round(**{**numbers, **times, **parts, "number": number, "drafts": drafts, **values})
 
 
 def account(*events: Any) -> RunMetrics:
@@ -29,9 +29,9 @@ def chain() -> RunMetrics:
     """Three rounds of three drafts: 1 accepted and 1 rejected; all accepted; the first rejected. 3 more tokens."""
     return account(
         Prefilled(prompt_tokens=7, prefill_s=0.2),
-        step(0, drafts=(1, 2, 3), path=(0,), tested=2, next_token=4, entropy=1.0),
-        step(1, drafts=(5, 6, 7), path=(0, 1, 2), tested=3, next_token=8, entropy=2.0, gamma=5),
-        step(2, drafts=(5, 6, 7), path=(), tested=1, next_token=9),
+        make_round(0, drafts=(1, 2, 3), path=(0,), tested=2, next_token=4, entropy=1.0),
+        make_round(1, drafts=(5, 6, 7), path=(0, 1, 2), tested=3, next_token=8, entropy=2.0, gamma=5),
+        make_round(2, drafts=(5, 6, 7), path=(), tested=1, next_token=9),
         Finished("length", 7),
     )
 
@@ -69,7 +69,7 @@ def test_times(chain: RunMetrics) -> None:
 
 def test_a_stop_token_inside_the_drafts() -> None:
     """Two of three drafts are emitted and the second ends the text: nothing was rejected, no token follows."""
-    metrics = account(step(0, drafts=(1, 2, 3), path=(0, 1), tested=2, next_token=None))
+    metrics = account(make_round(0, drafts=(1, 2, 3), path=(0, 1), tested=2, next_token=None))
     assert metrics.output_ids == [1, 2] and metrics.alpha == 1.0
     assert metrics.acceptance_rate == pytest.approx(2 / 3)
     assert metrics.conditional_acceptance == [1.0, 1.0]
@@ -79,9 +79,9 @@ def test_a_tree_counts_depths_not_rows() -> None:
     """Root children a, b; below b: c, d. a rejected, b accepted, c rejected, d accepted; then a bonus token."""
     tree = {"drafts": (1, 2, 3, 4), "parents": (-1, -1, 1, 1)}
     metrics = account(
-        step(0, **tree, path=(1, 3), tested=4, next_token=9),
-        step(1, **tree, path=(1,), tested=4, next_token=9),
-        step(2, **tree, path=(0,), tested=1, next_token=9),
+        make_round(0, **tree, path=(1, 3), tested=4, next_token=9),
+        make_round(1, **tree, path=(1,), tested=4, next_token=9),
+        make_round(2, **tree, path=(0,), tested=1, next_token=9),
     )
     assert metrics.output_ids == [2, 4, 9, 2, 9, 1, 9]
     assert (metrics.drafted, metrics.tested, metrics.accepted) == (12, 9, 4)
@@ -91,14 +91,14 @@ def test_a_tree_counts_depths_not_rows() -> None:
 
 
 def test_speedup_and_cost(chain: RunMetrics) -> None:
-    reference = account(*(step(i, gamma=0, draft_s=0.0, verify_s=0.04, other_s=0.01) for i in range(4)))
+    reference = account(*(make_round(i, gamma=0, draft_s=0.0, verify_s=0.04, other_s=0.01) for i in range(4)))
     assert reference.tokens_per_s == pytest.approx(20.0) and reference.tokens_per_round == 1.0
     assert speedup(chain, reference) == pytest.approx(7 / 0.126 / 20.0)
     assert cost_ratio(chain, reference) == pytest.approx(0.030 / 9 / 0.04)
 
 
 def test_nothing_is_unknown_not_zero() -> None:
-    empty, plain = RunMetrics(), account(step(0))
+    empty, plain = RunMetrics(), account(make_round(0))
     assert empty.tokens_per_s is None and empty.tokens_per_round is None and empty.accept_hist == []
     assert plain.acceptance_rate is None and plain.alpha is None and plain.mean_entropy is None
     assert plain.conditional_acceptance == [] and plain.unconditional_acceptance == []
@@ -108,7 +108,7 @@ def test_nothing_is_unknown_not_zero() -> None:
 def test_a_search_has_times_and_a_score_and_no_rates() -> None:
     """Three rounds settle nothing, two tokens, one: the first token is there after the second round."""
     best = Hypothesis((4, 5, 6), -2.0, -1.0)
-    rounds = [BeamStep(n, ids, (), (), 0.030, 0.002) for n, ids in enumerate(((), (4, 5), (6,)))]
+    rounds = [BeamRound(n, ids, (), (), 0.030, 0.002) for n, ids in enumerate(((), (4, 5), (6,)))]
     running = account(Prefilled(7, 0.2), *rounds[:2])
     assert running.output_ids == [4, 5] and running.score is None
     assert running.tokens_per_s is None and running.e2e_tokens_per_s is None and running.token_ms is None

@@ -9,7 +9,7 @@ import pytest
 
 from sampling.choices import PROCESSORS, STORAGES
 from sampling.distill.tasks import Task
-from sampling.events import Step
+from sampling.events import Round
 from sampling.heads.config import HeadConfig
 from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
@@ -94,7 +94,7 @@ def run_twice(name: str, **values: object) -> list[list[tuple[int, ...]]]:
     engine, settings = PairEngine(toy_pair()), {**Settings(), "length": 24, **values}
     prompts = (PROMPT, (5, 0, 5), PROMPT)
     return [
-        [event.drafts for event in engine.stream(name, settings, prompt) if isinstance(event, Step)]
+        [event.drafts for event in engine.stream(name, settings, prompt) if isinstance(event, Round)]
         for prompt in prompts
     ]
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sampling.events import Step
+from sampling.events import Round
 from sampling.forward.cache import RollbackCache
 from sampling.forward.tree import ancestor_mask, children, depths
 from sampling.proposal import Proposal
@@ -87,20 +87,20 @@ def test_the_cache_behaves_like_a_list(moves: list[tuple[str, int]]) -> None:
         assert stored(cache) == model
 
 
-def step(drafts: tuple[int, ...], path: tuple[int, ...], parents: tuple[int, ...] | None = None) -> Step:
+def make_round(drafts: tuple[int, ...], path: tuple[int, ...], parents: tuple[int, ...] | None = None) -> Round:
     flat = (0.5,) * len(drafts)
-    return Step(0, 10, 4, drafts, parents, flat, flat, path, len(path), 4, None, 97)
+    return Round(0, 10, 4, drafts, parents, flat, flat, path, len(path), 4, None, 97)
 
 
-def test_the_docstrings_step() -> None:
-    example = step((5, 7, 9), (0, 1))
+def test_the_docstrings_round() -> None:
+    example = make_round((5, 7, 9), (0, 1))
     assert example.emitted == (5, 7, 4)
     assert example.accepted == 2
     assert example.rejected == 2
 
 
 def test_a_bonus_token_has_no_rejected_draft() -> None:
-    assert step((5, 7), (0, 1)).rejected is None
-    assert step((), ()).rejected is None
-    assert step((5, 6, 1), (1,), (-1, -1, 0)).rejected is None
-    assert step((5, 6, 1), (0,), (-1, -1, 0)).rejected == 2
+    assert make_round((5, 7), (0, 1)).rejected is None
+    assert make_round((), ()).rejected is None
+    assert make_round((5, 6, 1), (1,), (-1, -1, 0)).rejected is None
+    assert make_round((5, 6, 1), (0,), (-1, -1, 0)).rejected == 2

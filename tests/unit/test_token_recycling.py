@@ -4,7 +4,7 @@ import torch
 
 from egag.controller import DraftBudget
 from ngram_assisted.token_recycling import TokenRecyclingDrafter, template
-from sampling.events import Step
+from sampling.events import Round
 from sampling.sequence import Sequence
 from tests.conformance.toy import toy_runner
 from tests.sequences import sequence
@@ -42,7 +42,7 @@ def test_candidates_of_rejected_drafts_are_kept() -> None:
     drafter.begin(seq)
     seq.logits = torch.tensor([[0.0, 2, 0, 0, 3, 0], [0.0, 0, 0, 1, 0, 2]])
     seq.tokens.append(4)
-    drafter.observe(seq, Step(0, 2, 4, (2,), None, (1.0,), (0.0,), (), 1, 4, None, 6))
+    drafter.observe(seq, Round(0, 2, 4, (2,), None, (1.0,), (0.0,), (), 1, 4, None, 6))
     assert seq.drafting[drafter] == {0: [1], 1: [4, 1], 2: [5, 3]}
 
 

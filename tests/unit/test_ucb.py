@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from egag.ucb import UcbGamma
-from sampling.events import Step
+from sampling.events import Round
 
 # Tokens a round and its seconds, by length: 20, 25, 24 and 15 tokens a second.
 PAYS = {0: (1, 0.05), 1: (2, 0.08), 2: (3, 0.125), 4: (3, 0.2)}
@@ -20,8 +20,8 @@ def played(rule: UcbGamma, rounds: int, pays: dict[int, tuple[int, float]] = PAY
         path = tuple(range(tokens - 1))
         drafts = tuple(range(rule.gamma))
         flat = (0.5,) * len(drafts)
-        step = Step(0, 9, rule.gamma, drafts, None, flat, flat, path, len(path), 1, None, 64)
-        rule.update(replace(step, draft_s=seconds / 4, verify_s=seconds / 2, other_s=seconds / 4))
+        round = Round(0, 9, rule.gamma, drafts, None, flat, flat, path, len(path), 1, None, 64)
+        rule.update(replace(round, draft_s=seconds / 4, verify_s=seconds / 2, other_s=seconds / 4))
     return chosen
 
 

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from egag.controller import GammaController
 from sampling.drafter import Drafter
-from sampling.drafters.draft_tree import Step, TreeShape, grow_tree
+from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.logits_processor import sample
 
 
-class StepDrafter(Drafter):
+class ForwardDrafter(Drafter):
     """Draws a chain from its own law, or proposes a tree of its most likely continuations.
 
     A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
@@ -32,7 +32,7 @@ class StepDrafter(Drafter):
         """Raw logits `[1, V]` of the first draft, after all of `seq.tokens`."""
 
     @abstractmethod
-    def step(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         """Raw logits `[k, V]` behind k more drafts `[k]`, which are numbered in the order they are fed.
 
         parents: the number of each one's parent, -1 = the text; a chain feeds one at a time.
@@ -44,19 +44,19 @@ class StepDrafter(Drafter):
             return Proposal.empty(seq.device)
         common = seq.slot.vocab_size
 
-        def step(tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
-            """`step` over the tokens that the pair has in common."""
-            return self.step(seq, tokens, parents)[:, :common]
+        def feed(tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+            """`feed` over the tokens that the pair has in common."""
+            return self.feed(seq, tokens, parents)[:, :common]
 
         logits = self.root(seq)[:, :common]
         if self.shape is None:
-            return self._chain(seq, gamma, limit, logits, step)
+            return self._chain(seq, gamma, limit, logits, feed)
         if not gamma.before(0, logits[0]):
             return Proposal.empty(seq.device)
-        tokens, parents = grow_tree(self.shape, min(limit, gamma.gamma), logits, step)
+        tokens, parents = grow_tree(self.shape, min(limit, gamma.gamma), logits, feed)
         return Proposal(torch.tensor(tokens, device=seq.device), parents, None, logits[0])
 
-    def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, step: Step) -> Proposal:
+    def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, feed: Feed) -> Proposal:
         first = logits[0]
         tokens: list[Tensor] = []
         laws: list[Tensor] = []
@@ -68,7 +68,7 @@ class StepDrafter(Drafter):
                 tokens.append(sample(laws[-1], seq.rng))
             if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
                 break
-            logits = step(tokens[-1], [len(tokens) - 2])
+            logits = feed(tokens[-1], [len(tokens) - 2])
         if not tokens:
             return Proposal.empty(seq.device)
         return Proposal(torch.cat(tokens), None, torch.cat(laws) if laws else None, first)
