@@ -1,7 +1,7 @@
 """The contract of a draft-length rule, and the simplest rule: a fixed gamma.
 
 A rule may stop before a token is drawn or after one, which is then kept. No rule drops a token already
-drawn: that would bias the output's law. Rules read only the draft side of the current round; `update`
+drawn: that would bias the output's distribution. Rules read only the draft side of the current round; `update`
 tells them the verdict and the times of the round before the next one starts.
 """
 

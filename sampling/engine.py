@@ -49,7 +49,7 @@ class Engine(Protocol):
         ...
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Whether the method's output has the target's own law under these values."""
+        """Whether the method's output has the target's own distribution under these values."""
         ...
 
     def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:

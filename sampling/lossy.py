@@ -1,4 +1,4 @@
-"""Ways to judge drafts that change the output's law, or that only bound what judging can do.
+"""Ways to judge drafts that change the output's distribution, or that only bound what judging can do.
 
 Under greedy the first three are lossless all the same: p is one-hot, and only its token passes.
 """
@@ -62,8 +62,8 @@ class UnadjustedVerifier(RejectionVerifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def rest(self, law: Tensor, q: Tensor) -> Tensor:
-        return law
+    def rest(self, p: Tensor, q: Tensor) -> Tensor:
+        return p
 
 
 class AcceptAllVerifier(Verifier):
@@ -93,12 +93,12 @@ def _top_p_set(p: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
-def _accept(proposal: Proposal, allowed: Tensor, law: Tensor, rng: torch.Generator) -> Decision:
-    """The deepest path of allowed drafts, the first of equals, and a token drawn from `law` where it ends.
+def _accept(proposal: Proposal, allowed: Tensor, final: Tensor, rng: torch.Generator) -> Decision:
+    """The deepest path of allowed drafts, the first of equals, and a token drawn from `final` where it ends.
 
-    allowed, law: `[n + 1, V]`, rows as in p.
+    allowed, final: `[n + 1, V]`, rows as in p.
     """
-    rows = torch.tensor(proposal.parent_rows, dtype=torch.long, device=law.device) + 1
+    rows = torch.tensor(proposal.parent_rows, dtype=torch.long, device=final.device) + 1
     passed = allowed[rows, proposal.tokens]
     end = deepest(proposal, passed)
-    return Decision(end, sample(law.index_select(0, end.view(1) + 1), rng), passed)
+    return Decision(end, sample(final.index_select(0, end.view(1) + 1), rng), passed)

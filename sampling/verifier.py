@@ -1,4 +1,4 @@
-"""How drafts are judged. The lossless strategies leave the target's output law unchanged.
+"""How drafts are judged. The lossless strategies leave the target's output distribution unchanged.
 
 Words: a draft is accepted or rejected; after a rejection the target's own token is the recovered one,
 after full acceptance the bonus one. p is the target's distribution, q the drafter's, both processed.
@@ -60,7 +60,7 @@ class Verifier(ABC):
 
     @abstractmethod
     def lossless(self, processor: LogitsProcessor) -> bool:
-        """Whether the output has the target's own law under this processor."""
+        """Whether the output has the target's own distribution under this processor."""
 
     @abstractmethod
     def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
@@ -81,7 +81,7 @@ class RejectionVerifier(Verifier):
     """Speculative sampling (arXiv 2211.17192, 2302.01318), on a chain or a tree (SpecInfer, 2305.09781).
 
     At a node the children are tried in order: x is accepted with probability min(1, p(x) / q(x)); on a
-    rejection p becomes norm(max(p - q, 0)), with q the law that this child was drawn from. With no child
+    rejection p becomes norm(max(p - q, 0)), with q the distribution that this child was drawn from. With no child
     left, the next token is drawn from p. Greedy is a one-hot p and no special case.
 
     Children that are point masses are accepted with probability p(x) each, all together at the price of one
@@ -96,9 +96,9 @@ class RejectionVerifier(Verifier):
             return self._chain(proposal, p, rng)
         return self._points(proposal, p, rng) if proposal.probs is None else self._siblings(proposal, p, rng)
 
-    def rest(self, law: Tensor, q: Tensor) -> Tensor:
-        """What is left of a node's law `[V]` when drafts from `q` were rejected."""
-        return residual(law, q)
+    def rest(self, p: Tensor, q: Tensor) -> Tensor:
+        """What is left of a node's distribution `[V]` when drafts from `q` were rejected."""
+        return residual(p, q)
 
     def _chain(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
         """The drafts up to the first whose coin fails; behind it the residual, behind all of them p."""
@@ -106,9 +106,9 @@ class RejectionVerifier(Verifier):
         p_x, q_x = _of_drafts(proposal, p)
         coins = torch.rand(count, generator=rng, device=p.device)
         accepted = (coins * q_x < p_x).long().cumprod(0).sum()
-        law = p.index_select(0, accepted.view(1))[0]
-        rejected = self.rest(law, _law_of(proposal, accepted.clamp(max=count - 1), p))
-        return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, law).unsqueeze(0), rng))
+        here = p.index_select(0, accepted.view(1))[0]
+        rejected = self.rest(here, _distribution_of(proposal, accepted.clamp(max=count - 1), p))
+        return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, here).unsqueeze(0), rng))
 
     def _points(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
         """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
@@ -120,24 +120,26 @@ class RejectionVerifier(Verifier):
         start = (siblings * width).sum(1)
         coins = torch.rand(len(proposal) + 1, generator=rng, device=p.device, dtype=width.dtype)[parents + 1]
         end = deepest(proposal, (start <= coins) & (coins < start + width))
-        law = p.index_select(0, end.view(1) + 1)[0]
-        tried = torch.zeros_like(law).scatter_reduce_(0, proposal.tokens, (parents == end).float(), "amax")
-        return Decision(end, sample(self.rest(law, tried).unsqueeze(0), rng))
+        here = p.index_select(0, end.view(1) + 1)[0]
+        tried = torch.zeros_like(here).scatter_reduce_(0, proposal.tokens, (parents == end).float(), "amax")
+        return Decision(end, sample(self.rest(here, tried).unsqueeze(0), rng))
 
     def _siblings(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
         """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
         _, q_x = _of_drafts(proposal, p)
         coins = torch.rand(len(proposal), generator=rng, device=p.device)
         yes = torch.ones((), dtype=torch.bool, device=p.device)
-        law, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
+        left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
         for row, parent in enumerate(proposal.parent_rows):
-            accepted = alive[parent] & (coins[row] * q_x[row] < law[parent][proposal.tokens[row]])
+            accepted = alive[parent] & (coins[row] * q_x[row] < left[parent][proposal.tokens[row]])
             rejected = alive[parent] & ~accepted
-            law[parent] = torch.where(rejected, self.rest(law[parent], _law_of(proposal, row, p)), law[parent])
-            alive[parent], alive[row], law[row] = rejected, accepted, p[row + 1]
+            left[parent] = torch.where(
+                rejected, self.rest(left[parent], _distribution_of(proposal, row, p)), left[parent]
+            )
+            alive[parent], alive[row], left[row] = rejected, accepted, p[row + 1]
             end = torch.where(accepted, row, end)
-        laws = torch.stack([law[row] for row in range(-1, len(proposal))])
-        return Decision(end, sample(laws.index_select(0, end.view(1) + 1), rng))
+        ends = torch.stack([left[row] for row in range(-1, len(proposal))])
+        return Decision(end, sample(ends.index_select(0, end.view(1) + 1), rng))
 
 
 class TargetMatchVerifier(Verifier):
@@ -189,7 +191,7 @@ def _follow(proposal: Proposal, wanted: Tensor) -> Decision:
     return Decision(end, wanted.index_select(0, end.view(1) + 1))
 
 
-def _law_of(proposal: Proposal, row: Tensor | int, p: Tensor) -> Tensor:
+def _distribution_of(proposal: Proposal, row: Tensor | int, p: Tensor) -> Tensor:
     """q of a draft, `[V]`: the distribution it was drawn from, one-hot for a point mass."""
     if proposal.probs is not None:
         return proposal.probs[row]

@@ -1,4 +1,4 @@
-"""Whether counts agree with a law: Pearson's chi-square test, with torch alone."""
+"""Whether counts agree with a distribution: Pearson's chi-square test, with torch alone."""
 
 from collections.abc import Mapping
 
@@ -15,17 +15,17 @@ def chi_square_survival(statistic: float, degrees: int) -> float:
     return float(torch.special.gammaincc(half[0], half[1]))
 
 
-def law_p_value(counts: Mapping[int, int], law: Tensor) -> float:
-    """Probability of counts at least this far from the law `[V]`, if they were drawn from it.
+def distribution_p_value(counts: Mapping[int, int], p: Tensor) -> float:
+    """Probability of counts at least this far from the distribution `p` `[V]`, if they were drawn from it.
 
     The vocabulary is cut into the most likely tokens, at most 15 with ten expected counts each, and all
-    others. A token that the law excludes gives 0.0; a law that leaves a single cell gives 1.0.
+    others. A token that the distribution excludes gives 0.0; a distribution that leaves a single cell gives 1.0.
     """
     total = sum(counts.values())
-    law = law.double().cpu()
-    if any(law[token] == 0.0 for token in counts):
+    p = p.double().cpu()
+    if any(p[token] == 0.0 for token in counts):
         return 0.0
-    probs, tokens = law.topk(min(_MOST_CELLS - 1, law.shape[0]))
+    probs, tokens = p.topk(min(_MOST_CELLS - 1, p.shape[0]))
     kept = max(int((probs * total >= _LEAST_EXPECTED).sum()), 1)
     expected = (probs[:kept] * total).tolist()
     observed = [float(counts.get(token, 0)) for token in tokens[:kept].tolist()]

@@ -25,7 +25,8 @@ class Record:
     turn: int = column("", "turn of the conversation, from 1; each method continues its own conversation")
     method: str = column("", "name of the method")
     lossless: bool | None = column(
-        "", "the output has the target's own law; null for another output: the drafter model alone, beam search"
+        "",
+        "the output has the target's own distribution; null for another output: the drafter model alone, beam search",
     )
     settings: dict[str, Any] = column("", "general settings and the method's own parameters")
     prompt_tokens: int | None = metric(

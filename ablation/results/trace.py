@@ -24,7 +24,7 @@ class TraceLine:
     configuration: str = column("", "the method with the parameters that set it apart in a grid")
     processor: str = column("", "how tokens were chosen")
     seed: int = column("", "random seed of the run")
-    lossless: bool | None = column("", "the output has the target's own law; null for another output")
+    lossless: bool | None = column("", "the output has the target's own distribution; null for another output")
     round: int = column("", "number of the round, from 0")
     position: int = column("", "index of the round's first new token in prompt + output")
     gamma: int = column("tokens", "the draft length that the rule asked for")

@@ -68,7 +68,7 @@ def execute(
 
 
 def _lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
-    """Whether each configuration has the target's own law under each processor; None where it has another output."""
+    """Whether each configuration keeps the target's distribution under each processor; None for another output."""
     found: dict[tuple[Configuration, Chosen], bool | None] = {}
     for configuration in plan.configurations:
         for processor in plan.processors:

@@ -82,7 +82,7 @@ def speculative_generate(
 ) -> tuple[list[int], float]:
     """The new ids of speculative decoding (arXiv 2211.17192) and the acceptance rate, accepted / drafted.
 
-    The ids follow the target's own law; under greedy they are those of `autoregressive_generate`. drafter: a
+    The ids follow the target's own distribution; under greedy they are those of `autoregressive_generate`. drafter: a
     smaller model of the same vocabulary and kind. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
     between `gamma_min` and `gamma_max` (default gamma), smoothed by `egag_ema_beta`. first_target: the first
     token comes from the target alone. tokenizer: for `debug`, to show text; and for models whose output matrices differ
@@ -90,7 +90,7 @@ def speculative_generate(
     `autoregressive_generate`. The rate is NaN where nothing was drafted.
 
     LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from what drafts
-    left of it; the output's law then leans towards the drafter (under greedy it stays exact).
+    left of it; the output's distribution then leans towards the drafter (under greedy it stays exact).
     """
     rule = _rule(gamma, use_egag, gamma_min, gamma if gamma_max is None else gamma_max, egag_ema_beta)
     with runners(use_cache, target, drafter, tokenizer=tokenizer) as (big, small):

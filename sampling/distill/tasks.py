@@ -1,4 +1,4 @@
-"""What each kind of drafter learns: which rows predict which tokens, and the distance to the target's law.
+"""What each kind of drafter learns: which rows predict which tokens, and the distance to the target's distribution.
 
 Every task distils: the label of a row is the target's whole distribution over the draft vocabulary, which its
 last state and its output matrix give, and the loss is the cross-entropy to it.
@@ -94,11 +94,11 @@ class Task(ABC):
         return self.config.steps
 
     def loss(self, batch: Batch, progress: float = 1.0) -> Tensor:
-        """Weighted mean over the trained passes of the cross-entropy to the target's law, nats a token.
+        """Weighted mean over the trained passes of the cross-entropy to the target's distribution, nats a token.
 
         A pass that no dialogue of the batch is long enough for does not count.
         """
-        law = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1)
+        p = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1)
         total, weights = batch.tokens.new_zeros((), dtype=torch.float32), 0.0
         for number, one in enumerate(islice(self.passes(batch), self.trained(progress))):
             rows, label = _facing(one, batch)
@@ -106,7 +106,7 @@ class Task(ABC):
                 continue
             logs = torch.log_softmax(one.rows[rows] @ self.trunk.output.T, dim=-1)
             weight = _LATER**number
-            total = total - weight * (law[label] * logs).sum(dim=-1).mean()
+            total = total - weight * (p[label] * logs).sum(dim=-1).mean()
             weights += weight
         return total / weights
 
@@ -117,7 +117,7 @@ class Task(ABC):
 
 
 def _facing(one: Pass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(rows of the pass, rows of the target's law) that speak of the same token of the text."""
+    """(rows of the pass, rows of the target's distribution) that speak of the same token of the text."""
     places = torch.arange(one.rows.shape[1], device=batch.tokens.device)
     sequence, row = (places[None, :] + one.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
     return (sequence, row), (sequence, row + one.ahead - 1)

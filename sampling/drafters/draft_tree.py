@@ -73,8 +73,8 @@ def _children(
     shape: TreeShape, level: int, parents: Sequence[int], chances: Sequence[float], logits: Tensor
 ) -> list[_Node]:
     """The most likely tokens behind each parent; `chances` are the parents'."""
-    law, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
-    table: Sequence[Sequence[float]] = law.tolist()
+    probs, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
+    table: Sequence[Sequence[float]] = probs.tolist()
     if shape.ranks is not None:
         table = [shape.ranks[min(level, len(shape.ranks) - 1)]] * len(parents)
     return [

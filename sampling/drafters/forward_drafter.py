@@ -15,7 +15,7 @@ from utils.logits_processor import sample
 
 
 class ForwardDrafter(Drafter):
-    """Draws a chain from its own law, or proposes a tree of its most likely continuations.
+    """Draws a chain from its own distribution, or proposes a tree of its most likely continuations.
 
     A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
     mass. A tree is not drawn: its nodes are point masses, which is what makes it lossless under sampling as well.
@@ -59,16 +59,16 @@ class ForwardDrafter(Drafter):
     def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, feed: Feed) -> Proposal:
         first = logits[0]
         tokens: list[Tensor] = []
-        laws: list[Tensor] = []
+        probs: list[Tensor] = []
         while gamma.before(len(tokens), logits[0]):
             if seq.processor.greedy:
                 tokens.append(logits.to(seq.device).argmax(dim=-1))
             else:
-                laws.append(seq.processor(logits.to(seq.device)))
-                tokens.append(sample(laws[-1], seq.rng))
+                probs.append(seq.processor(logits.to(seq.device)))
+                tokens.append(sample(probs[-1], seq.rng))
             if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
                 break
             logits = feed(tokens[-1], [len(tokens) - 2])
         if not tokens:
             return Proposal.empty(seq.device)
-        return Proposal(torch.cat(tokens), None, torch.cat(laws) if laws else None, first)
+        return Proposal(torch.cat(tokens), None, torch.cat(probs) if probs else None, first)

@@ -1,8 +1,8 @@
 """Products in int8, to draft with: a drafter may be rough, since the target judges what it says.
 
 On a CPU a draft costs what it takes to read the drafter's weights. In int8 they are a quarter of float32, and a
-head of a small target stays in the cache. Drafts change by the rounding, outputs do not; under sampling the law
-that a draft is drawn from is the rounded one, which the rejection rule is told.
+head of a small target stays in the cache. Drafts change by the rounding, outputs do not; under sampling a draft is
+drawn from the rounded distribution, which the rejection rule is told.
 """
 
 import warnings

@@ -65,7 +65,7 @@ class Comparison:
         return self._runs[name].values
 
     def lossless(self, name: str) -> bool:
-        """Whether the run's output has the target's law under its processor."""
+        """Whether the run's output has the target's distribution under its processor."""
         run = self._runs[name]
         return self.engine.lossless(run.method, run.values)
 

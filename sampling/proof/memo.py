@@ -1,4 +1,4 @@
-"""Rows of logits and laws that are computed once: what makes thousands of draws from real models affordable."""
+"""Logits and distributions that are computed once: what makes thousands of draws from real models affordable."""
 
 from collections.abc import Sequence
 
@@ -57,7 +57,7 @@ class MemoRunner:
     """The rows of another runner's model, computed once for all sequences.
 
     The sequence is a list of ids, and a row seen before costs no forward. Because a path has one row,
-    however many tokens share its forward, a law that is computed from these rows and a decode loop that
+    however many tokens share its forward, a distribution that is computed from these rows and a decode loop that
     runs on them agree to the bit: what then differs is the algorithm, never rounding.
     """
 
@@ -130,22 +130,22 @@ class MemoRunner:
 
 
 class MemoProcessor(LogitsProcessor):
-    """Another processor's laws, each computed once: equal rows of logits have equal laws."""
+    """Another processor's distributions, each computed once: equal rows of logits have equal distributions."""
 
     def __init__(self, processor: LogitsProcessor) -> None:
         self.greedy = processor.greedy
         self._processor = processor
-        self._laws: dict[tuple[float, ...], list[tuple[Tensor, Tensor]]] = {}
+        self._distributions: dict[tuple[float, ...], list[tuple[Tensor, Tensor]]] = {}
 
     def __call__(self, logits: Tensor) -> Tensor:
-        return torch.cat([self._law(row) for row in logits.split(1)])
+        return torch.cat([self._distribution(row) for row in logits.split(1)])
 
-    def _law(self, row: Tensor) -> Tensor:
-        """The law `[1, V]` of a row `[1, V]`, which its first logits lead to and all of them must confirm."""
-        alike = self._laws.setdefault(tuple(row[0, :_TELLING].tolist()), [])
-        for seen, law in alike:
+    def _distribution(self, row: Tensor) -> Tensor:
+        """The distribution `[1, V]` of a row `[1, V]`, which its first logits lead to and all of them must confirm."""
+        alike = self._distributions.setdefault(tuple(row[0, :_TELLING].tolist()), [])
+        for seen, p in alike:
             if torch.equal(seen, row):
-                return law
+                return p
         alike.append((row.clone(), self._processor(row)))
         return alike[-1][1]
 

@@ -1,9 +1,10 @@
 """Is this pair's output unchanged? Three checks a method, each with numbers that a doubter can ask for.
 
-greedy   the output equals plain autoregression, id by id; a tie within the dtype's rounding is told apart
-redraft  the drafts of a method with a drafter model equal those of a drafter with a fresh cache
-law      sampled tokens follow the target's law; the same test on a verifier that is wrong on purpose
-         must be caught, else the law was not tested (it ends early once it is, a thousandfold below the level)
+greedy        the output equals plain autoregression, id by id; a tie within the dtype's rounding is told apart
+redraft       the drafts of a method with a drafter model equal those of a drafter with a fresh cache
+distribution  sampled tokens follow the target's distribution; the same test on a verifier that is wrong on
+              purpose must be caught, else nothing was tested (it ends early once it is, a thousandfold below
+              the level)
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ from sampling.method import Method
 from sampling.methods import DRAFTERS, METHODS, REFERENCE
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine, make_processor, make_verifier
-from sampling.proof.law import PROCESSOR, LawTest, smallest, tests_per_method
+from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
 from sampling.settings import Settings
 from utils.errors import UserError
 from utils.parameter import Chosen
@@ -86,8 +87,8 @@ def testable(pair: Pair) -> tuple[str, ...]:
 class Selftest:
     """The checks for a pair and some methods (default: all `testable` ones); `report` runs them for one.
 
-    `level` is that of a single law test: `FALSE_ALARM` over the number of tests of the whole run
-    (Bonferroni), so that a run in which nothing is wrong sees a law FAIL with at most that probability.
+    `level` is that of a single distribution test: `FALSE_ALARM` over the number of tests of the whole run
+    (Bonferroni), so that a run in which nothing is wrong sees a distribution FAIL with at most that probability.
     Raises `UserError` for a method that the checks do not apply to.
     """
 
@@ -99,7 +100,7 @@ class Selftest:
                 raise UserError(f"{name} cannot be checked against plain autoregression; allowed: {', '.join(allowed)}")
         self.values = {**Settings(), "processor": _GREEDY, "length": _TOKENS}
         self.level = FALSE_ALARM / (len(self.methods) * tests_per_method())
-        self._law_test, self._draws = LawTest(pair, self.values), draws
+        self._distribution_test, self._draws = DistributionTest(pair, self.values), draws
         self._comparisons = self._references()
 
     def report(self, name: str) -> Report:
@@ -109,7 +110,7 @@ class Selftest:
         checks = [self._greedy(name)]
         if method.drafter == "model" and self.pair.drafter is not None:
             checks.append(self._redraft(method, self.pair.drafter, rounds))
-        return Report(name, (*checks, self._law(method)))
+        return Report(name, (*checks, self._distribution(method)))
 
     def _references(self) -> list[Comparison]:
         engine = PairEngine(self.pair)
@@ -145,9 +146,9 @@ class Selftest:
                 ] += 1
         return _judged("redraft", verdicts, verdicts.total())
 
-    def _law(self, method: Method) -> Check:
+    def _distribution(self, method: Method) -> Check:
         """As many draws as it takes to notice a wrong verifier, at most `_MOST` times those asked for."""
-        test, draws = self._law_test, self._draws
+        test, draws = self._distribution_test, self._draws
         control = smallest(test.p_values(method, UnadjustedVerifier(), draws, seed=1, until=self.level * _MARGIN))
         if control >= self.level:
             draws *= _MOST
@@ -155,7 +156,7 @@ class Selftest:
         p_value = smallest(test.p_values(method, make_verifier(method, self.values), draws, seed=0))
         verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"
         numbers = {"p_value": p_value, "control_p_value": control, "level": self.level, "draws": draws}
-        return Check("law", verdict, {**numbers, "temperature": self._law_test.temperature})
+        return Check("distribution", verdict, {**numbers, "temperature": self._distribution_test.temperature})
 
 
 def _judged(name: str, verdicts: Counter[str], seen: int) -> Check:

@@ -71,7 +71,7 @@ def draw_egag() -> Figure:
         x = [float(row["mean_normalised_entropy"]) for row in runs]
         y = [float(row["mean_gamma"]) for row in runs]
         axis.plot(x, y, MARKERS[place], color=COLOURS[place], markersize=4, label=f"γ_max = {most}")
-    axis.set_xlabel("H / ln V, normalised entropy of the first draft's law")
+    axis.set_xlabel("H / ln V, normalised entropy of the first draft's distribution")
     axis.set_ylabel("γ")
     axis.set_ylim(0, 8.6)
     axis.legend(frameon=False, fontsize=8.5)

@@ -29,7 +29,7 @@ def draw_forward_cost() -> Figure:
 
 
 def draw_overlap() -> Figure:
-    """Two laws, what they share, and what a rejection makes up for."""
+    """Two distributions, what they share, and what a rejection makes up for."""
     p = [0.42, 0.08, 0.23, 0.16, 0.11]
     q = [0.20, 0.34, 0.25, 0.04, 0.17]
     tokens = list("abcde")
@@ -38,7 +38,7 @@ def draw_overlap() -> Figure:
     shared = [min(pair) for pair in zip(p, q, strict=True)]
     left.bar([i - 0.2 for i in place], p, 0.38, color=COLOURS[0], label="p, the target")
     left.bar([i + 0.2 for i in place], q, 0.38, color=COLOURS[1], label="q, the drafter")
-    left.set_title("two laws of the next token", fontsize=10)
+    left.set_title("two distributions of the next token", fontsize=10)
     lack = [a - b for a, b in zip(p, shared, strict=True)]
     right.bar(place, shared, 0.6, color=COLOURS[2], label=f"accepted: min(p, q), in all {sum(shared):.2f}")
     label = f"recovered: max(0, p - q), in all {sum(lack):.2f}"

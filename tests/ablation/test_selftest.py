@@ -29,20 +29,20 @@ def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: GammaController, limi
         return Proposal.empty(seq.device)
     slot = seq.drafting[drafter]
     logits = slot.forward(seq.tokens[-1:]).logits
-    first, tokens, laws = logits[0], [], []
+    first, tokens, probs = logits[0], [], []
     for _ in range(min(limit, gamma.gamma)):
-        laws.append(seq.processor(logits))
-        tokens.append(sample(laws[-1], seq.rng))
+        probs.append(seq.processor(logits))
+        tokens.append(sample(probs[-1], seq.rng))
         logits = slot.forward(tokens[-1]).logits
-    return Proposal(torch.cat(tokens), None, torch.cat(laws), first)
+    return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
 
 
 @pytest.mark.parametrize("method", ["speculative", "egag"])
 def test_a_right_engine_passes(pair: Pair, method: str) -> None:
-    assert checks(pair, method) == {"greedy": "PASS", "redraft": "PASS", "law": "PASS"}
+    assert checks(pair, method) == {"greedy": "PASS", "redraft": "PASS", "distribution": "PASS"}
 
 
-def test_recovered_tokens_drawn_from_p_fail_the_law(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovered_tokens_drawn_from_p_fail_the_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = RejectionVerifier.verify
 
     def drawn_from_p(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> Verdict:
@@ -50,10 +50,10 @@ def test_recovered_tokens_drawn_from_p_fail_the_law(pair: Pair, monkeypatch: pyt
         return replace(verdict, token=int(sample(p[len(verdict.path)].unsqueeze(0), rng)))
 
     monkeypatch.setattr(RejectionVerifier, "verify", drawn_from_p)
-    assert checks(pair) == {"greedy": "PASS", "redraft": "PASS", "law": "FAIL"}
+    assert checks(pair) == {"greedy": "PASS", "redraft": "PASS", "distribution": "FAIL"}
 
 
-def test_accepting_every_draft_fails_greedy_and_law(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = RejectionVerifier.verify
 
     def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> object:
@@ -64,12 +64,12 @@ def test_accepting_every_draft_fails_greedy_and_law(pair: Pair, monkeypatch: pyt
         return honest(self, certain, one_hot, rng)
 
     monkeypatch.setattr(RejectionVerifier, "verify", accept_all)
-    assert checks(pair) == {"greedy": "FAIL", "redraft": "PASS", "law": "FAIL"}
+    assert checks(pair) == {"greedy": "FAIL", "redraft": "PASS", "distribution": "FAIL"}
 
 
 def test_a_drafter_that_does_not_crop_fails_the_redraft_alone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelDrafter, "propose", uncropped)
-    assert checks(pair) == {"greedy": "PASS", "redraft": "FAIL", "law": "PASS"}
+    assert checks(pair) == {"greedy": "PASS", "redraft": "FAIL", "distribution": "PASS"}
 
 
 def test_a_damaged_target_cache_fails_greedy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_damaged_target_cache_fails_greedy(pair: Pair, monkeypatch: pytest.Mon
 def test_a_control_that_is_not_caught_makes_the_verdict_weak(pair: Pair) -> None:
     """A drafter that is the target is never rejected: no bias can show."""
     object.__setattr__(pair, "drafter", ModelRunner(pair.target.model))
-    assert checks(pair)["law"] == "WEAK"
+    assert checks(pair)["distribution"] == "WEAK"
 
 
 def test_the_worst_check_is_the_verdict() -> None:
@@ -110,7 +110,7 @@ def test_the_command_prints_a_verdict_a_method_and_fails_when_one_is_not_pass(
     result = invoke("selftest", "--methods", "speculative", "--json")
     (report,) = objects(result.stdout)
     assert result.exit_code == 0 and report["method"] == "speculative" and report["verdict"] == "PASS"
-    assert [check["name"] for check in report["checks"]] == ["greedy", "redraft", "law"]
+    assert [check["name"] for check in report["checks"]] == ["greedy", "redraft", "distribution"]
     monkeypatch.setattr(ModelDrafter, "propose", uncropped)
     failed = invoke("selftest", "--methods", "speculative")
     assert failed.exit_code == 1 and "FAIL" in failed.stdout and "0.001 of such runs" in failed.stdout

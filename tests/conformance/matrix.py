@@ -77,12 +77,12 @@ class Listener(FixedGamma):
 class Trait:
     """What a drafter was seen to do.
 
-    drafts: it proposes something. law: it shows rules the distributions that it drafts from. forms: its proposals,
-    as (a tree, drawn from q). model: its drafts depend on the pair's drafter model.
+    drafts: it proposes something. distribution: it shows rules what it draws from. forms: its proposals, as (a tree,
+    drawn from q). model: its drafts depend on the pair's drafter model.
     """
 
     drafts: bool
-    law: bool
+    distribution: bool
     forms: frozenset[tuple[bool, bool]]
     model: bool
 
@@ -100,9 +100,9 @@ def trait(drafter: str) -> Trait:
 
 
 @cache
-def lengths(rule: str, law: bool) -> tuple[int, ...]:
+def lengths(rule: str, distribution: bool) -> tuple[int, ...]:
     """The draft lengths that a rule allows, round by round, with the distributions of a drafter or without any."""
-    drafter = next(name for name in NAMES if trait(name).drafts and trait(name).law == law)
+    drafter = next(name for name in NAMES if trait(name).drafts and trait(name).distribution == distribution)
     return tuple(round.gamma for round in _rounds(case(drafter, rule)))
 
 
@@ -124,8 +124,8 @@ def rules_of(drafter: str) -> Names:
     seen = trait(drafter)
     if not seen.drafts:
         return RULES[:1]
-    moving = tuple(rule for rule in RULES if len(set(lengths(rule, seen.law))) > 1)
-    if not seen.law:
+    moving = tuple(rule for rule in RULES if len(set(lengths(rule, seen.distribution))) > 1)
+    if not seen.distribution:
         numbers = [rule for rule in RULES if rule not in moving]
         return (max(numbers, key=lambda rule: max(lengths(rule, False))), *moving)
     return RULES if _first(drafter, _propose) else (RULES[0], *moving[:1])
@@ -147,8 +147,8 @@ def combinations(processor: LogitsProcessor) -> Iterable[tuple[str, str, str]]:
     """Drafter, rule and verifier of every combination that can differ under the processor."""
     for drafter in NAMES:
         rules, judges = rules_of(drafter), judges_of(drafter, processor)
-        # A rule cannot bend a law that the same `propose` keeps under another rule.
-        shared = trait(drafter).law and not _first(drafter, _propose)
+        # A rule cannot bend a distribution that the same `propose` keeps under another rule.
+        shared = trait(drafter).distribution and not _first(drafter, _propose)
         others = rules[1:] if processor.greedy or not shared else ()
         yield from ((drafter, rules[0], judge) for judge in judges)
         yield from ((drafter, rule, judges[0]) for rule in others)

@@ -1,7 +1,7 @@
 """What every drafter x controller x lossless verifier must do, as functions that raise AssertionError.
 
 The tests call them on what the tables hold; the mutation tests call them on planted bugs and expect the
-error. Laws are tested by chi-square at `FALSE_ALARM` a test.
+error. Distributions are tested by chi-square at `FALSE_ALARM` a test.
 """
 
 from collections import Counter
@@ -98,19 +98,19 @@ def _check_greedy_on(prompt: tuple[int, ...], case: Case, pair: Pair, length: in
         assert len(round.q) == len(round.p) == len(round.drafts)
 
 
-def check_law(case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS) -> None:
-    """The joint law of the first `length` tokens over many runs is the target's own."""
-    law = exact_law(pair, processor, length)
+def check_distribution(case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS) -> None:
+    """The joint distribution of the first `length` tokens over many runs is the target's own."""
+    exact = exact_distribution(pair, processor, length)
     drafter = case.drafter(pair)
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(runs):
         counts[tuple(output(run(case, pair, processor, length, seed, drafter=drafter)))] += 1
-    statistic, freedom = _chi_square(counts, law, runs)
+    statistic, freedom = _chi_square(counts, exact, runs)
     limit = float(chi2.isf(FALSE_ALARM, freedom))
     assert statistic < limit, f"chi-square {statistic:.1f} is over {limit:.1f} at {freedom} degrees of freedom"
 
 
-def check_sibling_law(verifier: Verifier, runs: int = 20_000) -> None:
+def check_sibling_distribution(verifier: Verifier, runs: int = 20_000) -> None:
     """One node with two children drawn without replacement from a q unlike p: the first emitted token follows p.
 
     No model runs, so that the draws are many enough to see what only a second rejection shows.
@@ -131,24 +131,24 @@ def check_sibling_law(verifier: Verifier, runs: int = 20_000) -> None:
     assert statistic < float(chi2.isf(FALSE_ALARM, freedom)), f"chi-square {statistic:.1f} on siblings"
 
 
-def exact_law(pair: Pair, processor: LogitsProcessor, length: int) -> dict[tuple[int, ...], float]:
+def exact_distribution(pair: Pair, processor: LogitsProcessor, length: int) -> dict[tuple[int, ...], float]:
     """Probability of every continuation of `length` tokens, by enumeration with the uncached forward."""
     runner = pair.recomputing().target
     start = runner.read(PROMPT).tokens
-    law: dict[tuple[int, ...], float] = {}
+    exact: dict[tuple[int, ...], float] = {}
     for path in product(range(runner.vocab_size), repeat=length):
         mass = 1.0
         for depth, token in enumerate(path):
             runner.crop(0)
             mass *= float(processor(runner.forward([*start, *path[:depth]], rows=1).logits)[0, token])
-        law[path] = mass
-    return law
+        exact[path] = mass
+    return exact
 
 
-def _chi_square(counts: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float], runs: int) -> tuple[float, int]:
+def _chi_square(counts: Counter[tuple[int, ...]], exact: dict[tuple[int, ...], float], runs: int) -> tuple[float, int]:
     """Pearson's statistic with cells of fewer than 5 expected pooled; an impossible outcome is infinite."""
     statistic, cells, rest_seen, rest_expected = 0.0, 0, 0, 0.0
-    for path, mass in law.items():
+    for path, mass in exact.items():
         if mass == 0.0 and counts[path]:
             return float("inf"), 1
         if mass * runs < 5:

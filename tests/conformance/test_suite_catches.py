@@ -44,7 +44,7 @@ def test_the_unbroken_engine_passes() -> None:
     """Without a planted bug the same calls pass: the alarms below come from the bugs."""
     for case in (CHAIN, TREE, POINT_TREE, LOOKUP, SUFFIX, SUFFIX_TREE):
         suite.check_greedy(case, toy_pair())
-        suite.check_law(case, toy_pair(), MultinomialProcessor(1.0))
+        suite.check_distribution(case, toy_pair(), MultinomialProcessor(1.0))
     for case in (CHAIN, LOOKUP, SUFFIX, SUFFIX_TREE):
         suite.check_redraft(case, toy_pair())
     suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
@@ -103,18 +103,18 @@ def test_a_tree_whose_branches_see_each_other(monkeypatch: pytest.MonkeyPatch) -
 def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     monkeypatch.setattr(verifier, "residual", lambda p, q: p)
     with pytest.raises(AssertionError):
-        suite.check_law(case, toy_pair(), MultinomialProcessor(1.0))
+        suite.check_distribution(case, toy_pair(), MultinomialProcessor(1.0))
 
 
-def test_a_residual_that_forgets_the_siblings_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Siblings judged by the first one's q instead of the law they were drawn from."""
-    monkeypatch.setattr(verifier, "_law_of", lambda proposal, row, p: proposal.probs[0])
+def test_a_residual_that_forgets_the_siblings_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Siblings judged by the first one's q instead of the distribution they were drawn from."""
+    monkeypatch.setattr(verifier, "_distribution_of", lambda proposal, row, p: proposal.probs[0])
     with pytest.raises(AssertionError):
-        suite.check_sibling_law(RejectionVerifier())
+        suite.check_sibling_distribution(RejectionVerifier())
 
 
 def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafts drawn from the processed law but judged against the raw one."""
+    """Drafts drawn from the processed distribution but judged against the raw one."""
     propose = ModelDrafter.propose
 
     def raw(self: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
@@ -124,11 +124,11 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ModelDrafter, "propose", raw)
     with pytest.raises(AssertionError):
-        suite.check_law(CHAIN, toy_pair(), MultinomialProcessor(1.0))
+        suite.check_distribution(CHAIN, toy_pair(), MultinomialProcessor(1.0))
 
 
 def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unsure draft that is drawn and then thrown away biases the law."""
+    """An unsure draft that is drawn and then thrown away biases the distribution."""
     propose = ModelDrafter.propose
 
     def dropping(self: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
@@ -139,7 +139,7 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(ModelDrafter, "propose", dropping)
     with pytest.raises(AssertionError):
-        suite.check_law(
+        suite.check_distribution(
             Case(CHAIN.drafter, lambda: FixedGamma(1), RejectionVerifier), toy_pair(), MultinomialProcessor(1.0)
         )
 
@@ -208,10 +208,10 @@ def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_siblings_that_stay_in_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alternatives of a suffix tree, each a point mass: rejected ones must leave the law."""
-    monkeypatch.setattr(RejectionVerifier, "rest", lambda self, law, q: law)
+    """Alternatives of a suffix tree, each a point mass: rejected ones must leave the distribution."""
+    monkeypatch.setattr(RejectionVerifier, "rest", lambda self, p, q: p)
     with pytest.raises(AssertionError):
-        suite.check_law(SUFFIX_TREE, toy_pair(), MultinomialProcessor(1.0))
+        suite.check_distribution(SUFFIX_TREE, toy_pair(), MultinomialProcessor(1.0))
 
 
 def test_the_first_occurrence_in_place_of_the_latest() -> None:

@@ -38,18 +38,18 @@ def test_greedy_output_is_that_of_autoregression(combination: tuple[str, str, st
 
 
 @pytest.mark.parametrize("combination", SAMPLED, ids="-".join)
-def test_sampled_output_has_the_targets_law(combination: tuple[str, str, str]) -> None:
-    suite.check_law(case(*combination), toy_pair(), MultinomialProcessor(1.0))
+def test_sampled_output_has_the_targets_distribution(combination: tuple[str, str, str]) -> None:
+    suite.check_distribution(case(*combination), toy_pair(), MultinomialProcessor(1.0))
 
 
 @pytest.mark.parametrize(("processor", "drafter"), CUT)
-def test_the_law_holds_under_a_cut_distribution(processor: LogitsProcessor, drafter: str) -> None:
-    suite.check_law(case(drafter), toy_pair(), processor)
+def test_a_cut_distribution_is_kept(processor: LogitsProcessor, drafter: str) -> None:
+    suite.check_distribution(case(drafter), toy_pair(), processor)
 
 
 @pytest.mark.parametrize("drafter", ["model", "sampled tree", "suffix tree"])
-def test_three_tokens_through_several_rounds_keep_the_law(drafter: str) -> None:
-    suite.check_law(case(drafter), toy_pair(), TopKNucleusProcessor(1.0, 3, 1.0), length=3)
+def test_three_tokens_through_several_rounds_keep_the_distribution(drafter: str) -> None:
+    suite.check_distribution(case(drafter), toy_pair(), TopKNucleusProcessor(1.0, 3, 1.0), length=3)
 
 
 @pytest.mark.parametrize("drafter", ["none", "model"])
@@ -151,15 +151,15 @@ def test_a_drafter_never_exceeds_gamma_or_the_limit(drafter: str) -> None:
 @pytest.mark.parametrize(
     "verifier", [n for n in VERIFIERS if VERIFIERS[n].build(None, {}).lossless(MultinomialProcessor(1.0))]
 )
-def test_siblings_keep_the_law_through_a_second_rejection(verifier: str) -> None:
-    suite.check_sibling_law(VERIFIERS[verifier].build(None, {}))
+def test_siblings_keep_the_distribution_through_a_second_rejection(verifier: str) -> None:
+    suite.check_sibling_distribution(VERIFIERS[verifier].build(None, {}))
 
 
-def test_the_law_test_alarms_on_a_wrong_law() -> None:
+def test_the_test_alarms_on_a_wrong_distribution() -> None:
     """Negative control: runs at another temperature do not pass for the target's."""
     pair = toy_pair()
-    law = suite.exact_law(pair, MultinomialProcessor(1.0), 2)
-    wrong = suite.exact_law(pair, MultinomialProcessor(1.3), 2)
+    exact = suite.exact_distribution(pair, MultinomialProcessor(1.0), 2)
+    wrong = suite.exact_distribution(pair, MultinomialProcessor(1.3), 2)
     counts = suite.Counter({path: round(mass * suite.RUNS) for path, mass in wrong.items()})
-    statistic, freedom = suite._chi_square(counts, law, suite.RUNS)
+    statistic, freedom = suite._chi_square(counts, exact, suite.RUNS)
     assert statistic > suite.chi2.isf(suite.FALSE_ALARM, freedom)

@@ -1,6 +1,6 @@
 """A model of a few numbers whose output depends on every cached row, position and mask entry it may see.
 
-One forward takes tens of microseconds, so that laws can be tested by drawing thousands of runs; a wrong
+One forward takes tens of microseconds, so that distributions can be tested by drawing thousands of runs; a wrong
 cache row, position or mask changes its logits.
 """
 

@@ -34,7 +34,7 @@ class TreeDrafter(Drafter):
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         tokens: list[int] = []
         parents: list[int] = []
-        laws: list[torch.Tensor] = []
+        drawn: list[torch.Tensor] = []
         first = None
         nodes: list[tuple[int, list[int]]] = [(-1, [])]
         for depth in range(min(limit, 2)):
@@ -45,17 +45,17 @@ class TreeDrafter(Drafter):
                 break
             below: list[tuple[int, list[int]]] = []
             for (row, path), node in zip(nodes, logits, strict=True):
-                for token, law in self._pick(seq, node):
+                for token, p in self._pick(seq, node):
                     below.append((len(tokens), [*path, token]))
                     tokens.append(token)
                     parents.append(row)
-                    laws.append(law)
+                    drawn.append(p)
             nodes = below
             if not gamma.after(depth + 1, logits[0], None):
                 break
         if not tokens:
             return Proposal.empty(seq.device)
-        probs = torch.stack(laws) if self.sampled else None
+        probs = torch.stack(drawn) if self.sampled else None
         return Proposal(torch.tensor(tokens), tuple(parents), probs, first)
 
     def _logits(self, seq: Sequence, path: list[int]) -> torch.Tensor:
@@ -65,14 +65,14 @@ class TreeDrafter(Drafter):
     def _pick(self, seq: Sequence, logits: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
         if not self.sampled:
             return [(int(token), torch.empty(0)) for token in logits.topk(2).indices]
-        law = seq.processor(logits[None])[0]
-        first = int(torch.multinomial(law, 1, generator=seq.rng))
-        rest = law.clone()
+        p = seq.processor(logits[None])[0]
+        first = int(torch.multinomial(p, 1, generator=seq.rng))
+        rest = p.clone()
         rest[first] = 0.0
         if float(rest.sum()) <= 0.0:
-            return [(first, law)]
+            return [(first, p)]
         rest = rest / rest.sum()
-        return [(first, law), (int(torch.multinomial(rest, 1, generator=seq.rng)), rest)]
+        return [(first, p), (int(torch.multinomial(rest, 1, generator=seq.rng)), rest)]
 
 
 class PointTreeDrafter(TreeDrafter):

@@ -74,7 +74,7 @@ def test_the_conformance_suite_takes_the_drafter(copy: Path) -> None:
     """The page's own rule, which verdicts move, is among those that it meets."""
     told = _run(copy, "-m", *PROVE.split(), "-v").stdout
     assert " passed" in told
-    for test in ("greedy_output_is_that_of_autoregression", "sampled_output_has_the_targets_law"):
+    for test in ("greedy_output_is_that_of_autoregression", "sampled_output_has_the_targets_distribution"):
         assert f"test_{test}[echo-cautious-rejection] PASSED" in told
 
 

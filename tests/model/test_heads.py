@@ -142,17 +142,17 @@ def test_a_head_without_its_draft_vocabulary_is_refused(target: lean.LeanModel, 
 
 def test_a_tree_has_the_likeliest_paths() -> None:
     """Chances 0.6, 0.3, 0.1 everywhere: the five best nodes are 0.6, 0.36, 0.3, 0.18 and 0.18."""
-    law = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
+    logits = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
     fed: list[tuple[list[int], list[int]]] = []
 
     def feed(tokens: torch.Tensor, parents: list[int]) -> torch.Tensor:
         fed.append((tokens.tolist(), list(parents)))
-        return law.expand(len(parents), -1)
+        return logits.expand(len(parents), -1)
 
-    tokens, parents = grow_tree(TreeShape(2, 5), 2, law, feed)  # type: ignore[arg-type]
+    tokens, parents = grow_tree(TreeShape(2, 5), 2, logits, feed)  # type: ignore[arg-type]
     assert (tokens, parents) == ([0, 1, 0, 1, 0], (-1, -1, 0, 0, 1))
     assert fed == [([0, 1], [-1, -1])]
-    tokens, parents = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, law, feed)  # type: ignore[arg-type]
+    tokens, parents = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed)  # type: ignore[arg-type]
     assert (tokens, parents) == ([0, 0, 1], (-1, 0, 0))
 
 

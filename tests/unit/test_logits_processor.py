@@ -78,12 +78,12 @@ def test_a_nucleus_wider_than_the_first_look_is_found_by_sorting() -> None:
     assert (NucleusProcessor(1.0, 0.02)(logits) > 0).sum() == 10
 
 
-def test_top_k_larger_than_the_vocabulary_is_the_whole_law() -> None:
+def test_top_k_larger_than_the_vocabulary_is_the_whole_distribution() -> None:
     logits = torch.randn(1, 8)
     assert torch.allclose(TopKProcessor(1.0, 100)(logits), logits.softmax(-1))
 
 
-def test_samples_follow_the_law_and_the_generator() -> None:
+def test_samples_follow_the_distribution_and_the_generator() -> None:
     probs = torch.tensor([[0.2, 0.8], [1.0, 0.0]]).repeat(2000, 1)
     draws = MultinomialProcessor(1.0).sample(probs, torch.Generator().manual_seed(3))
     assert torch.equal(draws, MultinomialProcessor(1.0).sample(probs, torch.Generator().manual_seed(3)))

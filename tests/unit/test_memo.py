@@ -57,7 +57,7 @@ def test_cannot_crop_to_more() -> None:
         MemoRunner(ModelRunner(tiny_llama())).crop(1)
 
 
-def test_a_law_is_computed_once_and_never_taken_from_a_row_that_begins_alike() -> None:
+def test_a_distribution_is_computed_once_and_never_taken_from_a_row_that_begins_alike() -> None:
     """Rows that agree in their first 16 logits and differ behind them."""
     computed: list[torch.Tensor] = []
 

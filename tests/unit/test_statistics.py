@@ -2,7 +2,7 @@ import pytest
 import torch
 from scipy import stats
 
-from utils.statistics import chi_square_survival, law_p_value
+from utils.statistics import chi_square_survival, distribution_p_value
 
 
 @pytest.mark.parametrize(("statistic", "degrees"), [(0.5, 1), (3.84, 1), (30.0, 7), (60.0, 15), (200.0, 15)])
@@ -12,31 +12,31 @@ def test_survival_equals_scipy(statistic: float, degrees: int) -> None:
 
 def test_p_value_by_hand() -> None:
     """(60 - 50)^2 / 50 + (25 - 30)^2 / 30 + (15 - 20)^2 / 20 = 4.0833, two degrees."""
-    p_value = law_p_value({0: 60, 1: 25, 2: 15}, torch.tensor([0.5, 0.3, 0.2]))
+    p_value = distribution_p_value({0: 60, 1: 25, 2: 15}, torch.tensor([0.5, 0.3, 0.2]))
     assert p_value == pytest.approx(stats.chi2.sf(100 / 50 + 25 / 30 + 25 / 20, 2), rel=1e-5)
 
 
 def test_rare_tokens_are_one_cell() -> None:
     """Of 100 draws, 30 tokens of 1 % expect one each: together 30, and 35 were seen."""
-    law = torch.tensor([0.7, *[0.01] * 30])
-    p_value = law_p_value({0: 65, 7: 35}, law)
+    p = torch.tensor([0.7, *[0.01] * 30])
+    p_value = distribution_p_value({0: 65, 7: 35}, p)
     assert p_value == pytest.approx(stats.chi2.sf(25 / 70 + 25 / 30, 1), rel=1e-4)
 
 
 def test_an_excluded_token_cannot_be() -> None:
-    assert law_p_value({0: 999, 2: 1}, torch.tensor([0.5, 0.5, 0.0])) == 0.0
+    assert distribution_p_value({0: 999, 2: 1}, torch.tensor([0.5, 0.5, 0.0])) == 0.0
 
 
-def test_a_certain_law_has_nothing_to_test() -> None:
-    assert law_p_value({0: 50}, torch.tensor([1.0, 0.0])) == 1.0
+def test_a_certain_distribution_has_nothing_to_test() -> None:
+    assert distribution_p_value({0: 50}, torch.tensor([1.0, 0.0])) == 1.0
 
 
-def test_p_values_are_uniform_under_the_law() -> None:
+def test_p_values_are_uniform_under_the_distribution() -> None:
     """400 tests at 5 % reject 20 on average; more than 45 has a probability below 1e-6."""
-    law = torch.softmax(torch.linspace(0, 3, 20), dim=0)
+    p = torch.softmax(torch.linspace(0, 3, 20), dim=0)
     rng = torch.Generator().manual_seed(0)
     rejected = 0
     for _ in range(400):
-        drawn = torch.multinomial(law, 300, replacement=True, generator=rng).bincount(minlength=20)
-        rejected += law_p_value(dict(enumerate(drawn.tolist())), law) < 0.05
+        drawn = torch.multinomial(p, 300, replacement=True, generator=rng).bincount(minlength=20)
+        rejected += distribution_p_value(dict(enumerate(drawn.tolist())), p) < 0.05
     assert 3 <= rejected <= 45

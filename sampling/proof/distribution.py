@@ -1,4 +1,4 @@
-"""Do sampled tokens follow the target's law? Chi-square tests over thousands of short decode runs."""
+"""Do sampled tokens follow the target's distribution? Chi-square tests over thousands of short decode runs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from sampling.pair_engine import make_processor
 from sampling.proof.memo import MemoProcessor, MemoRunner
 from sampling.verifier import Verifier
 from utils.parameter import Chosen
-from utils.statistics import law_p_value
+from utils.statistics import distribution_p_value
 
 DEPTHS = 3
 PROCESSOR = Chosen("topk", (1.0, 8))
@@ -35,19 +35,19 @@ _LOOKS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A prompt (ids), its most likely continuation, and the target's law at each of its tokens `[V]`."""
+    """A prompt (ids), its most likely continuation, and the target's distribution at each of its tokens `[V]`."""
 
     prompt: list[int]
     likely: list[int]
-    laws: list[Tensor]
+    distributions: list[Tensor]
 
 
-class LawTest:
+class DistributionTest:
     """Many runs of the real loop, drafter, rule and verifier, on rows of logits that are computed once.
 
     A run emits up to `DEPTHS` tokens and is over when it leaves the target's most likely continuation. So
-    the first token is tested against the target's law after the prompt, the second against the law given
-    the likely first, and so on: with two drafts a round these places hold accepted, recovered and bonus
+    the first token is tested against the target's distribution after the prompt, the second against the one
+    given the likely first, and so on: with two drafts a round these places hold accepted, recovered and bonus
     tokens. Rounding plays no part (see `MemoRunner`).
 
     temperature: the lowest of `_TEMPERATURES` at which no first token is nearly certain. A model that knows what
@@ -61,7 +61,7 @@ class LawTest:
         for self.temperature in _TEMPERATURES:
             self._processor = MemoProcessor(make_processor(replace(PROCESSOR, arguments=(self.temperature, 8))))
             self._cases = [self._case(prompt) for prompt in prompts]
-            if all(case.laws[0].max() < _CERTAIN for case in self._cases):
+            if all(case.distributions[0].max() < _CERTAIN for case in self._cases):
                 break
 
     def p_values(self, method: Method, verifier: Verifier, draws: int, seed: int, until: float = 0.0) -> list[float]:
@@ -82,21 +82,21 @@ class LawTest:
                 for _ in range(draws * look // _LOOKS, draws * (look + 1) // _LOOKS):
                     for depth, token in enumerate(self._run(case, method, drafter, verifier, rng)):
                         counts[depth][token] += 1
-                pairs = zip(counts, case.laws, strict=True)
-                p_values = [law_p_value(count, law) for count, law in pairs if count.total() >= _LEAST_SAMPLES]
+                pairs = zip(counts, case.distributions, strict=True)
+                p_values = [distribution_p_value(count, p) for count, p in pairs if count.total() >= _LEAST_SAMPLES]
                 if smallest(p_values) < until:
                     return [*found, *p_values]
             found += p_values
         return found
 
     def _case(self, prompt: list[int]) -> _Case:
-        target, likely, laws = self.pair.target, list[int](), list[Tensor]()
+        target, likely, distributions = self.pair.target, list[int](), list[Tensor]()
         start = target.read(prompt).tokens
         for _ in range(DEPTHS):
             target.crop(0)
-            laws.append(self._processor(catch_up(target, [*start, *likely]).logits)[0])
-            likely.append(int(laws[-1].argmax()))
-        return _Case(prompt, likely, laws)
+            distributions.append(self._processor(catch_up(target, [*start, *likely]).logits)[0])
+            likely.append(int(distributions[-1].argmax()))
+        return _Case(prompt, likely, distributions)
 
     def _run(
         self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, rng: torch.Generator
