@@ -30,7 +30,7 @@ class Player:
         self.interrupted = False
         self._playing = False
 
-    def play(self, lines: Iterable[tuple[int, str]], source: str) -> None:
+    def play(self, lines: Iterable[tuple[int, str]], name: str) -> None:
         """Execute a script's lines: one that fails is reported with its number, the rest goes on.
 
         Raises `UserError` inside a script: two that load each other would never end.
@@ -41,7 +41,7 @@ class Player:
         try:
             for number, line in lines:
                 self.view.echo(line)
-                self.execute(line, f"{source}:{number}: ")
+                self.execute(line, f"{name}:{number}: ")
                 if self.left or self.interrupted:
                     return
         finally:

@@ -12,7 +12,7 @@ import transformers
 
 from sampling.heads.head_files import load_head
 from sampling.loading.heads import heads_for
-from sampling.loading.sources import EMBEDDED_NAME, resolve
+from sampling.loading.origin import EMBEDDED_NAME, resolve
 from sampling.loading.stages import silent
 from sampling.measure.metrics import RunMetrics
 from sampling.pair import MODEL

@@ -123,10 +123,10 @@ def _facts(made: "Trained", given: list[str], pair: "Pair") -> dict[str, object]
 
 
 def _data(given: list[str], tokens: int) -> "Data":
-    """The sources, all files read before anything is written."""
-    from sampling.distill.make_head import Data, Source
+    """The corpora, all files read before anything is written."""
+    from sampling.distill.make_head import Corpus, Data
 
-    return Data(tuple(Source(one, _contents(one)) for one in given), tokens, _measured())
+    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, _measured())
 
 
 def _contents(data: str) -> str | list[str] | None:

@@ -63,7 +63,7 @@ def _show(console: Any, method: Method) -> None:
 
     about = describe(method)
     console.print(Text.assemble((method.name, "bold"), f"  {method.title}: {method.help}"))
-    facts = [f"lossless: {about['lossless']}", *(f"source: {source}" for source in about["sources"])]
+    facts = [f"lossless: {about['lossless']}", *(f"source: {paper}" for paper in about["sources"])]
     if about["needs"] is not None:
         facts.append("needs a drafter model" if about["needs"] == "model" else f"needs a trained {about['needs']} head")
     console.print(Padding(Text("; ".join(facts), style="dim"), (0, 0, 0, 2)))

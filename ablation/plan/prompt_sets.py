@@ -36,35 +36,33 @@ def _find(name: str, folder: Path) -> tuple[Path, ...]:
     raise unknown("prompt set", name, (*sets, ALL), ".jsonl")
 
 
-def gather(sources: Sequence[Path]) -> tuple[Prompt, ...]:
-    """The prompts of all sources, one of each in turn, so that a run that is stopped early has seen all tasks.
+def gather(files: Sequence[Path]) -> tuple[Prompt, ...]:
+    """The prompts of all files, one of each in turn, so that a run that is stopped early has seen all tasks.
 
-    Where two sources share an id, the ids of a file of one's own are led by its stem ("mine:3"); those of the
+    Where two files share an id, the ids of a file of one's own are led by its stem ("mine:3"); those of the
     built-in sets stay. Raises `UserError` for files that cannot be read and for ids that are still not unique.
     """
-    read = [_read(source) for source in sources]
+    read = [_read(file) for file in files]
     counts = Counter(str(prompt.id) for prompts in read for prompt in prompts)
     named = [
-        _led(source.stem, prompts) if source.parent != FOLDER and _share(prompts, counts) else prompts
-        for source, prompts in zip(sources, read, strict=True)
+        _led(file.stem, prompts) if file.parent != FOLDER and _share(prompts, counts) else prompts
+        for file, prompts in zip(files, read, strict=True)
     ]
     owner: dict[str, Path] = {}
-    for source, prompts in zip(sources, named, strict=True):
+    for file, prompts in zip(files, named, strict=True):
         for prompt in prompts:
-            earlier = owner.setdefault(str(prompt.id), source)
-            if earlier != source:
-                raise UserError(
-                    f"prompt id {prompt.id!r} is in {str(earlier)!r} and in {str(source)!r}; rename one file"
-                )
+            earlier = owner.setdefault(str(prompt.id), file)
+            if earlier != file:
+                raise UserError(f"prompt id {prompt.id!r} is in {str(earlier)!r} and in {str(file)!r}; rename one file")
     return tuple(prompt for turn in zip_longest(*named) for prompt in turn if prompt is not None)
 
 
-def _read(source: Path) -> tuple[Prompt, ...]:
+def _read(file: Path) -> tuple[Prompt, ...]:
     """A file's prompts; 1 and "1" are one id, as a results file knows them by their text."""
-    prompts = read_prompts(source)
+    prompts = read_prompts(file)
     twice = [name for name, count in Counter(str(prompt.id) for prompt in prompts).items() if count > 1]
     if twice:
-        raise UserError(f"prompt file {str(source)!r}: id {twice[0]} is there as a number and as a text; rename one")
+        raise UserError(f"prompt file {str(file)!r}: id {twice[0]} is there as a number and as a text; rename one")
     return prompts
 
 

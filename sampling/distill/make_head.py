@@ -52,8 +52,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One source of training data: a text, user turns to answer, or None for the target's own dialogues.
+class Corpus:
+    """One corpus to train on: a text, user turns to answer, or None for the target's own dialogues.
 
     name: `self`, or the file's. A part of the folder that keeps what the target writes.
     """
@@ -64,26 +64,26 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """All sources; `tokens`: answer tokens of own dialogues, at least; `refused`: user turns not to learn from."""
+    """All corpora; `tokens`: answer tokens of own dialogues, at least; `refused`: user turns not to learn from."""
 
-    sources: tuple[Source, ...]
+    corpora: tuple[Corpus, ...]
     tokens: int
     refused: Callable[[str], bool]
 
     def rows(self, pair: Pair, seed: int, announce: Announce) -> list[Row]:
-        """The rows of every source; what the target writes stays in the user's cache folder."""
-        return [row for source in self.sources for row in self._rows(pair, source, seed, announce)]
+        """The rows of every corpus; what the target writes stays in the user's cache folder."""
+        return [row for corpus in self.corpora for row in self._rows(pair, corpus, seed, announce)]
 
-    def _rows(self, pair: Pair, source: Source, seed: int, announce: Announce) -> list[Row]:
-        with announce(f"data: {source.name}") as told:
-            if source.contents is None:
+    def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[Row]:
+        with announce(f"data: {corpus.name}") as told:
+            if corpus.contents is None:
                 folder = recipe.data_folder(pair, f"dialogues-{seed}")
                 return recipe.write_data(pair, folder, self.tokens, seed, self.refused, told)
-            if isinstance(source.contents, str):
-                return recipe.read_text(pair, source.contents, told)
-            digest = hashlib.sha256("\0".join(source.contents).encode()).hexdigest()[:16]
-            folder = recipe.data_folder(pair, f"{Path(source.name).stem}-{digest}-{seed}")
-            return recipe.answer_turns(pair, folder, source.contents, seed, told)
+            if isinstance(corpus.contents, str):
+                return recipe.read_text(pair, corpus.contents, told)
+            digest = hashlib.sha256("\0".join(corpus.contents).encode()).hexdigest()[:16]
+            folder = recipe.data_folder(pair, f"{Path(corpus.name).stem}-{digest}-{seed}")
+            return recipe.answer_turns(pair, folder, corpus.contents, seed, told)
 
 
 @dataclass(frozen=True, slots=True)

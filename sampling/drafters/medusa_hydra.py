@@ -22,7 +22,7 @@ from sampling.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Weights:
     """Where a drafter's layers come from: the head's weights, the target that it drafts for, a kernel.
 
     The kernel is the output matrices'. What reads the target's states is never rounded: a few of their entries are
@@ -46,8 +46,8 @@ class _Source:
 class _Residual:
     """x + SiLU(W x + b), block after block."""
 
-    def __init__(self, source: _Source, prefix: str) -> None:
-        self._layers = [source.linear(f"{prefix}.{place}.linear") for place in range(source.head.config.layers)]
+    def __init__(self, weights: _Weights, prefix: str) -> None:
+        self._layers = [weights.linear(f"{prefix}.{place}.linear") for place in range(weights.head.config.layers)]
 
     def __call__(self, x: Tensor) -> Tensor:
         for layer in self._layers:
@@ -58,10 +58,10 @@ class _Residual:
 class _Outputs:
     """The output matrix of each step: the target's rows, or one that each head brings."""
 
-    def __init__(self, source: _Source) -> None:
-        own = source.head.config.own_output
-        self._own = [layer.with_kernel(source.kernel) for layer in source.linears("outputs")] if own else []
-        self._shared = None if own else output_matrix(source.head, source.target).with_kernel(source.kernel)
+    def __init__(self, weights: _Weights) -> None:
+        own = weights.head.config.own_output
+        self._own = [layer.with_kernel(weights.kernel) for layer in weights.linears("outputs")] if own else []
+        self._shared = None if own else output_matrix(weights.head, weights.target).with_kernel(weights.kernel)
 
     def __call__(self, step: int, x: Tensor) -> Tensor:
         return self._own[step](x) if self._shared is None else self._shared(x)
@@ -81,17 +81,17 @@ class _ParallelDrafter(ForwardDrafter):
 
     method: str
 
-    def __init__(self, source: _Source, shape: TreeShape | None = None) -> None:
-        self.config, self.shape = source.head.config, shape
-        self.needs_hidden = (source.target.num_layers,)
-        self._residual = [_Residual(source, f"heads.{step}") for step in range(self.config.steps)]
-        self._outputs = _Outputs(source)
+    def __init__(self, weights: _Weights, shape: TreeShape | None = None) -> None:
+        self.config, self.shape = weights.head.config, shape
+        self.needs_hidden = (weights.target.num_layers,)
+        self._residual = [_Residual(weights, f"heads.{step}") for step in range(self.config.steps)]
+        self._outputs = _Outputs(weights)
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
-        return cls(_Source(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
+        return cls(_Weights(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
 
     def begin(self, seq: Sequence) -> None:
         seq.drafting[self] = _Ahead()
@@ -140,10 +140,10 @@ class HydraDrafter(_ParallelDrafter):
 
     method = "hydra"
 
-    def __init__(self, source: _Source, shape: TreeShape | None = None) -> None:
-        super().__init__(source, shape)
-        self._embedding = source.target.embedding
-        self._joins, self._residuals = source.linears("joins"), source.linears("residuals")
+    def __init__(self, weights: _Weights, shape: TreeShape | None = None) -> None:
+        super().__init__(weights, shape)
+        self._embedding = weights.target.embedding
+        self._joins, self._residuals = weights.linears("joins"), weights.linears("residuals")
 
     def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
         step = len(paths[0])

@@ -138,11 +138,11 @@ class RollbackCache:
             self.move(torch.tensor(path, device=self.device) + base + 1, base + 1)
         self.crop(base + 1 + len(path))
 
-    def move(self, source: Tensor, target: int) -> None:
-        """Copy the rows `source` `[m]` to target, target + 1, ... in all layers."""
-        stop = target + source.shape[0]
+    def move(self, rows: Tensor, to: int) -> None:
+        """Copy `rows` `[m]` to the row `to` and those behind it, in all layers."""
+        stop = to + rows.shape[0]
         for stack in (one for pair in self._buffers.stacks for one in pair) if self._buffers else ():
-            stack[:, :, :, target:stop] = stack.index_select(3, source)
+            stack[:, :, :, to:stop] = stack.index_select(3, rows)
 
     def positions(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
         """Where n tokens stand that are fed next, `[n]`: the root behind the committed rows, a draft at its depth."""

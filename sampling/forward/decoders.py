@@ -35,7 +35,7 @@ class Decoder(ABC):
         """Keys and values of the source in each layer, `[1, heads, s, D]`."""
 
     @abstractmethod
-    def step(self, layer: Any, x: Tensor, bias: Tensor | None, source: Tensor, cache: EncoderDecoderCache) -> Tensor:
+    def step(self, layer: Any, x: Tensor, bias: Tensor | None, encoded: Tensor, cache: EncoderDecoderCache) -> Tensor:
         """The states behind one layer."""
 
     @abstractmethod
@@ -79,14 +79,14 @@ class T5Decoder(Decoder):
             attention = block.layer[1].EncDecAttention
             yield _heads(attention.k(states), attention.n_heads), _heads(attention.v(states), attention.n_heads)
 
-    def step(self, layer: Any, x: Tensor, bias: Tensor | None, source: Tensor, cache: EncoderDecoderCache) -> Tensor:
+    def step(self, layer: Any, x: Tensor, bias: Tensor | None, encoded: Tensor, cache: EncoderDecoderCache) -> Tensor:
         """The bias goes in as the mask: without one, transformers would take the tokens for the text's first."""
         none = x.new_zeros(1, 1, 1, 1)
         after: Tensor = layer(
             x,
             attention_mask=bias,
             position_bias=none,
-            encoder_hidden_states=source,
+            encoder_hidden_states=encoded,
             encoder_decoder_position_bias=none,
             past_key_values=cache,
         )[0]
@@ -123,8 +123,8 @@ class BartDecoder(Decoder):
             count = attention.num_heads
             yield _heads(attention.k_proj(states), count), _heads(attention.v_proj(states), count)
 
-    def step(self, layer: Any, x: Tensor, bias: Tensor | None, source: Tensor, cache: EncoderDecoderCache) -> Tensor:
-        after: Tensor = layer(x, attention_mask=bias, encoder_hidden_states=source, past_key_values=cache)
+    def step(self, layer: Any, x: Tensor, bias: Tensor | None, encoded: Tensor, cache: EncoderDecoderCache) -> Tensor:
+        after: Tensor = layer(x, attention_mask=bias, encoder_hidden_states=encoded, past_key_values=cache)
         return after
 
     def finish(self, x: Tensor) -> Tensor:

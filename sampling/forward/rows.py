@@ -90,11 +90,11 @@ class RowsCache:
         row = torch.cat([torch.arange(count, device=device) for count in counts])
         self.layout = _Layout(numbers[which], starts[which] + row, row, part, most, columns, mask)
 
-    def move(self, sequence: int, source: Tensor, target: int) -> None:
-        """Copy the rows `source` `[m]` of a sequence to target, target + 1, ... in all layers."""
-        stop = target + len(source)
+    def move(self, sequence: int, rows: Tensor, to: int) -> None:
+        """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""
+        stop = to + len(rows)
         for buffer in (self._keys, self._values):
-            buffer[:, sequence, :, target:stop] = buffer[:, sequence].index_select(2, source)
+            buffer[:, sequence, :, to:stop] = buffer[:, sequence].index_select(2, rows)
 
 
 class Slot:

@@ -1,4 +1,4 @@
-"""One model from its source: the right loader, the refusals, and errors in the user's words."""
+"""One model from where it lies: the right loader, the refusals, and errors in the user's words."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf_cache import META
 from sampling.loading.gguf_convert import quiet
-from sampling.loading.sources import ALLOWED, Source, beside, hub_answers
+from sampling.loading.origin import ALLOWED, Origin, beside, hub_answers
 from sampling.loading.stop import neutral, stop_ids
 from sampling.pair import ModelInfo
 from utils.errors import UserError
@@ -49,55 +49,55 @@ class Loaded:
     encoder: bool = False
 
 
-def load(source: Source, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
+def load(origin: Origin, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
-    with _ONE_AT_A_TIME, _explained(source, trust_remote_code), quiet():
-        if source.local and (Path(source.place) / META).is_file():
-            converted = _converted(source, device, dtype)
+    with _ONE_AT_A_TIME, _explained(origin, trust_remote_code), quiet():
+        if origin.local and (Path(origin.place) / META).is_file():
+            converted = _converted(origin, device, dtype)
             if converted is not None:
                 return converted
-        return _checkpoint(source, device, dtype, trust_remote_code)
+        return _checkpoint(origin, device, dtype, trust_remote_code)
 
 
-def _converted(source: Source, device: torch.device, dtype: torch.dtype) -> Loaded | None:
+def _converted(origin: Origin, device: torch.device, dtype: torch.dtype) -> Loaded | None:
     """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(PreTrainedTokenizerFast.from_pretrained, source.place)
-        model = lean_folder(Path(source.place), device, dtype)
+        reading = pool.submit(PreTrainedTokenizerFast.from_pretrained, origin.place)
+        model = lean_folder(Path(origin.place), device, dtype)
         tokenizer = reading.result()
     if model is None:
         return None
-    stop = stop_ids(tokenizer, GenerationConfig.from_pretrained(source.place))
-    return Loaded(model, tokenizer, stop, _info(source, model, "lean forward"))
+    stop = stop_ids(tokenizer, GenerationConfig.from_pretrained(origin.place))
+    return Loaded(model, tokenizer, stop, _info(origin, model, "lean forward"))
 
 
-def _checkpoint(source: Source, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
+def _checkpoint(origin: Origin, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    shared = {"trust_remote_code": trust, "local_files_only": not (source.local or hub_answers())}
-    config = AutoConfig.from_pretrained(source.place, **shared)
-    refuse_config(source.name, config, _stateful(config))
-    tokenizer = AutoTokenizer.from_pretrained(source.place, **shared)
-    with _within_memory(source, config, dtype):
+    shared = {"trust_remote_code": trust, "local_files_only": not (origin.local or hub_answers())}
+    config = AutoConfig.from_pretrained(origin.place, **shared)
+    refuse_config(origin.name, config, _stateful(config))
+    tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
+    with _within_memory(origin, config, dtype):
         hf = (
             _auto_class(config)
             .from_pretrained(
-                source.place,
+                origin.place,
                 dtype=dtype,
                 device_map=None if device.type == "cpu" else {"": str(device)},
                 **shared,
             )
             .eval()
         )
-        refuse_config(source.name, hf.config, getattr(hf, "_is_stateful", False))
-        model, forward = _runnable(source, hf)
+        refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
+        model, forward = _runnable(origin, hf)
         kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
         stop = stop_ids(tokenizer, hf.config, hf.generation_config)
         hf.generation_config = GenerationConfig(**kept)
-    notes = (f"{source.name}: {ignored}.",) if ignored else ()
-    info = _info(source, model, forward)
+    notes = (f"{origin.name}: {ignored}.",) if ignored else ()
+    info = _info(origin, model, forward)
     return Loaded(model, tokenizer, stop, info, notes, encoder=has_encoder(config))
 
 
@@ -108,14 +108,14 @@ def _auto_class(config: Any) -> Any:
     return AutoModelForSeq2SeqLM if has_encoder(config) else AutoModelForCausalLM
 
 
-def _runnable(source: Source, hf: Any) -> tuple[CausalModel, str]:
+def _runnable(origin: Origin, hf: Any) -> tuple[CausalModel, str]:
     """The model behind the engine's forward, and what that forward is called."""
     if lean.fits(hf):
         return lean.from_transformers(hf, release=True), "lean forward"
     from sampling.loading.adapt import adapted
 
     forward = "encoder-decoder, transformers' layers" if has_encoder(hf.config) else "transformers' forward"
-    return adapted(source.name, hf), forward
+    return adapted(origin.name, hf), forward
 
 
 def _stateful(config: Any) -> bool:
@@ -126,21 +126,21 @@ def _stateful(config: Any) -> bool:
     return bool(getattr(known, "_is_stateful", False))
 
 
-def _info(source: Source, model: CausalModel, forward: str) -> ModelInfo:
-    detail = f"{source.detail}; {model.num_layers} layers, {forward}"
+def _info(origin: Origin, model: CausalModel, forward: str) -> ModelInfo:
+    detail = f"{origin.detail}; {model.num_layers} layers, {forward}"
     dtype = str(model.dtype).removeprefix("torch.")
     kernel = model.kernel if isinstance(model, lean.LeanModel) else None
-    return ModelInfo(source.name, str(model.device), dtype, detail, source.place, kernel=kernel)
+    return ModelInfo(origin.name, str(model.device), dtype, detail, origin.place, kernel=kernel)
 
 
 @contextmanager
-def _within_memory(source: Source, config: Any, dtype: torch.dtype) -> Iterator[None]:
+def _within_memory(origin: Origin, config: Any, dtype: torch.dtype) -> Iterator[None]:
     """Turn running out of memory into a sentence that says how much the weights take."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise UserError(
-            f"{source.name}: out of memory; its weights take {_weights_gib(config, dtype):.1f} GiB in "
+            f"{origin.name}: out of memory; its weights take {_weights_gib(config, dtype):.1f} GiB in "
             f"{str(dtype).removeprefix('torch.')}, and the cache comes on top; "
             "allowed: a smaller model, --dtype bfloat16 or another --device"
         ) from error
@@ -154,30 +154,30 @@ def _weights_gib(config: Any, dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def _explained(source: Source, trust_remote_code: bool) -> Iterator[None]:
+def _explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
     """Turn what transformers raises for a checkpoint that cannot be had into a `UserError`."""
     try:
         yield
     except UserError:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise UserError(f"{source.name}: out of memory; allowed: a smaller model or another --device") from error
+        raise UserError(f"{origin.name}: out of memory; allowed: a smaller model or another --device") from error
     except ImportError as error:
-        raise UserError(f"{source.name}: a package that it needs is missing: {first_line(error)}") from error
+        raise UserError(f"{origin.name}: a package that it needs is missing: {first_line(error)}") from error
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(_explanation(source, error, trust_remote_code)) from error
+        raise UserError(_explanation(origin, error, trust_remote_code)) from error
 
 
-def _explanation(source: Source, error: Exception, trust_remote_code: bool) -> str:
+def _explanation(origin: Origin, error: Exception, trust_remote_code: bool) -> str:
     text = str(error)
     if "trust_remote_code" in text and not trust_remote_code:
-        return f"{source.name}: it runs code of its own; allowed: --trust-remote-code, if you trust its author"
-    if not source.local and isinstance(error, OSError):
+        return f"{origin.name}: it runs code of its own; allowed: --trust-remote-code, if you trust its author"
+    if not origin.local and isinstance(error, OSError):
         why = _hub_reason(text)
-        hint = beside(Path(source.place))
-        return f"{source.name}: hub id {source.place!r} could not be fetched: {why}; allowed: {ALLOWED}{hint}"
+        hint = beside(Path(origin.place))
+        return f"{origin.name}: hub id {origin.place!r} could not be fetched: {why}; allowed: {ALLOWED}{hint}"
     allowed = "a causal or an encoder-decoder language model"
-    return f"{source.name}: transformers cannot load it ({first_line(error)}); allowed: {allowed}"
+    return f"{origin.name}: transformers cannot load it ({first_line(error)}); allowed: {allowed}"
 
 
 def _hub_reason(text: str) -> str:

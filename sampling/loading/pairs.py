@@ -12,7 +12,7 @@ from sampling.loading.checks import common_vocabulary, compare_tokenizers, refus
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.options import KERNELS, LoadOptions
-from sampling.loading.sources import resolve
+from sampling.loading.origin import resolve
 from sampling.loading.stages import Progress, silent
 from sampling.pair import MODEL, Pair
 from utils.errors import UnknownName, UserError
@@ -69,9 +69,9 @@ def _with_own_drafter(target: Loaded, folder: Path) -> Pair:
 def _load(
     given: str | None, device: torch.device, dtype: torch.dtype, options: LoadOptions, progress: Progress
 ) -> Loaded:
-    source = resolve(given, progress)
-    progress(f"Loading {source.name}")
-    return load(source, device, dtype, options.trust_remote_code)
+    origin = resolve(given, progress)
+    progress(f"Loading {origin.name}")
+    return load(origin, device, dtype, options.trust_remote_code)
 
 
 def _alone(target: Loaded) -> Pair:

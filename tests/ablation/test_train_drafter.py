@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
-from sampling.distill.make_head import Data, Shape, Source, make_head
+from sampling.distill.make_head import Corpus, Data, Shape, make_head
 from sampling.distill.shards import read_shards
 from sampling.distill.tasks import Accuracy
 from sampling.distill.training import Schedule
@@ -132,7 +132,7 @@ def test_a_draft_vocabulary_is_counted_anew_in_data_of_another_kind(tmp_path: Pa
 def test_a_whole_training_that_was_killed_goes_on_at_its_checkpoint(tmp_path: Path) -> None:
     target = save_checkpoint(tmp_path / "target", llama())
     pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32"))
-    data = Data((Source("text", "a text that is read and not written " * 100),), 1000, lambda _: False)
+    data = Data((Corpus("text", "a text that is read and not written " * 100),), 1000, lambda _: False)
     schedule, shape = Schedule(2, 64, 1e-2, warmup=2, every=2), Shape("mtp", 64, 2, 1, None)
     steps: list[int] = []
 

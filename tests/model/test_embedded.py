@@ -16,8 +16,8 @@ from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, catch_up
 from sampling.loading import gguf_cache
 from sampling.loading.gguf_cache import converted
+from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.loading.sources import embedded_gguf
 from sampling.pair import Pair
 
 ROOT = Path(__file__).resolve().parents[2]

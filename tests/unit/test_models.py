@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, WhisperConfig
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.cache import RollbackCache
 from sampling.forward.lean import LeanModel
-from sampling.loading import devices, sources
+from sampling.loading import devices, origin
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
 from sampling.loading.pairs import LoadOptions, Pair, load_pair
 from sampling.loading.stop import stop_ids
@@ -210,9 +210,9 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no route")
 
-    monkeypatch.setattr(sources, "getproxies", dict)
-    monkeypatch.setattr(sources.socket, "create_connection", refuse)
-    assert not sources.hub_answers()
+    monkeypatch.setattr(origin, "getproxies", dict)
+    monkeypatch.setattr(origin.socket, "create_connection", refuse)
+    assert not origin.hub_answers()
 
 
 def test_code_of_its_own_is_refused_until_trusted(tmp_path: Path) -> None:

@@ -6,24 +6,24 @@ from typing import Any
 from torch import Tensor
 
 from sampling.heads.config import HeadConfig
-from sampling.heads.published.source import Source, check_shapes
+from sampling.heads.published.files import HeadFiles, check_shapes
 
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 _BIASES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
-def block_fields(source: Source, config: Mapping[str, Any]) -> dict[str, Any]:
+def block_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `HeadConfig` that a transformers config of a block gives.
 
     Raises `UserError` for what our block does not compute: another activation, windowed attention, a rotary
     embedding of a part of each head or one that changes with the length.
     """
     if config.get("hidden_act", "silu") != "silu":
-        raise source.refuse(f"its activation is {config['hidden_act']}", "silu")
+        raise files.refuse(f"its activation is {config['hidden_act']}", "silu")
     kinds = {kind for kind in config.get("layer_types") or () if kind != "full_attention"}
     windowed = config.get("use_sliding_window", config.get("model_type") == "mistral") and config.get("sliding_window")
     if kinds or windowed:
-        raise source.refuse(f"its attention is {', '.join(kinds) or 'windowed'}", "full attention")
+        raise files.refuse(f"its attention is {', '.join(kinds) or 'windowed'}", "full attention")
     try:
         heads, size = config["num_attention_heads"], config["hidden_size"]
         return {
@@ -35,26 +35,26 @@ def block_fields(source: Source, config: Mapping[str, Any]) -> dict[str, Any]:
             "head_dim": config.get("head_dim") or size // heads,
             "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
             "window": config.get("max_position_embeddings", 2048),
-            **_rope_fields(source, config),
+            **_rope_fields(files, config),
         }
     except KeyError as error:
-        raise source.refuse(f"its config.json has no {error.args[0]}", "the config of a Llama-like block") from error
+        raise files.refuse(f"its config.json has no {error.args[0]}", "the config of a Llama-like block") from error
 
 
-def _rope_fields(source: Source, config: Mapping[str, Any]) -> dict[str, Any]:
+def _rope_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
     """Rotary base and scaling, from `rope_parameters` or, as older configs have it, `rope_scaling`."""
     rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     theta = rope.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     kind = rope.pop("type", None)
     kind = rope.setdefault("rope_type", kind or "default")
     if kind not in _STATIC_ROPE:
-        raise source.refuse(f"its rotary embedding is {kind}", ", ".join(_STATIC_ROPE))
+        raise files.refuse(f"its rotary embedding is {kind}", ", ".join(_STATIC_ROPE))
     if config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise source.refuse("its rotary embedding turns a part of each head", "one that turns all of it")
+        raise files.refuse("its rotary embedding turns a part of each head", "one that turns all of it")
     return {"rope_theta": float(theta), "rope_scaling": None if kind == "default" else rope}
 
 
-def check_block(source: Source, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
+def check_block(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
     """Raises `UserError` where the weights under `block.` are not those of our block."""
     size, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     wide = (1 if config.fuse == "linear" else 2) * size
@@ -78,8 +78,8 @@ def check_block(source: Source, config: HeadConfig, weights: Mapping[str, Tensor
     own = {name.removeprefix("block."): weight for name, weight in weights.items() if name.startswith("block.")}
     strange = sorted(set(own) - set(shapes) - set(optional))
     if strange:
-        raise source.refuse(f"its block has {', '.join(strange)}", f"{', '.join((*shapes, *optional))}")
+        raise files.refuse(f"its block has {', '.join(strange)}", f"{', '.join((*shapes, *optional))}")
     for joined in (_BIASES, ("mlp.gate_proj", "mlp.up_proj")):
         if len({f"{name}.bias" in own for name in joined}) > 1:
-            raise source.refuse(f"of {', '.join(joined)} some have a bias", "all or none")
-    check_shapes(source, own, shapes | {name: shape for name, shape in optional.items() if name in own})
+            raise files.refuse(f"of {', '.join(joined)} some have a bias", "all or none")
+    check_shapes(files, own, shapes | {name: shape for name, shape in optional.items() if name in own})

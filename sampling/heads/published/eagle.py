@@ -16,7 +16,7 @@ from torch import Tensor
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
-from sampling.heads.published.source import Source, check_shapes, rename
+from sampling.heads.published.files import HeadFiles, check_shapes, rename
 
 _SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
 _FIRST = {"fc.": "fc.", "layers.0.self_attn.": "block.self_attn.", "layers.0.mlp.": "block.mlp."} | {
@@ -46,76 +46,76 @@ _THIRD = {
 _VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
 
 
-def read_eagle(source: Source) -> Head:
+def read_eagle(files: HeadFiles) -> Head:
     """An EAGLE-1 or EAGLE-2 head, or one of HASS."""
-    base = source.config.get("base_model_name_or_path", "")
-    return _first(source, source.config, base, rename(source, source.weights(), _FIRST | _SHARED))
+    base = files.config.get("base_model_name_or_path", "")
+    return _first(files, files.config, base, rename(files, files.weights(), _FIRST | _SHARED))
 
 
-def read_eagle3(source: Source) -> Head:
+def read_eagle3(files: HeadFiles) -> Head:
     """An EAGLE-3 head; `eagle_config` counts layers by what comes out of them, from 0."""
-    own = source.config.get("eagle_config") or {}
+    own = files.config.get("eagle_config") or {}
     if not own.get("use_aux_hidden_state", True):
-        raise source.refuse("eagle_config.use_aux_hidden_state is false", "a head that reads three states")
+        raise files.refuse("eagle_config.use_aux_hidden_state is false", "a head that reads three states")
     layers = [layer + 1 for layer in own.get("eagle_aux_hidden_state_layer_ids") or ()]
-    base = source.config.get("base_model_name_or_path", "")
-    return _third(source, source.config, base, layers or source.config.get("eagle_aux_hidden_state_layer_ids"))
+    base = files.config.get("base_model_name_or_path", "")
+    return _third(files, files.config, base, layers or files.config.get("eagle_aux_hidden_state_layer_ids"))
 
 
-def read_speculators(source: Source) -> Head:
+def read_speculators(files: HeadFiles) -> Head:
     """A head in the format of speculators, whose layer ids count as ours do."""
-    kind, inner = source.config["speculators_model_type"], source.config.get("transformer_layer_config") or {}
-    verifier = (source.config.get("speculators_config") or {}).get("verifier") or {}
+    kind, inner = files.config["speculators_model_type"], files.config.get("transformer_layer_config") or {}
+    verifier = (files.config.get("speculators_config") or {}).get("verifier") or {}
     base = str(verifier.get("name_or_path") or "")
     if kind == "eagle":
-        return _first(source, inner, base, rename(source, source.weights(), _NAMED | _SHARED))
+        return _first(files, inner, base, rename(files, files.weights(), _NAMED | _SHARED))
     if kind == "eagle3":
-        return _third(source, inner, base, source.config.get("eagle_aux_hidden_state_layer_ids"))
-    raise source.refuse(f"speculators_model_type is {kind}", "eagle, eagle3")
+        return _third(files, inner, base, files.config.get("eagle_aux_hidden_state_layer_ids"))
+    raise files.refuse(f"speculators_model_type is {kind}", "eagle, eagle3")
 
 
-def _fields(source: Source, config: Mapping[str, Any], base: str) -> dict[str, Any]:
+def _fields(files: HeadFiles, config: Mapping[str, Any], base: str) -> dict[str, Any]:
     if config.get("num_hidden_layers", 1) != 1:
-        raise source.refuse(f"it has {config['num_hidden_layers']} layers", "one layer")
-    return {"method": "eagle", "base": base, "base_digest": "", **block_fields(source, config)}
+        raise files.refuse(f"it has {config['num_hidden_layers']} layers", "one layer")
+    return {"method": "eagle", "base": base, "base_digest": "", **block_fields(files, config)}
 
 
-def _first(source: Source, inner: Mapping[str, Any], base: str, weights: dict[str, Tensor]) -> Head:
-    fields = _fields(source, inner, base)
+def _first(files: HeadFiles, inner: Mapping[str, Any], base: str, weights: dict[str, Tensor]) -> Head:
+    fields = _fields(files, inner, base)
     config = HeadConfig(
         **fields,
         draft_vocab=fields["vocab_size"],
-        features=(source.target_layers,),
+        features=(files.target_layers,),
         input_norm="block.input_layernorm.weight" in weights,
         final_norm="norm.weight" in weights,
         own_output="output.weight" in weights,
     )
-    check_block(source, config, weights)
+    check_block(files, config, weights)
     size = config.hidden_size
     needed: dict[str, tuple[int, ...]] = {"fc.weight": (size, 2 * size)}
-    if source.config.get("fusion_bias"):
+    if files.config.get("fusion_bias"):
         needed["fc.bias"] = (size,)
-    if source.config.get("layernorms"):
+    if files.config.get("layernorms"):
         needed |= dict.fromkeys(("embed_norm.weight", "block.input_layernorm.weight", "norm.weight"), (size,))
-    _check(source, config, weights, needed, {"fc.bias": (size,), "embed_norm.weight": (size,)})
-    return source.head(config, weights)
+    _check(files, config, weights, needed, {"fc.bias": (size,), "embed_norm.weight": (size,)})
+    return files.head(config, weights)
 
 
-def _third(source: Source, inner: Mapping[str, Any], base: str, layers: list[int] | None) -> Head:
+def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[int] | None) -> Head:
     """inner: the config of the block; what else the head has is said beside it."""
-    outer = source.config
+    outer = files.config
     for flag in ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting"):
         if outer.get(flag):
-            raise source.refuse(f"{flag} is {outer[flag]}", "a head without it")
-    found = {name: weight for name, weight in source.weights().items() if name not in _VERIFIER}
-    weights = rename(source, found, _THIRD | _SHARED)
+            raise files.refuse(f"{flag} is {outer[flag]}", "a head without it")
+    found = {name: weight for name, weight in files.weights().items() if name not in _VERIFIER}
+    weights = rename(files, found, _THIRD | _SHARED)
     weights.pop("t2d", None)
-    fields = _fields(source, inner, base)
-    ids = _draft_ids(source, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
+    fields = _fields(files, inner, base)
+    ids = _draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
     config = HeadConfig(
         **fields,
         draft_vocab=len(ids),
-        features=_layers(source, layers),
+        features=_layers(files, layers),
         fuse="attention",
         normed=True,
         input_norm=False,
@@ -123,7 +123,7 @@ def _third(source: Source, inner: Mapping[str, Any], base: str, layers: list[int
         target_size=outer.get("target_hidden_size") or 0,
         normed_residual=bool(outer.get("norm_before_residual")),
     )
-    check_block(source, config, weights)
+    check_block(files, config, weights)
     size, theirs = config.hidden_size, config.target_size or config.hidden_size
     needed: dict[str, tuple[int, ...]] = {
         "feature.weight": (size, len(config.features) * theirs),
@@ -133,12 +133,12 @@ def _third(source: Source, inner: Mapping[str, Any], base: str, layers: list[int
     }
     if theirs != size:
         needed |= {"embedding.weight": (config.vocab_size, size), "output.weight": (len(ids), size)}
-    _check(source, config, weights, needed, {"feature.bias": (size,)})
-    return source.head(config, weights, ids)
+    _check(files, config, weights, needed, {"feature.bias": (size,)})
+    return files.head(config, weights, ids)
 
 
 def _check(
-    source: Source,
+    files: HeadFiles,
     config: HeadConfig,
     weights: Mapping[str, Tensor],
     needed: Mapping[str, tuple[int, ...]],
@@ -148,28 +148,28 @@ def _check(
     size = config.hidden_size
     may = {**optional, "embedding.weight": (config.vocab_size, size), "output.weight": (config.draft_vocab, size)}
     may |= {"norm.weight": (size,)}
-    check_shapes(source, weights, {**{name: shape for name, shape in may.items() if name in weights}, **needed})
+    check_shapes(files, weights, {**{name: shape for name, shape in may.items() if name in weights}, **needed})
 
 
-def _layers(source: Source, given: list[int] | None) -> tuple[int, ...]:
+def _layers(files: HeadFiles, given: list[int] | None) -> tuple[int, ...]:
     """Numbers of the states that are read: a low, a middle and a high one, unless the head names them.
 
     Example: a target of 32 layers gives (2, 16, 29), what the layers 2, 16 and 29, counted from 0, read.
     """
-    count = source.target_layers
+    count = files.target_layers
     layers = tuple(given) if given else tuple(sorted({2, count // 2, count - 3}))
     if not all(0 <= layer < count for layer in layers):
-        raise source.refuse(f"it reads the states {layers} of its target", f"0 to {count - 1}, those of this target")
+        raise files.refuse(f"it reads the states {layers} of its target", f"0 to {count - 1}, those of this target")
     return layers
 
 
-def _draft_ids(source: Source, offsets: Tensor | None, rows: int | None, vocab: int) -> Tensor:
+def _draft_ids(files: HeadFiles, offsets: Tensor | None, rows: int | None, vocab: int) -> Tensor:
     """Ids `[D]` of the draft vocabulary: row r drafts token r + offset r."""
     if offsets is None:
         if rows not in (None, vocab):
-            raise source.refuse(f"it drafts from {rows} of {vocab} tokens and has no d2t", "a head with d2t")
+            raise files.refuse(f"it drafts from {rows} of {vocab} tokens and has no d2t", "a head with d2t")
         return torch.arange(vocab)
     ids = torch.arange(len(offsets)) + offsets.long()
     if len(ids.unique()) < len(ids) or int(ids.min()) < 0 or int(ids.max()) >= vocab:
-        raise source.refuse("d2t gives ids twice, or outside the vocabulary", f"{len(ids)} of 0 to {vocab - 1}")
+        raise files.refuse("d2t gives ids twice, or outside the vocabulary", f"{len(ids)} of 0 to {vocab - 1}")
     return ids

@@ -9,9 +9,9 @@ from sampling.forward.runner import CausalModel
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, Head, load_head, read_json
 from sampling.heads.published.eagle import read_eagle, read_eagle3, read_speculators
+from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.medusa import read_hydra, read_medusa
 from sampling.heads.published.mtp import COUNTS, read_mtp
-from sampling.heads.published.source import Source
 from utils.errors import UserError
 
 _OWN = "method"
@@ -24,7 +24,7 @@ class Format:
     name: str
     kind: str
     known: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Source], Head]
+    read: Callable[[HeadFiles], Head]
 
 
 def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -61,7 +61,7 @@ def read_head(folder: Path, target: CausalModel) -> Head:
     config = read_json(folder / CONFIG)
     if _OWN in config:
         return load_head(folder)
-    return _format(folder, config).read(Source(folder, config, target.num_layers, target.vocab_size))
+    return _format(folder, config).read(HeadFiles(folder, config, target.num_layers, target.vocab_size))
 
 
 def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: str) -> None:

@@ -13,56 +13,56 @@ from torch import Tensor
 
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
-from sampling.heads.published.source import Source, check_shapes, rename
+from sampling.heads.published.files import HeadFiles, check_shapes, rename
 
 MEDUSA_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", "model.safetensors", "pytorch_model.bin")
 HYDRA_FILES = ("hydra_lm_head.safetensors", "hydra_lm_head.pt")
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight")
 
 
-def read_medusa(source: Source) -> Head:
+def read_medusa(files: HeadFiles) -> Head:
     """The heads that the weights have: the number in config.json is known to be wrong in some."""
-    weights = source.weights(MEDUSA_FILES)
-    steps, layers = _count(source, weights)
+    weights = files.weights(MEDUSA_FILES)
+    steps, layers = _count(files, weights)
     names = {f"{k}.{j}.linear.": f"heads.{k}.{j}.linear." for k in range(steps) for j in range(layers)}
-    own = rename(source, weights, names | {f"{k}.{layers}.weight": f"outputs.{k}.weight" for k in range(steps)})
-    return _head(source, "medusa", own, steps, layers)
+    own = rename(files, weights, names | {f"{k}.{layers}.weight": f"outputs.{k}.weight" for k in range(steps)})
+    return _head(files, "medusa", own, steps, layers)
 
 
-def read_hydra(source: Source) -> Head:
+def read_hydra(files: HeadFiles) -> Head:
     """Raises `UserError` for heads with an attention layer, and for such as do not read the drafts between."""
-    arch = source.config.get("hydra_head_arch", "mlp")
+    arch = files.config.get("hydra_head_arch", "mlp")
     if arch != "mlp":
-        raise source.refuse(f"hydra_head_arch is {arch}, which has an attention layer of its own", "mlp")
-    if not source.config.get("grounded_heads", False):
-        raise source.refuse("grounded_heads is false: such heads do not know the drafts between", "true")
-    if source.config.get("hidden_state_offset", 0):
-        raise source.refuse(f"hidden_state_offset is {source.config['hidden_state_offset']}", "0, the last state")
-    found = source.weights(HYDRA_FILES)
+        raise files.refuse(f"hydra_head_arch is {arch}, which has an attention layer of its own", "mlp")
+    if not files.config.get("grounded_heads", False):
+        raise files.refuse("grounded_heads is false: such heads do not know the drafts between", "true")
+    if files.config.get("hidden_state_offset", 0):
+        raise files.refuse(f"hidden_state_offset is {files.config['hidden_state_offset']}", "0, the last state")
+    found = files.weights(HYDRA_FILES)
     blocks = {name.removeprefix("hydra_mlp."): value for name, value in found.items() if name.startswith("hydra_mlp.")}
-    steps, blocks_each = _count(source, blocks)
+    steps, blocks_each = _count(files, blocks)
     names: dict[str, str] = {}
     for k in range(steps):
         names |= {f"hydra_mlp.{k}.0.linear.": f"joins.{k}.", f"hydra_mlp.{k}.0.res_connection.": f"residuals.{k}."}
         names |= {f"hydra_mlp.{k}.{j}.linear.": f"heads.{k}.{j - 1}.linear." for j in range(1, blocks_each)}
         names[f"hydra_lm_head.{k}."] = f"outputs.{k}."
     found.pop("input_embed_fn.weight", None)  # the target's embedding, which their module only refers to
-    own = rename(source, found, names)
-    return _head(source, "hydra", own, steps, blocks_each - 1)
+    own = rename(files, found, names)
+    return _head(files, "hydra", own, steps, blocks_each - 1)
 
 
-def _count(source: Source, weights: Mapping[str, Tensor]) -> tuple[int, int]:
+def _count(files: HeadFiles, weights: Mapping[str, Tensor]) -> tuple[int, int]:
     """(heads, blocks a head)."""
     places = [match.groups() for name in weights if (match := _BLOCK.fullmatch(name))]
     if not places:
-        raise source.refuse("it has no residual block", "weights named K.J.linear.weight")
+        raise files.refuse("it has no residual block", "weights named K.J.linear.weight")
     return max(int(k) for k, _ in places) + 1, max(int(j) for _, j in places) + 1
 
 
-def _head(source: Source, kind: str, weights: Mapping[str, Tensor], steps: int, layers: int) -> Head:
+def _head(files: HeadFiles, kind: str, weights: Mapping[str, Tensor], steps: int, layers: int) -> Head:
     first = weights["heads.0.0.linear.weight"] if kind == "medusa" else weights["joins.0.weight"]
     size, output = first.shape[0], weights.get("outputs.0.weight")
-    vocab = source.target_vocab if output is None else output.shape[0]
+    vocab = files.target_vocab if output is None else output.shape[0]
     shapes: dict[str, tuple[int, ...]] = {}
     for k in range(steps):
         for name in ("joins", "residuals") if kind == "hydra" else ():
@@ -71,10 +71,10 @@ def _head(source: Source, kind: str, weights: Mapping[str, Tensor], steps: int, 
             shapes |= {f"heads.{k}.{j}.linear.weight": (size, size), f"heads.{k}.{j}.linear.bias": (size,)}
         if output is not None or kind == "hydra":
             shapes[f"outputs.{k}.weight"] = (vocab, size)
-    check_shapes(source, weights, shapes)
+    check_shapes(files, weights, shapes)
     config = HeadConfig(
         method="medusa" if kind == "medusa" else "hydra",
-        base=str(source.config.get("base_model_name_or_path", "")),
+        base=str(files.config.get("base_model_name_or_path", "")),
         base_digest="",
         hidden_size=size,
         vocab_size=vocab,
@@ -83,4 +83,4 @@ def _head(source: Source, kind: str, weights: Mapping[str, Tensor], steps: int, 
         layers=layers,
         own_output=output is not None,
     )
-    return source.head(config, weights)
+    return files.head(config, weights)

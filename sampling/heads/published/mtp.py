@@ -16,7 +16,7 @@ from torch import Tensor
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
-from sampling.heads.published.source import Source, check_shapes, rename
+from sampling.heads.published.files import HeadFiles, check_shapes, rename
 
 COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 PLAIN = ("llama", "mistral", "qwen2", "qwen3", "mimo")
@@ -74,47 +74,47 @@ _LAYOUTS = (
 )
 
 
-def read_mtp(source: Source) -> Head:
+def read_mtp(files: HeadFiles) -> Head:
     """The first module of the folder. Raises `UserError` for a block that is not Llama's, by its kind."""
-    layout, found = _module(source)
-    kind = source.config.get("model_type", "")
+    layout, found = _module(files)
+    kind = files.config.get("model_type", "")
     for part, why in _REASONS.items():
         if any(part in name for name in found):
-            raise source.refuse(f"{why}, in the module of this {kind} checkpoint", "a Llama-like block")
+            raise files.refuse(f"{why}, in the module of this {kind} checkpoint", "a Llama-like block")
     if kind not in PLAIN:
-        raise source.refuse(f"the module of a {kind} checkpoint has a block of its own kind", ", ".join(PLAIN))
-    weights = rename(source, found, layout.names)
-    fields = block_fields(source, source.config)
+        raise files.refuse(f"the module of a {kind} checkpoint has a block of its own kind", ", ".join(PLAIN))
+    weights = rename(files, found, layout.names)
+    fields = block_fields(files, files.config)
     config = HeadConfig(
         method="mtp",
-        base=str(source.config.get("_name_or_path") or source.folder.name),
+        base=str(files.config.get("_name_or_path") or files.folder.name),
         base_digest="",
         **fields,
         draft_vocab=fields["vocab_size"],
-        features=(source.target_layers,),
+        features=(files.target_layers,),
         normed=True,
         own_output="output.weight" in weights,
         normed_feedback=True,
     )
-    check_block(source, config, weights)
+    check_block(files, config, weights)
     size, vocab = config.hidden_size, config.vocab_size
     shapes = {
         **{f"{name}.weight": (vocab, size) for name in ("embedding", "output") if f"{name}.weight" in weights},
         **{f"{name}.weight": (size,) for name in ("embed_norm", "feature_norm", "norm", "block.input_layernorm")},
         "fc.weight": (size, 2 * size),
     }
-    check_shapes(source, weights, shapes)
+    check_shapes(files, weights, shapes)
     if layout.state_first:
         state, embedding = weights["fc.weight"].chunk(2, dim=1)
         weights["fc.weight"] = torch.cat([embedding, state], dim=1)
-    return source.head(config, weights)
+    return files.head(config, weights)
 
 
-def _module(source: Source) -> tuple[_Layout, dict[str, Tensor]]:
+def _module(files: HeadFiles) -> tuple[_Layout, dict[str, Tensor]]:
     """The layout that the folder has, and the weights of its module."""
-    layers = source.config.get("num_hidden_layers", source.target_layers)
+    layers = files.config.get("num_hidden_layers", files.target_layers)
     prefixes = [layout.prefix.format(n=layers) for layout in _LAYOUTS]
     for layout, prefix in zip(_LAYOUTS, prefixes, strict=True):
-        if found := source.weights(prefix=prefix):
+        if found := files.weights(prefix=prefix):
             return layout, found
-    raise source.refuse("its config.json counts modules and its weights have none", f"weights in {', '.join(prefixes)}")
+    raise files.refuse("its config.json counts modules and its weights have none", f"weights in {', '.join(prefixes)}")

@@ -19,7 +19,7 @@ _SCRAP = ".rotary_emb.inv_freq"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class HeadFiles:
     """A published head for a target of `target_layers` layers and `target_vocab` rows of logits."""
 
     folder: Path
@@ -71,7 +71,7 @@ def _read(path: Path, prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): weight for name, weight in found.items() if name.startswith(prefix)}
 
 
-def rename(source: Source, weights: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+def rename(files: HeadFiles, weights: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
     """Weights under our names: `names` gives ours for theirs, or for the beginning of theirs that ends in a dot.
 
     Raises `UserError` for a weight that no entry covers: what is not understood is not left out.
@@ -87,14 +87,14 @@ def rename(source: Source, weights: Mapping[str, Tensor], names: Mapping[str, st
         theirs = max(fits, key=len)
         renamed[names[theirs] + name.removeprefix(theirs)] = weight
     if strange:
-        raise source.refuse(f"it has weights that its layout has not: {', '.join(strange)}", "only those of the layout")
+        raise files.refuse(f"it has weights that its layout has not: {', '.join(strange)}", "only those of the layout")
     return renamed
 
 
-def check_shapes(source: Source, weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_shapes(files: HeadFiles, weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raises `UserError` for a weight that is missing, or has another shape than config.json says."""
     for name, shape in shapes.items():
         if name not in weights:
-            raise source.refuse(f"it has no {name}", f"a head with {', '.join(shapes)}")
+            raise files.refuse(f"it has no {name}", f"a head with {', '.join(shapes)}")
         if tuple(weights[name].shape) != shape:
-            raise source.refuse(f"{name} is {list(weights[name].shape)}", f"{list(shape)}, as its config.json says")
+            raise files.refuse(f"{name} is {list(weights[name].shape)}", f"{list(shape)}, as its config.json says")

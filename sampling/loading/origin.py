@@ -19,7 +19,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Origin:
     """Where a model is loaded from. `place`: a folder or a hub id, as transformers takes it."""
 
     name: str
@@ -28,20 +28,20 @@ class Source:
     local: bool = True
 
 
-def resolve(given: str | None, progress: Progress) -> Source:
-    """The source that a user's words mean; a GGUF file is converted on the way.
+def resolve(given: str | None, progress: Progress) -> Origin:
+    """The origin that a user's words mean; a GGUF file is converted on the way.
 
     Raises `UserError` for a path that leads nowhere or to something that is no model.
     """
     if given is None:
-        return Source(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
+        return Origin(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
     path = Path(given).expanduser()
     if path.is_file():
         return _file(given, path, progress)
     if path.is_dir():
         return _folder(given, path)
     if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(given) and not given.startswith("."):
-        return Source(given, given, "from the hub", local=False)
+        return Origin(given, given, "from the hub", local=False)
     raise UserError(f"{given}: no such file or folder; allowed: {ALLOWED}{beside(path)}")
 
 
@@ -83,18 +83,18 @@ def beside(path: Path) -> str:
     return f". Did you mean {str(folder / near)!r}?" if near else ""
 
 
-def _file(given: str, path: Path, progress: Progress) -> Source:
+def _file(given: str, path: Path, progress: Progress) -> Origin:
     if path.suffix.lower() != ".gguf":
         raise UserError(f"{given}: a file that is no .gguf; allowed: {ALLOWED}")
-    return Source(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
+    return Origin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
 
 
-def _folder(given: str, path: Path) -> Source:
+def _folder(given: str, path: Path) -> Origin:
     if not (path / "config.json").is_file():
         inside = [entry.name for entry in _readable(path) if (entry / "config.json").is_file()]
         hint = f". Did you mean {str(path / sorted(inside)[0])!r}?" if inside else ""
         raise UserError(f"{given}: a folder without a config.json; allowed: {ALLOWED}{hint}")
-    return Source(path.resolve().name, str(path.resolve()), "from a folder")
+    return Origin(path.resolve().name, str(path.resolve()), "from a folder")
 
 
 def _readable(folder: Path) -> list[Path]:
