@@ -8,7 +8,7 @@ from egag.controller import FixedGamma
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_counts import NGramStorage
 from sampling.api.arguments import check
-from sampling.api.generate import Model, StopTokens, rate, run, runners
+from sampling.api.generate import Model, StopTokens, account_of, rate, runners
 from sampling.drafter import Drafter
 from sampling.drafters.target_first import TargetFirst
 from utils.logits_processor import LogitsProcessor
@@ -42,7 +42,7 @@ def ngram_assisted_speculative_generate(
     kind = NgramDrafter if stop_if_unknown else _NeverAtALoss
     drafter: Drafter = kind(ngramstorage, filler_top_k, reset=False)
     with runners(use_cache, target) as (big,):
-        account = run(
+        account = account_of(
             big,
             TargetFirst(drafter) if first_target else drafter,
             FixedGamma(gamma),

@@ -26,7 +26,7 @@ class _Node:
         self.children[child.text[child.start]] = child
 
 
-Place = tuple[_Node, int]
+TreePlace = tuple[_Node, int]
 
 
 class ResponseTree:
@@ -74,9 +74,9 @@ class ResponseTree:
         for response in other._responses:
             self.add(response)
 
-    def follow(self, token: int, places: Sequence[Place]) -> list[Place]:
+    def follow(self, token: int, places: Sequence[TreePlace]) -> list[TreePlace]:
         """The places after one more token, from the root and from each of `places`, until it is not found."""
-        found: list[Place] = []
+        found: list[TreePlace] = []
         for node, at in ((self._root, 0), *places):
             if at < node.length:
                 if node.text[node.start + at] != token:
@@ -167,7 +167,7 @@ class Recollection:
 
     def __init__(self, memory: ResponseTree) -> None:
         self.memory, self.depth = memory, memory.depth
-        self._places: list[Place] = []
+        self._places: list[TreePlace] = []
         self._read = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -176,11 +176,11 @@ class Recollection:
         for token in tokens[-self.depth :]:
             self._places = self.memory.follow(token, self._places[: self.depth - 2])
 
-    def matches(self) -> list[Match[Place]]:
+    def matches(self) -> list[Match[TreePlace]]:
         """Where ends of the text occur, longest first; those that occur equally often share a place."""
         places = self._places[: max(0, self._read - 1)]
         counts = [place[0].count for place in places]
-        found: list[Match[Place]] = []
+        found: list[Match[TreePlace]] = []
         longest = len(counts)
         while longest:
             shortest, count = longest, counts[longest - 1]
@@ -190,7 +190,7 @@ class Recollection:
             longest = shortest - 1
         return found
 
-    def likeliest(self, place: Place) -> Branch[Place] | None:
+    def likeliest(self, place: TreePlace) -> Branch[TreePlace] | None:
         node, at = place
         if at < node.length:
             return node.text[node.start + at], node.count, (node, at + 1)
@@ -201,7 +201,7 @@ class Recollection:
         best = node.best
         return best.text[best.start], best.count, (best, 1)
 
-    def branches(self, place: Place, least: int = 0) -> list[Branch[Place]]:
+    def branches(self, place: TreePlace, least: int = 0) -> list[Branch[TreePlace]]:
         node, at = place
         if at < node.length:
             return [(node.text[node.start + at], node.count, (node, at + 1))] if node.count >= least else []

@@ -15,7 +15,7 @@ from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 
 
-def run(session: Session, experiment: Experiment, command: str, view: View) -> Outcome:
+def run_plan(session: Session, experiment: Experiment, command: str, view: View) -> Outcome:
     """Run an experiment on the session's pair, then report it; `command` asked for it. Raises `UserError`."""
     if experiment.pair:
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))

@@ -7,7 +7,7 @@ from typing import Literal
 from sampling.events import AnyRound, BeamRound, Round
 
 Decode = Callable[[Sequence[int]], str]
-Kind = Literal["accepted", "rejected", "target"]
+SpanKind = Literal["accepted", "rejected", "target"]
 
 _UNFINISHED = "\ufffd"
 # A character has four bytes at most; what is still no text after more tokens than that never becomes one.
@@ -60,7 +60,7 @@ class Span:
     """A piece of the answer: drafted and accepted, drafted and rejected, or the target's own."""
 
     text: str
-    kind: Kind
+    kind: SpanKind
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Answer:
         """All that was emitted so far."""
         return "".join(span.text for span in (*self.old, *self.last) if span.kind != "rejected")
 
-    def _append(self, text: str, kind: Kind) -> None:
+    def _append(self, text: str, kind: SpanKind) -> None:
         if text:
             self.last.append(Span(text, kind))
 

@@ -108,8 +108,9 @@ class Loading:
 def _warm_up(engine: "PairEngine") -> "Iterator[object]":
     """A round of both models, event by event, so that the first method measured does not pay for first calls."""
     from sampling.measure.warm_up import warm_up
+    from sampling.methods import REFERENCE
     from sampling.settings import Settings
 
-    names = ("target", "speculative") if engine.pair.drafter else ("target",)
+    names = (REFERENCE, "speculative") if engine.pair.drafter else (REFERENCE,)
     values = {**Settings(), "length": 2, "gamma": 1, "chat": False}
     return warm_up(engine, values, [(name, name, {}) for name in names])

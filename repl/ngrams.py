@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ngram_assisted.nasd import NgramDrafter
 
 
-def save(session: Session, path: Path) -> str:
+def save_counts(session: Session, path: Path) -> str:
     """Write the counts of NASD under its present settings; says what was written. Raises `UserError`."""
     from ngram_assisted.saved import dumps, loads
 
@@ -33,7 +33,7 @@ def save(session: Session, path: Path) -> str:
     return f"{len(storage)} contexts saved to {path}"
 
 
-def load(session: Session, path: Path) -> str:
+def load_counts(session: Session, path: Path) -> str:
     """Replace the counts of NASD by a file's; says what else changed. Raises `UserError`, and then nothing has."""
     from ngram_assisted.saved import kind, loads
 

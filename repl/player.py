@@ -137,7 +137,7 @@ class Player:
             names = ", ".join(configuration.name for configuration in experiment.plan.configurations)
             named = f"/ablate {plan.DEFAULT_PLAN}"
             self.view.reply(Message(f"the prompts of {plan.DEFAULT_PLAN} for {names}; {named} runs that plan as it is"))
-        outcome = ablate.run(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
+        outcome = ablate.run_plan(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 

@@ -5,7 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from repl.replies import Message, Reply, Section, Sheet
+from repl.replies import Message, Reply, Sheet, SheetSection
 
 _WIDE = 70
 
@@ -38,7 +38,7 @@ def _sheet(sheet: Sheet, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _grid(section: Section) -> Table:
+def _grid(section: SheetSection) -> Table:
     grid = Table.grid(padding=(0, 2), pad_edge=False)
     grid.add_column(max_width=44)
     for _ in range(2):
@@ -48,7 +48,7 @@ def _grid(section: Section) -> Table:
     return grid
 
 
-def _stacked(section: Section) -> Group:
+def _stacked(section: SheetSection) -> Group:
     """For narrow terminals: name and value on a line, the explanation indented under it."""
     lines: list[RenderableType] = []
     for name, value, help in section.rows:

@@ -11,7 +11,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SheetSection:
     """Rows under a heading: name, value, explanation."""
 
     heading: str
@@ -23,7 +23,7 @@ class Sheet:
     """Sections on one page: /help and /status."""
 
     title: str
-    sections: tuple[Section, ...]
+    sections: tuple[SheetSection, ...]
     notes: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from ablation.results import comparison_table as table
 from ablation.results import stamp
 from repl.runs import Run
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _FORGETTING = sorted(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One method's line.
 
     lossless: None for another output. other: why it is not compared with the reference (`Method.other`).
@@ -45,17 +45,17 @@ class Row:
 
 def rows(
     comparison: "Comparison", names: Sequence[str], verdicts: Mapping[str, "Divergence | None"], runs: Mapping[str, Run]
-) -> list[Row]:
+) -> list[TableRow]:
     """The rows of what ran; `runs` holds them by name."""
     return [
-        Row(
+        TableRow(
             runs[name].title,
             comparison.metrics[name],
             comparison.speedup(name),
             comparison.cost_ratio(name),
             verdicts.get(name),
             comparison.lossless(name) if METHODS[runs[name].method].other is None else None,
-            name == "target",
+            name == REFERENCE,
             METHODS[runs[name].method].other,
             METHODS[runs[name].method].remembers(comparison.values_of(name)),
         )
@@ -63,12 +63,12 @@ def rows(
     ]
 
 
-def comparison_table(lines: Sequence[Row], console: Console) -> RenderableType:
+def comparison_table(lines: Sequence[TableRow], console: Console) -> RenderableType:
     """The comparison table of the session's runs."""
     return table.comparison_table([_line(row) for row in lines], console)
 
 
-def _line(row: Row) -> table.Line:
+def _line(row: TableRow) -> table.Line:
     metrics = row.metrics
     return table.Line(
         title=row.title,
@@ -86,7 +86,7 @@ def _line(row: Row) -> table.Line:
     )
 
 
-def _output(row: Row) -> tuple[table.Words, ...]:
+def _output(row: TableRow) -> tuple[table.Words, ...]:
     if row.metrics.finish_reason is None:
         return (("stopped", "yellow"),)
     if row.reference:
@@ -97,7 +97,7 @@ def _output(row: Row) -> tuple[table.Words, ...]:
     return () if found is None else (table.verdict_words(found.verdict, found.index, found.margin),)
 
 
-def notes(lines: Sequence[Row], settings: str, first: bool) -> list[str]:
+def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
     """What the numbers are against, and what to distrust."""
     whole = any(line.reference and line.metrics.finish_reason is not None for line in lines)
     if whole:

@@ -253,7 +253,7 @@ def _parts(line: Method) -> tuple[Part, ...]:
 
 METHODS = method_table(
     _parts,
-    Method("target", "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),
+    Method(REFERENCE, "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),
     Method("drafter", "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),

@@ -27,10 +27,11 @@ from ablation.run.bar import told
 from sampling.forward.runner import prefill
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.methods import REFERENCE
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
-from scripts.duels import COPIED, NGRAM_ORDER, Duel, Outcome, duels, of_method
+from scripts.duels import COPIED, NGRAM_ORDER, Duel, DuelOutcome, duels, of_method
 from utils.intervals import bootstrap_median
 from utils.machine import Machine, disturbance
 from utils.provenance import ROOT, cpu_name
@@ -67,7 +68,7 @@ class Benchmark:
     threads: int
     torch: str
     transformers: str
-    duels: tuple[Outcome, ...]
+    duels: tuple[DuelOutcome, ...]
     forward_ms: dict[int, float]
     again: Again | None = None
 
@@ -75,7 +76,7 @@ class Benchmark:
     def read(cls, path: Path) -> "Benchmark":
         """What `write` wrote."""
         there: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        there["duels"] = tuple(Outcome(**one) for one in there["duels"])
+        there["duels"] = tuple(DuelOutcome(**one) for one in there["duels"])
         there["forward_ms"] = {int(tokens): ms for tokens, ms in there["forward_ms"].items()}
         there["again"] = Again(**there["again"]) if there["again"] else None
         return cls(**there)
@@ -118,7 +119,7 @@ class Benchmark:
         return table
 
 
-def _cells(one: Outcome) -> list[str]:
+def _cells(one: DuelOutcome) -> list[str]:
     interval = f"{one.low:.2f} to {one.high:.2f}"
     return [
         *(one.ours, one.against, f"{one.ratio:.2f}", interval),
@@ -162,7 +163,7 @@ def repeated_requests(engine: PairEngine, settings: Settings, prompts: list[list
 
     Both sides are our loop, so their decode times are compared, without the prompt.
     """
-    suffix, plain = (of_method(engine, name, settings) for name in ("suffix", "target"))
+    suffix, plain = (of_method(engine, name, settings) for name in ("suffix", REFERENCE))
     for prompt in prompts:
         suffix(prompt)
     ratios, tokens, rounds = [], 0, 0

@@ -15,6 +15,7 @@ from sampling.loading.heads import heads_for
 from sampling.loading.origin import EMBEDDED_NAME, resolve
 from sampling.loading.stages import silent
 from sampling.measure.metrics import RunMetrics
+from sampling.methods import REFERENCE
 from sampling.pair import MODEL
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
@@ -64,18 +65,18 @@ class Duel:
             kept.clear()
         self.different = 0
 
-    def outcome(self) -> "Outcome":
+    def outcome(self) -> "DuelOutcome":
         """What all that was played comes to."""
         ratio, low, high = bootstrap_median(self.ratios)
         outside = None if self.name in DRAFT_WITH_A_MODEL else median(self.overhead)
         ours_ms, theirs_ms = (median(seconds) * 1e3 for seconds in (self.ours_s, self.theirs_s))
-        return Outcome(
+        return DuelOutcome(
             self.name, self.against, ratio, low, high, ours_ms, theirs_ms, len(self.ratios), self.different, outside
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DuelOutcome:
     """A duel's numbers: theirs / ours with its 95 % interval, medians in milliseconds a token, runs.
 
     other_text: runs whose text differed. outside_forwards: share of our decode time; None where a model drafts,
@@ -159,7 +160,7 @@ def duels(engine: PairEngine, plain: Settings, lookup: Settings) -> list[Duel]:
     longest, shorter = searching.lookup(NGRAM_ORDER), searching.lookup(NGRAM_ORDER - 1)
     ours = {name: of_method(engine, name, lookup) for name in ("ngram", "prompt_lookup", "suffix")}
     return [
-        Duel("AR", "generate", of_method(engine, "target", plain), theirs.generate),
+        Duel("AR", "generate", of_method(engine, REFERENCE, plain), theirs.generate),
         Duel("SD", assisting, of_method(engine, "speculative", plain), theirs.assisted),
         Duel("NASD", copying, ours["ngram"], shorter, ("grounded",)),
         Duel("Prompt lookup", copying, ours["prompt_lookup"], longest, COPIED),

@@ -19,14 +19,14 @@ from utils.errors import UserError
 from utils.provenance import ROOT
 
 if TYPE_CHECKING:
-    from sampling.distill.make_head import Data, Shape, Trained
+    from sampling.distill.make_head import Data, DrafterShape, Trained
     from sampling.distill.training import Schedule
     from sampling.loading.pairs import LoadOptions
     from sampling.pair import Pair
 
 
-Kind = StrEnum("Kind", [*MODELS])
-Method = Annotated[Kind, typer.Option(help="what to train")]
+HeadKind = StrEnum("HeadKind", [*MODELS])
+Method = Annotated[HeadKind, typer.Option(help="what to train")]
 Target = Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="default: the embedded model")]
 Given = Annotated[
     list[str],
@@ -76,20 +76,20 @@ def main(
     uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
     """
     with exit_statuses():
-        from sampling.distill.make_head import Shape
+        from sampling.distill.make_head import DrafterShape
         from sampling.distill.training import Schedule
         from sampling.loading.pairs import LoadOptions
 
         if not 0 < rate < math.inf:
             raise UserError(f"--rate {rate} given; allowed: a finite number above 0")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
-        shape = Shape(method.value, draft_vocab, steps, layers, further)
+        shape = DrafterShape(method.value, draft_vocab, steps, layers, further)
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
         _train(LoadOptions(target, device=device, dtype=dtype), shape, data, tokens, schedule, folder)
 
 
 def _train(
-    options: "LoadOptions", shape: "Shape", given: list[str], tokens: int, schedule: "Schedule", folder: Path
+    options: "LoadOptions", shape: "DrafterShape", given: list[str], tokens: int, schedule: "Schedule", folder: Path
 ) -> None:
     from ablation.report.training import card_of, write_card, write_picture
     from ablation.run.bar import told

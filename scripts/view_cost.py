@@ -20,6 +20,7 @@ from repl.live import LiveView
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
+from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.machine import Machine, disturbance
@@ -31,7 +32,7 @@ def main(
     target: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
     drafter: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
     dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "auto",
-    method: Annotated[str, typer.Option(help="whose generation is watched")] = "target",
+    method: Annotated[str, typer.Option(help="whose generation is watched")] = REFERENCE,
     length: Annotated[int, typer.Option(help="new tokens a run")] = 128,
     repeat: Annotated[int, typer.Option(min=1, help="pairs of runs, with and without the view")] = 5,
 ) -> None:

@@ -75,10 +75,10 @@ def ablate(
 
 
 def _engine(pair: Mapping[str, Any]) -> "PairEngine":
-    from ablation.commands.options import load
+    from ablation.commands.options import load_chosen
     from sampling.pair_engine import PairEngine
 
-    return PairEngine(load(pair))
+    return PairEngine(load_chosen(pair))
 
 
 def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, Any], bool | None]:

@@ -19,14 +19,14 @@ def methods(
         chosen = [METHODS[name]] if name else list(METHODS.values())
         if json:
             for method in chosen:
-                typer.echo(json_module.dumps(describe(method)))
+                typer.echo(json_module.dumps(method_facts(method)))
         else:
             console = out_console()
             for method in chosen:
                 _show(console, method)
 
 
-def describe(method: Method) -> dict[str, Any]:
+def method_facts(method: Method) -> dict[str, Any]:
     """A method as plain values."""
     return {
         "method": method.name,
@@ -61,7 +61,7 @@ def _show(console: Any, method: Method) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    about = describe(method)
+    about = method_facts(method)
     console.print(Text.assemble((method.name, "bold"), f"  {method.title}: {method.help}"))
     facts = [f"lossless: {about['lossless']}", *(f"source: {paper}" for paper in about["sources"])]
     if about["needs"] is not None:

@@ -67,7 +67,7 @@ class PrintProgress:
             typer.echo(message, err=True)
 
 
-def load(given: Values) -> "Pair":
+def load_chosen(given: Values) -> "Pair":
     """Load the models that the options given ask for; what was mended goes to stderr. Raises `UserError`."""
     options = load_options(given)
     from sampling.loading.pairs import load_pair

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load
+from ablation.commands.options import Json, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values
@@ -61,7 +61,7 @@ def run(
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         played = request.choose_prompts(prompt, prompts)
         with request.open_trace(trace) or nullcontext() as trace_file:
-            pair = load({**models, **(config.models if config else {})})
+            pair = load_chosen({**models, **(config.models if config else {})})
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
             failed = _execute(pair, plain_plan(played, runs, settings, repeat), json, trace_file)

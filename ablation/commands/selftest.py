@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from ablation.commands.opened import opened
-from ablation.commands.options import Json, Methods, exit_statuses, load
+from ablation.commands.options import Json, Methods, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
 from utils.parameter import Values
 
 if TYPE_CHECKING:
-    from sampling.proof.selftest import Report, Selftest
+    from sampling.proof.selftest import MethodReport, Selftest
 
 
 @opened(models=LoadOptions)
@@ -26,7 +26,7 @@ def selftest(*, methods: Methods = None, models: Values, json: Json = False) -> 
 
     with exit_statuses():
         names = None if methods is None else choose_names(methods)
-        pair = load(models)
+        pair = load_chosen(models)
         from sampling.proof.selftest import Selftest
         from utils.machine import Machine, disturbance
 
@@ -41,7 +41,7 @@ def selftest(*, methods: Methods = None, models: Values, json: Json = False) -> 
     raise typer.Exit(0 if all(report.verdict == "PASS" for report in reports) else 1)
 
 
-def _reports(checks: "Selftest", as_json: bool) -> "Iterator[Report]":
+def _reports(checks: "Selftest", as_json: bool) -> "Iterator[MethodReport]":
     """What is found on each method, printed at once where it is for scripts."""
     for name in checks.methods:
         typer.echo(f"Checking {name}", err=True)
@@ -51,7 +51,7 @@ def _reports(checks: "Selftest", as_json: bool) -> "Iterator[Report]":
         yield report
 
 
-def _show(checks: "Selftest", reports: "list[Report]") -> None:
+def _show(checks: "Selftest", reports: "list[MethodReport]") -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -14,7 +14,7 @@ from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import ALL, find_sources, gather
-from ablation.plan.section import Faults, Section, many, one
+from ablation.plan.section import Faults, PlanSection, many, one
 from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
@@ -66,7 +66,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"plan {str(path)!r} is not TOML: {error}") from None
     faults = Faults(str(path), PlanLines(text))
-    top = Section(entries, faults)
+    top = PlanSection(entries, faults)
     top.allow((*_VALUES, *_TABLES))
     values = {**base, **_read_settings(_table(top, "settings"))}
     values["length"] = top.read("length", one(LENGTH), values["length"])
@@ -89,15 +89,15 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     return contents
 
 
-def _table(top: Section, key: str) -> Section:
+def _table(top: PlanSection, key: str) -> PlanSection:
     entries = top.entries.get(key, {})
     if not isinstance(entries, dict):
         top.fault(f"{key}: {entries!r} given; allowed: a [{key}] table", key)
         entries = {}
-    return Section(entries, top.faults, key)
+    return PlanSection(entries, top.faults, key)
 
 
-def _read_settings(section: Section) -> dict[str, Any]:
+def _read_settings(section: PlanSection) -> dict[str, Any]:
     allowed = [name for name in PARAMETERS if name not in METHODS and name not in ELSEWHERE]
     misplaced = [key for key in section.entries if key in METHODS or key in ELSEWHERE]
     for key in misplaced:
@@ -108,13 +108,13 @@ def _read_settings(section: Section) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _read_pair(section: Section) -> dict[str, Any]:
+def _read_pair(section: PlanSection) -> dict[str, Any]:
     section.allow(tuple(LOAD))
     values = {key: section.read(key, one(LOAD[key]), None) for key in section.entries if key in LOAD}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _read_prompts(top: Section, folder: Path) -> tuple[Prompt, ...]:
+def _read_prompts(top: PlanSection, folder: Path) -> tuple[Prompt, ...]:
     def parse(value: Any) -> tuple[Prompt, ...]:
         return gather(find_sources(many(words("prompts", "names of prompt sets and .jsonl files"))(value), folder))
 

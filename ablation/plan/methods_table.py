@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from ablation.plan.grid import AGAIN, Configuration
-from ablation.plan.section import Faults, Section, many, one
+from ablation.plan.section import Faults, PlanSection, many, one
 from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
@@ -31,11 +31,11 @@ def read_tables(given: Any, faults: Faults) -> tuple[MethodTable, ...]:
     if not isinstance(given, list) or not all(isinstance(entries, dict) for entries in given):
         faults.add("methods: allowed: a [[methods]] table for each method", "methods")
         return ()
-    sections = [Section(entries, faults, "methods", place) for place, entries in enumerate(given, start=1)]
+    sections = [PlanSection(entries, faults, "methods", place) for place, entries in enumerate(given, start=1)]
     return tuple(table for section in sections if (table := _read_table(section)) is not None)
 
 
-def _read_table(section: Section) -> MethodTable | None:
+def _read_table(section: PlanSection) -> MethodTable | None:
     method = section.read("method", one(_METHOD), None)
     if method is None:
         if "method" not in section.entries:

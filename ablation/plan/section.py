@@ -35,7 +35,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PlanSection:
     """A table of the file; `place` is which one of its name, from 1."""
 
     entries: Mapping[str, Any]

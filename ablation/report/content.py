@@ -33,7 +33,7 @@ METHOD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """What was found under one processor. `notes` say what is not shown, and why."""
 
     title: str
@@ -50,13 +50,13 @@ class Content:
     title: str
     facts: str
     warnings: tuple[str, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]
     manifest: str | None
 
 
 def make_section(
     processor: str, summary: pd.DataFrame, pairs: pd.DataFrame, plots: tuple[Plot, ...], notes: tuple[str, ...]
-) -> Section:
+) -> ReportSection:
     """The section of one processor, from the whole summary and all pairs."""
     rows = summary[summary["processor"] == processor]
     tasks = list(dict.fromkeys(rows["task"]))
@@ -76,7 +76,7 @@ def make_section(
             "p is corrected over all of them, and pairs.csv has all"
         )
     table = pair_table(title, visible) if len(visible) else None
-    return Section(f"Under {processor}", tuple(tables), table, plots, notes)
+    return ReportSection(f"Under {processor}", tuple(tables), table, plots, notes)
 
 
 def facts(frame: pd.DataFrame, name: str) -> str:

@@ -26,7 +26,7 @@ NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_CAVEATS)
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
-def load(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
+def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     """The rows of a results file, in its order; `also` names further columns, read as text.
 
     Beside the file's columns: `block`, a number a block, and `failed`. Unknown is NaN.

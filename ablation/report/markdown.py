@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from ablation.report.cells import Table
-from ablation.report.content import METHOD, Content, Section
+from ablation.report.content import METHOD, Content, ReportSection
 
 
 def markdown(content: Content) -> str:
@@ -31,7 +31,7 @@ def table_lines(table: Table) -> list[str]:
     ]
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: ReportSection) -> Iterator[str]:
     yield from (f"## {_safe(section.title)}", "")
     for table in (*section.tables, *([section.pairs] if section.pairs else [])):
         yield from (f"### {_safe(table.title)}", "", *table_lines(table), "")

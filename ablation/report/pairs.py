@@ -18,7 +18,7 @@ Logs = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MethodPair:
     """Speed of `a` over speed of `b`. `p` is raw, `p_holm` corrected over all pairs of the processor.
 
     `effect` is the matched-pairs rank-biserial correlation: 1 when `a` is faster on every prompt, -1 when slower.
@@ -38,17 +38,17 @@ class Pair:
 
 
 def compare(frame: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of configurations under each processor, with the columns of `Pair`.
+    """All pairs of configurations under each processor, with the columns of `MethodPair`.
 
     The control is left out (it is AR again), and so is what does not do the target's work.
     """
     rows = frame[~frame["failed"] & (frame["configuration"] != CONTROL) & frame["lossless"].notna()]
     rows = rows[rows["tokens_per_s"] > 0]
     order = [name for name in in_order(frame) if name in set(rows["configuration"])]
-    pairs: list[Pair] = []
+    pairs: list[MethodPair] = []
     for processor in dict.fromkeys(rows["processor"].astype(str)):
         pairs.extend(_family(rows[rows["processor"] == processor], processor, order))
-    return pd.DataFrame([asdict(pair) for pair in pairs], columns=list(Pair.__dataclass_fields__))
+    return pd.DataFrame([asdict(pair) for pair in pairs], columns=list(MethodPair.__dataclass_fields__))
 
 
 def signed_ranks(samples: list[Logs]) -> list[tuple[float, float]]:
@@ -105,7 +105,7 @@ def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.Da
     return pairs[few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
 
 
-def _family(rows: pd.DataFrame, processor: str, order: list[str]) -> list[Pair]:
+def _family(rows: pd.DataFrame, processor: str, order: list[str]) -> list[MethodPair]:
     """The pairs of one processor: later configuration against earlier, so that AR is always the second."""
     blocks = rows.pivot(index=["id", "block"], columns="configuration", values="tokens_per_s")
     logs = np.log(blocks.reindex(columns=order).to_numpy())
@@ -121,7 +121,7 @@ def _family(rows: pd.DataFrame, processor: str, order: list[str]) -> list[Pair]:
     for (a, b, by_prompt), (p, effect), p_holm in zip(found, tests, corrected, strict=True):
         ratio = ratio_interval(by_prompt.tolist())
         verdict = _verdict((a, b), ratio, p_holm, len(by_prompt), len(found))
-        pairs.append(Pair(processor, a, b, len(by_prompt), *ratio, p, p_holm, effect, verdict))
+        pairs.append(MethodPair(processor, a, b, len(by_prompt), *ratio, p, p_holm, effect, verdict))
     return pairs
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ablation.report.cells import Table, number, title_of
 from ablation.report.figure import slug
-from ablation.report.load import in_order, load
+from ablation.report.load import in_order, load_results
 from ablation.report.markdown import table_lines
 from sampling.methods import REFERENCE
 from utils.errors import UserError
@@ -32,7 +32,7 @@ def write_spec_bench(results: Path, folder: Path) -> Path:
 
     Raises `UserError` for a results file that cannot be read and a folder that cannot be written.
     """
-    frame = load(results, also=("text", "tokens_by_round", "started"))
+    frame = load_results(results, also=("text", "tokens_by_round", "started"))
     # A conversation is an answer only as a whole.
     broken = frame.groupby(["processor", "configuration", "id", *_RUN], observed=True)["failed"].transform("any")
     whole = frame[~broken & (frame["wall_s"] > 0)]

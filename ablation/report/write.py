@@ -7,9 +7,9 @@ import pandas as pd
 from rich.console import Console
 
 from ablation.report.caveats import caveats
-from ablation.report.content import Content, Section, facts, make_section, manifest_text
+from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
 from ablation.report.figure import Plot
-from ablation.report.load import load, load_manifest
+from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
 from ablation.report.page import page
 from ablation.report.pairs import compare
@@ -44,7 +44,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     """
     folder = folder or report_folder(results)
     _refuse_to_lose(results, folder)
-    frame, manifest = load(results), load_manifest(results)
+    frame, manifest = load_results(results), load_manifest(results)
     summary, pairs = summarise(frame), compare(frame)
     warnings = caveats(frame, summary, manifest)
     try:
@@ -73,7 +73,7 @@ def _refuse_to_lose(results: Path, folder: Path) -> None:
 
 def _sections(
     results: Path, frame: pd.DataFrame, summary: pd.DataFrame, pairs: pd.DataFrame, folder: Path
-) -> tuple[Section, ...]:
+) -> tuple[ReportSection, ...]:
     """One a processor, and one for the answer; each plot is saved as soon as it is drawn, and then let go."""
     sections = []
     for processor in dict.fromkeys(summary["processor"]):
@@ -88,9 +88,9 @@ def _sections(
     return (*sections, _answer(results, folder))
 
 
-def _answer(results: Path, folder: Path) -> Section:
+def _answer(results: Path, folder: Path) -> ReportSection:
     found = answer_plot(results)
     if isinstance(found, Plot):
         found.save(folder)
-        return Section("Along one answer", (), None, (found,), ())
-    return Section("Along one answer", (), None, (), (found,))
+        return ReportSection("Along one answer", (), None, (found,), ())
+    return ReportSection("Along one answer", (), None, (), (found,))

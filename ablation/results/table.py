@@ -11,7 +11,7 @@ from ablation.results.record import Record
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 
-Kind = Literal["whole", "number", "text", "list"]
+ColumnKind = Literal["whole", "number", "text", "list"]
 _FIRST = ("id", "turn", "task", "configuration", "method")
 _LAST = ("error", "text")
 _LEFT_OUT = ("settings", "output_ids")
@@ -30,14 +30,14 @@ def columns() -> tuple[str, ...]:
     return (*_FIRST, *setting_columns(), "repeat", *measured, *_LAST)
 
 
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, ColumnKind]:
     """What the cells of each column hold, as the record and the settings that they come from declare it."""
     types: dict[str, Any] = {parameter.name: type(parameter.default) for parameter in GENERAL}
     types |= get_type_hints(Record)
     return {name: _kind(types.get(name, str)) for name in columns()}
 
 
-def _kind(declared: Any) -> Kind:
+def _kind(declared: Any) -> ColumnKind:
     """Kind of cell for a type; a whole number that may be unknown is a number, as an empty cell is no whole one."""
     known = set(get_args(declared)) if isinstance(declared, UnionType) else {declared}
     if known == {int}:

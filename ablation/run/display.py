@@ -12,6 +12,7 @@ from ablation.plan.grid import Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
 from sampling.events import Round
+from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
 
 _MOST_SHOWN = 5
@@ -25,7 +26,7 @@ class Speedups:
 
     def add(self, record: Record) -> None:
         """Account for a record; plain autoregression is what the others are against."""
-        if record.speedup is not None and record.configuration != "target":
+        if record.speedup is not None and record.configuration != REFERENCE:
             self._ratios[record.configuration].append(record.speedup)
 
     def best(self, most: int = _MOST_SHOWN) -> list[tuple[str, float]]:
@@ -34,7 +35,7 @@ class Speedups:
         return sorted(medians, key=lambda pair: -pair[1])[:most]
 
 
-def describe(place: Place) -> str:
+def under_way(place: Place) -> str:
     """The row under way in one line."""
     processor = PARAMETERS["processor"].show(place.processor)
     turn = f" turn {place.turn}" if place.turn > 1 else ""
@@ -60,7 +61,7 @@ class BarDisplay:
         """Show what runs now."""
         best = "   ".join(f"{name} {value:.2f}x" for name, value in self._speedups.best())
         so_far = [Text(f"median speedup against AR so far: {best}", style="dim")] if best else []
-        self._bar.paint(Text(describe(place)), *so_far)
+        self._bar.paint(Text(under_way(place)), *so_far)
 
     def round(self, place: Place, round: Round) -> None:
         """A round is over; nothing is painted, so that rounds follow each other at once."""
@@ -124,7 +125,7 @@ def _words(block: Iterable[Record]) -> Iterable[str]:
     for record in block:
         if record.error is not None:
             yield f"{record.configuration} failed"
-        elif record.configuration == "target" and record.tokens_per_s is not None:
+        elif record.configuration == REFERENCE and record.tokens_per_s is not None:
             yield f"target {record.tokens_per_s:.1f} tok/s"
         elif record.speedup is not None:
             yield f"{record.configuration} {record.speedup:.2f}x"

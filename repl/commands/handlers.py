@@ -120,13 +120,13 @@ def speculative_config(session: Session, argument: str) -> Message:
 def ngram_save(session: Session, argument: str) -> WithModels:
     """/ngram_save FILE."""
     path = _path("ngram_save", argument)
-    return WithModels(lambda: ngrams.save(session, path))
+    return WithModels(lambda: ngrams.save_counts(session, path))
 
 
 def ngram_load(session: Session, argument: str) -> WithModels:
     """/ngram_load FILE."""
     path = _path("ngram_load", argument)
-    return WithModels(lambda: ngrams.load(session, path))
+    return WithModels(lambda: ngrams.load_counts(session, path))
 
 
 def ablate(session: Session, argument: str) -> Ablate:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from repl.commands.command import GROUPS, Command
-from repl.replies import Section, Sheet
+from repl.replies import Sheet, SheetSection
 from repl.session import DEFAULT, Session
 
 Commands = Mapping[str, Command]
@@ -25,7 +25,7 @@ def first_page() -> Sheet:
     """The groups, a line each: fits a terminal of 80 by 24, menu and toolbar included."""
     lines = tuple((group.name, "", group.help) for group in GROUPS.values())
     return Sheet(
-        "Type a question to ask it. Commands come in groups; /help GROUP shows one:", (Section("", lines),), _MORE
+        "Type a question to ask it. Commands come in groups; /help GROUP shows one:", (SheetSection("", lines),), _MORE
     )
 
 
@@ -52,14 +52,14 @@ def command_page(session: Session, command: Command) -> Sheet:
     if command.aliases:
         lines.append(("also", ", ".join(f"/{alias}" for alias in command.aliases), ""))
     return Sheet(
-        f"/{command.name}", (Section(command.help, tuple(lines)),), (command.detail,) if command.detail else ()
+        f"/{command.name}", (SheetSection(command.help, tuple(lines)),), (command.detail,) if command.detail else ()
     )
 
 
-def _sections(session: Session, commands: Iterable[Command]) -> tuple[Section, ...]:
+def _sections(session: Session, commands: Iterable[Command]) -> tuple[SheetSection, ...]:
     headings: dict[str, list[tuple[str, str, str]]] = {}
     for command in commands:
         value = session.show(command.setting.name) if command.setting else ""
         heading = command.heading or command.group.capitalize()
         headings.setdefault(heading, []).append((command.call, value, command.help))
-    return tuple(Section(heading, tuple(lines)) for heading, lines in headings.items())
+    return tuple(SheetSection(heading, tuple(lines)) for heading, lines in headings.items())

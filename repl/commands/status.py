@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from repl.commands.command import Command
-from repl.replies import Section, Sheet
+from repl.replies import Sheet, SheetSection
 from repl.session import Session
 from repl.user_files import state_folder
 from sampling.settings import PARAMETERS
@@ -11,7 +11,10 @@ from sampling.settings import PARAMETERS
 
 def status_page(session: Session, commands: Mapping[str, Command]) -> Sheet:
     """Models, what answers a prompt, every setting with its default where it differs, memory, files."""
-    sections = [Section("Models", tuple(_models(session))), Section("What answers a prompt", tuple(_runs(session)))]
+    sections = [
+        SheetSection("Models", tuple(_models(session))),
+        SheetSection("What answers a prompt", tuple(_runs(session))),
+    ]
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for command in commands.values():
         if command.setting:
@@ -21,12 +24,12 @@ def status_page(session: Session, commands: Mapping[str, Command]) -> Sheet:
             groups.setdefault(command.heading or command.group.capitalize(), []).append(
                 (name, session.show(name), changed)
             )
-    sections += [Section(group, tuple(lines)) for group, lines in groups.items()]
+    sections += [SheetSection(group, tuple(lines)) for group, lines in groups.items()]
     if tried := tuple(_tried(session)):
-        sections.append(Section("Chosen by trying on this machine", tried))
+        sections.append(SheetSection("Chosen by trying on this machine", tried))
     if memories := session.memories():
-        sections.append(Section("Memory", tuple((name, text, "") for name, text in memories)))
-    sections.append(Section("Files", (("state", str(state_folder()), "history, errors.log"),)))
+        sections.append(SheetSection("Memory", tuple((name, text, "") for name, text in memories)))
+    sections.append(SheetSection("Files", (("state", str(state_folder()), "history, errors.log"),)))
     return Sheet("Session", tuple(sections))
 
 

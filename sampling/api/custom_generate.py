@@ -12,7 +12,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from egag.controller import FixedGamma
-from sampling.api.generate import Model, encodes, name_of, run, runners
+from sampling.api.generate import Model, account_of, encodes, name_of, runners
 from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.measure.metrics import RunMetrics
@@ -59,7 +59,7 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
         _refuse_encoder(model)
         _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
         with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
-            account = run(
+            account = account_of(
                 target,
                 ModelDrafter(small[0]) if small else NullDrafter(),
                 FixedGamma(gamma if small else 0),

@@ -57,7 +57,9 @@ def autoregressive_generate(
     other arguments that are not allowed.
     """
     with runners(use_cache, model) as (target,):
-        account = run(target, NullDrafter(), FixedGamma(0), inputs, max_gen_len, logits_processor, eos_tokens_id, debug)
+        account = account_of(
+            target, NullDrafter(), FixedGamma(0), inputs, max_gen_len, logits_processor, eos_tokens_id, debug
+        )
     return account.output_ids
 
 
@@ -95,7 +97,7 @@ def speculative_generate(
     rule = _rule(gamma, use_egag, gamma_min, gamma if gamma_max is None else gamma_max, egag_ema_beta)
     with runners(use_cache, target, drafter, tokenizer=tokenizer) as (big, small):
         drafts: Drafter = ModelDrafter(small)
-        account = run(
+        account = account_of(
             big,
             TargetFirst(drafts) if first_target else drafts,
             rule,
@@ -195,7 +197,7 @@ def name_of(model: Model) -> str:
     return type(model.model if isinstance(model, Runner) else model).__name__
 
 
-def run(
+def account_of(
     target: Runner,
     drafter: Drafter,
     gamma: GammaController,

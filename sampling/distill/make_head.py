@@ -26,7 +26,7 @@ Announce = Callable[[str], AbstractContextManager[Callable[..., None]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DrafterShape:
     """What is trained: a new drafter of these sizes, or the one in the folder `further`.
 
     draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has.
@@ -98,7 +98,9 @@ class Trained:
     held_out: str
 
 
-def make_head(pair: Pair, shape: Shape, data: Data, schedule: Schedule, folder: Path, announce: Announce) -> Trained:
+def make_head(
+    pair: Pair, shape: DrafterShape, data: Data, schedule: Schedule, folder: Path, announce: Announce
+) -> Trained:
     """Train and save into the folder; its checkpoint stays until the caller has done what else belongs to it.
 
     Raises `UserError` before any data is written where the shape or the folder does not fit the pair.

@@ -49,7 +49,7 @@ def feature_layers(layers: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class TrainingPass:
     """Rows that the output matrix reads, `[B, T, H]`: row t predicts token t + ahead."""
 
     rows: Tensor
@@ -82,10 +82,10 @@ class Task(ABC):
         return state, *between
 
     @abstractmethod
-    def passes(self, batch: Batch) -> Iterator[Pass]:
+    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
         """What is trained, in the order of the drafts."""
 
-    def drafts(self, batch: Batch) -> Iterator[Pass]:
+    def drafts(self, batch: Batch) -> Iterator[TrainingPass]:
         """The rows of draft 1, 2, ... behind the same text: row t of each predicts from what is known at t."""
         return self.passes(batch)
 
@@ -116,7 +116,7 @@ class Task(ABC):
         return F.embedding(moved[:, : tokens.shape[1]], self.trunk.embedding)
 
 
-def _facing(one: Pass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _facing(one: TrainingPass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(rows of the pass, rows of the target's distribution) that speak of the same token of the text."""
     places = torch.arange(one.rows.shape[1], device=batch.tokens.device)
     sequence, row = (places[None, :] + one.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
@@ -156,13 +156,13 @@ class RecurrentTask(Task):
         """One pass more at a time: the first is worth most, and the later ones build on what it has learned."""
         return min(self.config.steps, max(self.learned, 1 + int(progress * self.config.steps)))
 
-    def passes(self, batch: Batch) -> Iterator[Pass]:
+    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
         state = self.head.read([batch.states[layer] for layer in self.config.features])
         past: list[tuple[Tensor, Tensor]] = []
         for step in range(self.config.steps):
             state, own = self.head(self.embed(batch.tokens, step + 1), state, step, past)
             past.append(own)
-            yield Pass(self.head.output(state), step + 2)
+            yield TrainingPass(self.head.output(state), step + 2)
 
 
 class EagleTask(RecurrentTask):
@@ -188,9 +188,9 @@ class MedusaTask(Task):
         super().__init__(config, trunk)
         self.module = self.head = MedusaHead(config)
 
-    def passes(self, batch: Batch) -> Iterator[Pass]:
+    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
         for step in range(self.config.steps):
-            yield Pass(self.head(batch.states[self.trunk.last], step), step + 2)
+            yield TrainingPass(self.head(batch.states[self.trunk.last], step), step + 2)
 
 
 class HydraTask(Task):
@@ -204,11 +204,11 @@ class HydraTask(Task):
         for step in range(self.config.steps):
             self.head.get_parameter(f"residuals.{step}.weight").copy_(guess(step))
 
-    def passes(self, batch: Batch) -> Iterator[Pass]:
+    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
         between: list[Tensor] = []
         for step in range(self.config.steps):
             between.append(self.embed(batch.tokens, step + 1))
-            yield Pass(self.head(batch.states[self.trunk.last], torch.stack(between, dim=-2), step), step + 2)
+            yield TrainingPass(self.head(batch.states[self.trunk.last], torch.stack(between, dim=-2), step), step + 2)
 
 
 class ModelTask(Task):
@@ -224,14 +224,14 @@ class ModelTask(Task):
         blocks = {f"blocks.{place}.": f"model.layers.{layer}." for place, layer in enumerate(chosen)}
         return {**blocks, "norm.": "model.norm."}
 
-    def passes(self, batch: Batch) -> Iterator[Pass]:
-        yield Pass(self.model(self.embed(batch.tokens, 0)), 1)
+    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+        yield TrainingPass(self.model(self.embed(batch.tokens, 0)), 1)
 
-    def drafts(self, batch: Batch) -> Iterator[Pass]:
+    def drafts(self, batch: Batch) -> Iterator[TrainingPass]:
         """Draft k behind token t is the prediction of row t + k, when the drafts before it were right."""
         (first,) = self.passes(batch)
         for step in range(self.config.steps):
-            yield Pass(torch.roll(first.rows, -step, dims=1), 1 + step)
+            yield TrainingPass(torch.roll(first.rows, -step, dims=1), 1 + step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ def _covered(task: Task, batches: Sequence[Batch]) -> float:
     return torch.cat(found).float().mean().item()
 
 
-def _ranks(task: Task, one: Pass, batch: Batch) -> tuple[Tensor, int]:
+def _ranks(task: Task, one: TrainingPass, batch: Batch) -> tuple[Tensor, int]:
     """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
     logits = one.rows @ task.trunk.output.T
     label = torch.roll(batch.tokens, -one.ahead, dims=1)

@@ -18,7 +18,7 @@ from sampling.forward.linear import Kernel, Linear
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BlockShape:
     """Heads and their width."""
 
     heads: int
@@ -85,7 +85,7 @@ class Blocks:
     layers: tuple[Layer, ...]
     cos: Tensor
     sin: Tensor
-    shape: Shape
+    shape: BlockShape
 
     def run(
         self,

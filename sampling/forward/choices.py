@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sampling.forward.race import Verdict
+from sampling.forward.race import RaceVerdict
 from utils.files import cache_folder, write_atomically
 from utils.provenance import cpu_name
 
@@ -44,7 +44,7 @@ def give(question: str, answer: bool | None) -> None:
         _given[question] = answer
 
 
-def choose(question: str, case: str, probe: Callable[[], Verdict]) -> bool:
+def choose(question: str, case: str, probe: Callable[[], RaceVerdict]) -> bool:
     """What was given, what this process or an earlier one found, else what the probe finds now.
 
     case: what the answer depends on beside the machine, such as the dtype.
@@ -78,7 +78,7 @@ def _stored(question: str, case: str) -> Choice | None:
     return Choice(answer, "as measured earlier") if isinstance(answer, bool) else None
 
 
-def _probed(question: str, case: str, probe: Callable[[], Verdict]) -> Choice:
+def _probed(question: str, case: str, probe: Callable[[], RaceVerdict]) -> Choice:
     from utils.machine import BUSY_CORES, Machine, other_cores  # psutil, which a stored choice does not need
 
     with Machine() as machine:

@@ -16,7 +16,7 @@ from torch import Tensor
 from sampling.forward import choices
 from sampling.forward.kernels import kernel
 from sampling.forward.linear import Kernel, Linear
-from sampling.forward.race import Race, Times, Verdict, settle
+from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
 
 _ENGINE = "fbgemm"
@@ -102,7 +102,7 @@ def pays(dtype: torch.dtype) -> bool:
     return choices.choose(_INT8, case, lambda: _rough_or_full(full, dtype))
 
 
-def _rough_or_full(full: Kernel, dtype: torch.dtype) -> Verdict:
+def _rough_or_full(full: Kernel, dtype: torch.dtype) -> RaceVerdict:
     race = Race([(Int8Linear, dtype), (full, dtype)])
     return settle(race.turn, lambda fastest: rough_wins(*fastest), otherwise=True)
 

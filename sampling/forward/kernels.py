@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sampling.forward import choices
 from sampling.forward.linear import DenseLinear, Kernel, Linear, PackedLinear, WideningLinear
-from sampling.forward.race import Race, Times, Verdict, settle
+from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
 
 _PACKED, _HALF = "packed kernel", "bfloat16"
@@ -66,7 +66,7 @@ def packs(dtype: torch.dtype) -> bool:
     return torch.allclose(packed, dense, rtol=2e-2, atol=2e-2 * weight.shape[1] ** 0.5)
 
 
-def _packed_or_plain(dtype: torch.dtype) -> Verdict:
+def _packed_or_plain(dtype: torch.dtype) -> RaceVerdict:
     """Packed, unless the plain kernel is clearly faster."""
     race = Race([(PackedLinear, dtype), (DenseLinear, dtype)])
     return settle(race.turn, lambda fastest: packed_wins(*fastest), otherwise=True)
@@ -84,7 +84,7 @@ def computes_bfloat16() -> bool:
     return choices.choose(_HALF, case, lambda: _half_or_full(contenders))
 
 
-def _half_or_full(contenders: Sequence[tuple[Kernel, torch.dtype]]) -> Verdict:
+def _half_or_full(contenders: Sequence[tuple[Kernel, torch.dtype]]) -> RaceVerdict:
     """bfloat16 where it always wins; undecided, where the CPU says that it has instructions of it."""
     race = Race(contenders)
     return settle(race.turn, lambda fastest: always_faster(*fastest), otherwise=_claims_bfloat16())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.blocks import Attending, Blocks, Layer, Norm, Shape, Weights, fuse, rotary_table
+from sampling.forward.blocks import Attending, Blocks, BlockShape, Layer, Norm, Weights, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import kernel_name, make_linear
@@ -149,7 +149,7 @@ def from_weights(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: fl
     and sin (YaRN). A checkpoint without `lm_head.weight` ties it to the embedding.
     """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    shape = Shape(config.num_attention_heads, config.num_key_value_heads, head_dim)
+    shape = BlockShape(config.num_attention_heads, config.num_key_value_heads, head_dim)
     absent = "lm_head.weight" not in weights
     embedding = weights.pop("model.embed_tokens.weight")
     output = weights.pop("lm_head.weight", embedding)

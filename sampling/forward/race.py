@@ -26,7 +26,7 @@ Times = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RaceVerdict:
     """What a race came to. settled False: the time was up first, and the answer is the one known to be better."""
 
     answer: bool
@@ -38,7 +38,7 @@ def settle(
     decide: Callable[[Sequence[Times]], bool],
     otherwise: bool,
     clock: Callable[[], float] = time.perf_counter,
-) -> Verdict:
+) -> RaceVerdict:
     """Repeat turns until the fastest passes have decided the same for half of them and have been reached twice.
 
     turn: one pass of each contender. decide: the answer from the fastest passes so far. otherwise: the answer that is
@@ -53,8 +53,8 @@ def settle(
         answers.append(decide(fastest))
         needed = _TURNS if answers[-1] is otherwise else _AGAINST_TURNS
         if firm and len(turns) >= needed and len(set(answers[-needed // 2 :])) == 1:
-            return Verdict(answers[-1], True)
-    return Verdict(otherwise, False)
+            return RaceVerdict(answers[-1], True)
+    return RaceVerdict(otherwise, False)
 
 
 def _fastest(turns: Sequence[Sequence[Times]]) -> tuple[list[Times], bool]:

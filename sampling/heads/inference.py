@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.blocks import Blocks, Norm, Shape, fuse, rotary_table
+from sampling.forward.blocks import Blocks, BlockShape, Norm, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
 from sampling.forward.lean import LeanModel
@@ -109,7 +109,7 @@ def _blocks(config: HeadConfig, weights: dict[str, Tensor], target: CausalModel,
     """The blocks in the lean form, which takes their weights out, and a rotary table as long as both windows allow."""
     cos, sin = rotary_table(*frequencies(config), min(config.window, target.window), target.embedding)
     layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
-    return Blocks(layers, cos, sin, Shape(config.heads, config.kv_heads, config.head_dim))
+    return Blocks(layers, cos, sin, BlockShape(config.heads, config.kv_heads, config.head_dim))
 
 
 def small_model(head: Head, target: CausalModel) -> LeanModel:

@@ -49,7 +49,7 @@ class Loaded:
     encoder: bool = False
 
 
-def load(origin: Origin, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
+def load_model(origin: Origin, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
     with _ONE_AT_A_TIME, _explained(origin, trust_remote_code), quiet():
         if origin.local and (Path(origin.place) / META).is_file():

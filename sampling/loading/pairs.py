@@ -7,7 +7,7 @@ import torch
 
 from sampling.forward.kernels import refuse_unpacked, use_packed
 from sampling.forward.runner import ModelRunner
-from sampling.loading.checkpoint import Loaded, load
+from sampling.loading.checkpoint import Loaded, load_model
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
@@ -71,7 +71,7 @@ def _load(
 ) -> Loaded:
     origin = resolve(given, progress)
     progress(f"Loading {origin.name}")
-    return load(origin, device, dtype, options.trust_remote_code)
+    return load_model(origin, device, dtype, options.trust_remote_code)
 
 
 def _alone(target: Loaded) -> Pair:

@@ -59,7 +59,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MethodReport:
     """All checks of a method; its verdict is the worst of theirs."""
 
     method: str
@@ -103,14 +103,14 @@ class Selftest:
         self._distribution_test, self._draws = DistributionTest(pair, self.values), draws
         self._comparisons = self._references()
 
-    def report(self, name: str) -> Report:
+    def report(self, name: str) -> MethodReport:
         """All checks of one method."""
         method = METHODS[name]
         rounds = [[event for event, _ in c.run(name) if isinstance(event, Round)] for c in self._comparisons]
         checks = [self._greedy(name)]
         if method.drafter == "model" and self.pair.drafter is not None:
             checks.append(self._redraft(method, self.pair.drafter, rounds))
-        return Report(name, (*checks, self._distribution(method)))
+        return MethodReport(name, (*checks, self._distribution(method)))
 
     def _references(self) -> list[Comparison]:
         engine = PairEngine(self.pair)

@@ -13,7 +13,7 @@ from utils.provenance import ROOT
 
 RESULTS = ROOT / "docs" / "results"
 
-Row = dict[str, str]
+CsvRow = dict[str, str]
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
@@ -36,9 +36,9 @@ def growth(points: dict[int, float], tokens: int) -> float:
     return (points[before] + share * (points[after] - points[before])) / points[1]
 
 
-def by_configuration(plan: str) -> dict[str, list[Row]]:
+def by_configuration(plan: str) -> dict[str, list[CsvRow]]:
     """The recorded rows of a run that ended well."""
-    rows: dict[str, list[Row]] = defaultdict(list)
+    rows: dict[str, list[CsvRow]] = defaultdict(list)
     with (RESULTS / plan / "results.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if not row["error"]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ablation.report.figure import COLOURS, GREY, MARKERS, summed
 from egag.egag import EntropyGamma
+from sampling.methods import REFERENCE
 from scripts.book_figures.common import axes, by_configuration, expected_tokens, look
 
 LEAST_ROUNDS = 10
@@ -82,7 +83,7 @@ def draw_egag() -> Figure:
 def draw_predicted() -> Figure:
     """Speedup predicted from alpha, c and v of each recorded answer, against the one that was measured."""
     rows = by_configuration("egag")
-    reference = {row["id"]: float(row["verify_ms"]) for row in rows["target"]}
+    reference = {row["id"]: float(row["verify_ms"]) for row in rows[REFERENCE]}
     figure, (axis,) = axes(5.2, 4.6)
     for place, gamma in enumerate((2, 4, 6)):
         runs = rows[f"speculative gamma={gamma}"]

@@ -27,8 +27,8 @@ def pair() -> Pair:
 @pytest.fixture
 def invoke(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """`invoke("run", "--prompt", "a")`, with the tiny pair in place of whatever would be loaded."""
-    monkeypatch.setattr("ablation.commands.run.load", lambda *options: pair)
-    monkeypatch.setattr("ablation.commands.selftest.load", lambda *options: pair)
+    monkeypatch.setattr("ablation.commands.run.load_chosen", lambda *options: pair)
+    monkeypatch.setattr("ablation.commands.selftest.load_chosen", lambda *options: pair)
     app = typer.Typer()
     app.command()(run)
     app.command()(selftest)
@@ -42,7 +42,7 @@ def nothing_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*options: Any) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("ablation.commands.run.load", load)
+    monkeypatch.setattr("ablation.commands.run.load_chosen", load)
 
 
 def objects(text: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
 from sampling.forward import choices, int8
-from sampling.forward.race import Verdict
+from sampling.forward.race import RaceVerdict
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from utils.files import CACHE_VARIABLE
@@ -111,7 +111,7 @@ def test_going_on_rounds_drafters_as_the_rows_that_are_there(
     monkeypatch.setattr("ablation.commands.ablate._engine", lambda options: PairEngine(trained))
     arguments = (*SMALL, "--methods", "speculative", "--out", tmp_path / "r.csv")
     for rough in (True, False):
-        monkeypatch.setattr(int8, "_rough_or_full", lambda *_, found=rough: Verdict(found, settled=False))
+        monkeypatch.setattr(int8, "_rough_or_full", lambda *_, found=rough: RaceVerdict(found, settled=False))
         choices.forget()
         result = call(*arguments, *(() if rough else ("--resume",)))
         assert result.exit_code == 0, result.output

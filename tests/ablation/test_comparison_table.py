@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ablation.commands.show import show
 from ablation.plan.grid import Configuration
-from ablation.report.load import load
+from ablation.report.load import load_results
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.results.comparison_table import COLUMNS, MANY_RUNS, ONE_RUN, UNKNOWN, Line
@@ -65,7 +65,7 @@ def of_report(summary: pd.DataFrame, width: int) -> list[str]:
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     place = tmp_path_factory.mktemp("report") / "r.csv"
-    return summarise(load(write_results(place, invented(four(), prompts=6, processors=(GREEDY,)))))
+    return summarise(load_results(write_results(place, invented(four(), prompts=6, processors=(GREEDY,)))))
 
 
 def test_a_report_has_the_headings_of_a_run_and_intervals(summary: pd.DataFrame) -> None:

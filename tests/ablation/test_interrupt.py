@@ -25,7 +25,7 @@ def _run(arguments: list[str], out: int, errors: int) -> None:
 
 def test_ctrl_c_leaves_whole_lines_and_130(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a fork, which has the pair and imports nothing anew."""
-    monkeypatch.setattr("ablation.commands.run.load", lambda *options: pair)
+    monkeypatch.setattr("ablation.commands.run.load_chosen", lambda *options: pair)
     arguments = ["--prompt", "Hello", "--length", "20", "--repeat", "100000", "--json"]
     read, write = os.pipe()
     with (tmp_path / "errors").open("w+") as errors:

@@ -9,7 +9,7 @@ from rich.console import Console
 from ablation.plan.choice import choose_runs
 from ablation.plan.grid import plain_plan
 from ablation.plan.prompt_file import Prompt
-from ablation.report.load import load
+from ablation.report.load import load_results
 from ablation.report.pairs import compare
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.write import write_report
@@ -58,13 +58,16 @@ def test_a_report_says_other_output(records: list[Record], tmp_path: Path) -> No
     with (console := Console(width=60)).capture() as captured:
         report.print(console)
     assert "other output" in captured.get()
-    pairs = compare(load(results))
+    pairs = compare(load_results(results))
     assert "beam" not in {*pairs["a"], *pairs["b"]}
 
 
 def test_spec_benchs_table_leaves_it_out(records: list[Record], tmp_path: Path) -> None:
     results = write_results(tmp_path / "r.csv", records)
-    assert set(spec_bench_table(load(results, also=("text", "started")))["configuration"]) == {"target", "ngram"}
+    assert set(spec_bench_table(load_results(results, also=("text", "started")))["configuration"]) == {
+        "target",
+        "ngram",
+    }
     folder = write_spec_bench(results, tmp_path / "spec")
     (answer, _) = objects((folder / "answers" / "beam.jsonl").read_text(encoding="utf-8"))
     assert answer["choices"][0]["accept_lengths"] == []

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 from typer.testing import CliRunner
 
-from ablation.report.load import load
+from ablation.report.load import load_results
 from ablation.report.plot_speedup import speedup_figure
 from ablation.report.plot_trace import trace_figure
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench
@@ -88,7 +88,7 @@ def test_the_terminal_table_fits(tmp_path: Path, width: int) -> None:
     from ablation.report.summary import summarise
 
     results = write_results(tmp_path / "r.csv", invented(thirty(), prompts=6, processors=(GREEDY,)))
-    summary = summarise(load(results))
+    summary = summarise(load_results(results))
     summary.loc[2, ["bug", "lossless"]] = [3, "LOSSY"]
     with (tmp_path / "out.txt").open("w+", encoding="utf-8") as file:
         print_summary(Console(width=width, file=file), summary, ("BUG: something",))
@@ -150,7 +150,7 @@ def test_a_report_never_replaces_its_input_or_a_page_of_the_users(tmp_path: Path
 
 
 def test_names_stay_as_they_are(tmp_path: Path) -> None:
-    frame = load(write_results(tmp_path / "r.csv", [record(AR, id=id, task="NA") for id in ("007", 7, "true")]))
+    frame = load_results(write_results(tmp_path / "r.csv", [record(AR, id=id, task="NA") for id in ("007", 7, "true")]))
     assert list(frame["id"]) == ["007", "7", "true"] and list(frame["lossless"]) == ["true"] * 3
     assert list(frame["task"]) == ["NA"] * 3
 
@@ -164,7 +164,7 @@ def test_columns_have_the_types_that_the_record_and_the_settings_declare(tmp_pat
         "list": ("accept_hist", "tested_at", "tokens_by_round"),
     }.items():
         assert {known[name] for name in names} == {kind}
-    frame = load(write_results(tmp_path / "r.csv", [record(AR, accept_hist=[3])]))
+    frame = load_results(write_results(tmp_path / "r.csv", [record(AR, accept_hist=[3])]))
     named = {"turn": "int64", "seed": "int64", "rounds": "float64", "id": "category", "error": "category"}
     assert {name: str(frame[name].dtype) for name in named} == named
     assert frame["accept_hist"].iloc[0] == "3"
@@ -244,7 +244,7 @@ def test_spec_bench_table_by_hand(tmp_path: Path) -> None:
     for id, task, seconds in ((1, "writing", 4.0), (2, "qa", 8.0)):
         records.append(record(AR, id=id, task=task, new_tokens=80, rounds=80, wall_s=10.0))
         records.append(record(sd, id=id, task=task, new_tokens=80, rounds=20, wall_s=seconds))
-    table = spec_bench_table(load(write_results(tmp_path / "r.csv", records)))
+    table = spec_bench_table(load_results(write_results(tmp_path / "r.csv", records)))
     found = table[table["configuration"] == sd.name].set_index("task")
     assert list(found.index) == ["mt_bench", "qa", "overall"]
     assert list(found["speedup"]) == pytest.approx([2.5, 1.25, (20 + 10) / 2 / 8])

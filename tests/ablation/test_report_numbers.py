@@ -12,7 +12,7 @@ from scipy.stats import wilcoxon
 from ablation.plan.grid import Configuration
 from ablation.report.caveats import caveats
 from ablation.report.figure import summed
-from ablation.report.load import load
+from ablation.report.load import load_results
 from ablation.report.pairs import can_tell, compare, holm, shown, signed_ranks
 from ablation.report.plot_acceptance import Positions, positions
 from ablation.report.plot_speedup import gamma_figure
@@ -35,7 +35,7 @@ def ran(
 
 def table(tmp_path: Path, *records: Record) -> pd.DataFrame:
     """The frame of these records, by way of a results file."""
-    return load(write_results(tmp_path / "r.csv", records))
+    return load_results(write_results(tmp_path / "r.csv", records))
 
 
 def small(tmp_path: Path) -> pd.DataFrame:

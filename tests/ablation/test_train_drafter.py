@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
-from sampling.distill.make_head import Corpus, Data, Shape, make_head
+from sampling.distill.make_head import Corpus, Data, DrafterShape, make_head
 from sampling.distill.shards import read_shards
 from sampling.distill.tasks import Accuracy
 from sampling.distill.training import Schedule
@@ -133,7 +133,7 @@ def test_a_whole_training_that_was_killed_goes_on_at_its_checkpoint(tmp_path: Pa
     target = save_checkpoint(tmp_path / "target", llama())
     pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32"))
     data = Data((Corpus("text", "a text that is read and not written " * 100),), 1000, lambda _: False)
-    schedule, shape = Schedule(2, 64, 1e-2, warmup=2, every=2), Shape("mtp", 64, 2, 1, None)
+    schedule, shape = Schedule(2, 64, 1e-2, warmup=2, every=2), DrafterShape("mtp", 64, 2, 1, None)
     steps: list[int] = []
 
     def make(folder: Path, kill_at: int | None = None) -> None:

@@ -3,7 +3,7 @@
 import re
 
 from ablation.report.content import Content, make_section
-from ablation.report.load import load
+from ablation.report.load import load_results
 from ablation.report.markdown import markdown
 from ablation.report.pairs import compare
 from ablation.report.summary import summarise
@@ -22,7 +22,7 @@ def recorded_intervals() -> set[str]:
 
 def _tables(run: str) -> str:
     """A run's report without its plots."""
-    frame = load(RESULTS / run / "results.csv")
+    frame = load_results(RESULTS / run / "results.csv")
     summary, pairs = summarise(frame), compare(frame)
     sections = (make_section(name, summary, pairs, (), ()) for name in dict.fromkeys(summary["processor"]))
     return markdown(Content(run, "", (), tuple(sections), None))

@@ -10,7 +10,7 @@ from repl.commands.table import execute
 from repl.live import numbers
 from repl.replies import Message
 from repl.session import Session
-from repl.tables import Row, comparison_table, notes, rows
+from repl.tables import TableRow, comparison_table, notes, rows
 from sampling.events import BeamRound, Hypothesis
 from tests.repl.test_tables import REFERENCE, SD
 
@@ -106,5 +106,5 @@ def test_the_word_fits_a_line() -> None:
 
     console = Console(width=80, color_system=None)
     with console.capture() as captured:
-        console.print(comparison_table([REFERENCE, Row("Beam search", SD, other="other output")], console))
+        console.print(comparison_table([REFERENCE, TableRow("Beam search", SD, other="other output")], console))
     assert "other output" in " ".join(captured.get().split())

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from repl.tables import Row, comparison_table, notes
+from repl.tables import TableRow, comparison_table, notes
 from sampling.measure.divergence import Divergence
 from sampling.measure.metrics import RunMetrics
 
@@ -14,24 +14,24 @@ SD = RunMetrics(
     output_ids=[1] * 20, finish_reason="length", draft_s=0.5, verify_s=0.5, rounds=8, drafted=32, tested=18, accepted=12
 )
 STOPPED = RunMetrics(output_ids=[1] * 5, verify_s=1.0, rounds=5)
-REFERENCE = Row("AR", AR, 1.0, None, reference=True)
+REFERENCE = TableRow("AR", AR, 1.0, None, reference=True)
 
 
-def _draw(*lines: Row, width: int = 120) -> list[str]:
+def _draw(*lines: TableRow, width: int = 120) -> list[str]:
     console = Console(file=StringIO(), width=width, color_system=None)
     console.print(comparison_table(lines, console))
     assert isinstance(console.file, StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def _row(line: Row) -> list[str]:
+def _row(line: TableRow) -> list[str]:
     heading, _, row = _draw(REFERENCE, line)
     assert heading.split() == ["method", "tokens", "tok/s", "speedup", "accepted", "alpha", "tok/round", "c", "output"]
     return row.split()
 
 
 def test_a_fast_lossless_row() -> None:
-    row = _row(Row("SD", SD, 2.0, 0.31, Divergence("exact")))
+    row = _row(TableRow("SD", SD, 2.0, 0.31, Divergence("exact")))
     assert row == ["SD", "20", "20.0", "2.00x", "38%", "0.67", "2.50", "0.31", "exact"]
 
 
@@ -42,29 +42,29 @@ def test_unknown_is_a_dash_and_never_zero() -> None:
 
 def test_a_rate_that_is_zero_is_zero() -> None:
     none = RunMetrics(output_ids=[1] * 4, finish_reason="stop", verify_s=1.0, rounds=4, drafted=8, tested=4)
-    assert _row(Row("SD", none, 0.4, 0.3, Divergence("exact")))[5:7] == ["0%", "0.00"]
+    assert _row(TableRow("SD", none, 0.4, 0.3, Divergence("exact")))[5:7] == ["0%", "0.00"]
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (Row("SD", SD, 0.62, 0.3, Divergence("exact")), "0.62x slower"),
-        (Row("SD", SD, 2.0, 0.3, Divergence("tie", 37, 0.0123)), "tie at 37 (margin 0.012)"),
-        (Row("SD", SD, 2.0, 0.3, Divergence("BUG", 12, 1.0)), "BUG at 12"),
-        (Row("SD", SD, 2.0, 0.3, lossless=False), "LOSSY"),
-        (Row("SD", STOPPED, None, None), "stopped"),
-        (Row("SD", STOPPED, None, None, lossless=False), "SD LOSSY"),
-        (Row("AR drafter", SD, other="other model"), "other model"),
+        (TableRow("SD", SD, 0.62, 0.3, Divergence("exact")), "0.62x slower"),
+        (TableRow("SD", SD, 2.0, 0.3, Divergence("tie", 37, 0.0123)), "tie at 37 (margin 0.012)"),
+        (TableRow("SD", SD, 2.0, 0.3, Divergence("BUG", 12, 1.0)), "BUG at 12"),
+        (TableRow("SD", SD, 2.0, 0.3, lossless=False), "LOSSY"),
+        (TableRow("SD", STOPPED, None, None), "stopped"),
+        (TableRow("SD", STOPPED, None, None, lossless=False), "SD LOSSY"),
+        (TableRow("AR drafter", SD, other="other model"), "other model"),
     ],
 )
 @pytest.mark.parametrize("width", [40, 120])
-def test_what_a_row_must_say_at_any_width(line: Row, words: str, width: int) -> None:
+def test_what_a_row_must_say_at_any_width(line: TableRow, words: str, width: int) -> None:
     assert words in " ".join(" ".join(_draw(REFERENCE, line, width=width)).split())
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 120])
 def test_nothing_is_cut_or_wider_than_the_terminal(width: int) -> None:
-    drawn = _draw(REFERENCE, Row("SD EGAG", SD, 0.62, 0.31, Divergence("tie", 37, 0.01)), width=width)
+    drawn = _draw(REFERENCE, TableRow("SD EGAG", SD, 0.62, 0.31, Divergence("tie", 37, 0.01)), width=width)
     assert all(len(line) <= width for line in drawn)
     assert not any("…" in line for line in drawn)
     joined = " ".join(" ".join(drawn).split())
@@ -73,25 +73,25 @@ def test_nothing_is_cut_or_wider_than_the_terminal(width: int) -> None:
 
 
 def test_eighty_columns_are_enough_for_one_line_a_method() -> None:
-    assert len(_draw(REFERENCE, Row("SD EGAG", SD, 0.62, 0.31, Divergence("exact")), width=80)) == 3
+    assert len(_draw(REFERENCE, TableRow("SD EGAG", SD, 0.62, 0.31, Divergence("exact")), width=80)) == 3
 
 
 def test_notes_say_what_a_speedup_is_against() -> None:
-    assert "our own AR" in notes([REFERENCE, Row("SD", SD, 2.0)], "gamma 4", False)[0]
-    assert "reference is off" in notes([Row("SD", SD)], "gamma 4", False)[0]
-    assert "stopped" in notes([Row("AR", STOPPED, reference=True), Row("SD", SD)], "gamma 4", False)[0]
+    assert "our own AR" in notes([REFERENCE, TableRow("SD", SD, 2.0)], "gamma 4", False)[0]
+    assert "reference is off" in notes([TableRow("SD", SD)], "gamma 4", False)[0]
+    assert "stopped" in notes([TableRow("AR", STOPPED, reference=True), TableRow("SD", SD)], "gamma 4", False)[0]
 
 
 def test_notes_warn_of_what_they_must() -> None:
-    slow = " ".join(notes([REFERENCE, Row("SD", SD, 0.6)], "gamma 4", False))
-    lossy = " ".join(notes([REFERENCE, Row("SD", SD, 2.0, lossless=False)], "gamma 4", True))
+    slow = " ".join(notes([REFERENCE, TableRow("SD", SD, 0.6)], "gamma 4", False))
+    lossy = " ".join(notes([REFERENCE, TableRow("SD", SD, 2.0, lossless=False)], "gamma 4", True))
     assert "slowdown" in slow and "LOSSY" not in slow and "first answer" not in slow
     assert "slowdown" not in lossy and "LOSSY" in lossy and "first answer" in lossy
     assert "gamma 4" in slow
 
 
 def test_a_note_tells_who_drafts_from_earlier_answers() -> None:
-    remembering = [REFERENCE, Row("Suffix", SD, 3.0, remembers=True)]
+    remembering = [REFERENCE, TableRow("Suffix", SD, 3.0, remembers=True)]
     assert any("Suffix: drafted from earlier answers" in note for note in notes(remembering, "", False))
     assert not any("earlier answers" in note for note in notes(remembering, "", True)), "there are none yet"
-    assert not any("earlier answers" in note for note in notes([REFERENCE, Row("SD", SD, 3.0)], "", False))
+    assert not any("earlier answers" in note for note in notes([REFERENCE, TableRow("SD", SD, 3.0)], "", False))

@@ -14,7 +14,7 @@ from sampling.forward.choices import Choice, choose, made, store_path
 from sampling.forward.int8 import decided, pays, rough_wins
 from sampling.forward.kernels import always_faster, computes_bfloat16, kernel, packed_wins, use_packed
 from sampling.forward.linear import DenseLinear, PackedLinear
-from sampling.forward.race import Times, Verdict, settle
+from sampling.forward.race import RaceVerdict, Times, settle
 from sampling.loading.options import KERNELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
@@ -65,7 +65,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_faster_kernel_wins_on_a_busy_machine(packed: Times, plain: Times, chosen: bool, seed: int) -> None:
     noisy = BusyMachine(packed, plain, seed=seed)
     verdict = settle(noisy.turn, lambda fastest: packed_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
-    assert verdict == Verdict(chosen, settled=True)
+    assert verdict == RaceVerdict(chosen, settled=True)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,7 +73,7 @@ def test_the_faster_kernel_wins_on_a_busy_machine(packed: Times, plain: Times, c
 def test_int8_has_to_be_clearly_faster_on_a_busy_machine(rough: Times, full: Times, chosen: bool, seed: int) -> None:
     noisy = BusyMachine(rough, full, seed=seed)
     verdict = settle(noisy.turn, lambda fastest: rough_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
-    assert verdict == Verdict(chosen, settled=True)
+    assert verdict == RaceVerdict(chosen, settled=True)
 
 
 def test_a_draw_is_the_packed_kernels() -> None:
@@ -98,7 +98,7 @@ def test_what_time_does_not_settle_is_left_to_what_is_known(known: bool) -> None
 
     ticks = iter(range(1000))
     verdict = settle(turn, lambda fastest: True, known, clock=lambda: 0.01 * next(ticks))
-    assert verdict == Verdict(known, settled=False)
+    assert verdict == RaceVerdict(known, settled=False)
     assert next(ticks) < 210, "the time was up after two seconds"
 
 
@@ -106,7 +106,7 @@ def test_what_time_does_not_settle_is_left_to_what_is_known(known: bool) -> None
 def test_undecided_bfloat16_is_left_to_what_the_cpu_claims(
     races: list[int], monkeypatch: pytest.MonkeyPatch, claimed: bool
 ) -> None:
-    monkeypatch.setattr(kernels, "settle", lambda turn, decide, otherwise: Verdict(otherwise, settled=False))
+    monkeypatch.setattr(kernels, "settle", lambda turn, decide, otherwise: RaceVerdict(otherwise, settled=False))
     for claim in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, claim, lambda: claimed, raising=False)
     assert computes_bfloat16() is claimed
@@ -126,15 +126,15 @@ def test_both_kernels_take_turns_and_alternate_who_begins(monkeypatch: pytest.Mo
     assert sorted(order[:2]) == ["A", "B"] and order[2:] == order[1::-1]
 
 
-def settled(answer: bool) -> Callable[[], Verdict]:
-    return lambda: Verdict(answer, settled=True)
+def settled(answer: bool) -> Callable[[], RaceVerdict]:
+    return lambda: RaceVerdict(answer, settled=True)
 
 
-def unasked() -> Verdict:
+def unasked() -> RaceVerdict:
     raise AssertionError("a probe ran")
 
 
-def ask(answer: Callable[[], Verdict] = unasked, case: str = "float32") -> bool:
+def ask(answer: Callable[[], RaceVerdict] = unasked, case: str = "float32") -> bool:
     """As a process does that has asked nothing before."""
     choices.forget()
     return choose("question", case, answer)
@@ -200,7 +200,7 @@ def test_a_cache_folder_that_cannot_be_written_costs_a_probe(tmp_path: Path, own
 
 
 def test_what_was_not_settled_is_not_kept(own_store: Path) -> None:
-    assert ask(lambda: Verdict(True, settled=False)) is True
+    assert ask(lambda: RaceVerdict(True, settled=False)) is True
     assert "undecided" in made()["question, float32"].origin and not own_store.exists()
     assert ask(settled(False)) is False
 
