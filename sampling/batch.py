@@ -1,6 +1,6 @@
 """decode_many(): the decode loop of many sequences in lockstep, through the same `propose`, `judge` and `commit`."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from egag.controller import GammaController
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, Prefilled
+from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.rows import BatchRunner, Slot
 from sampling.forward.runner import Output, feed
 from sampling.loop import begin, commit, fed, judge, learn, propose, timed
@@ -62,29 +62,37 @@ def decode_many(
             yield request, seq, Prefilled(len(request.prompt), clock.stop()["prefill"])
         if not live:
             return
-        clock.start()
-        seqs = [seq for _, seq in live.values()]
-        proposals = [propose(seq, drafter) for seq in seqs]
-        clock.lap("draft")
-        rows = [fed(seq, proposal) for seq, proposal in zip(seqs, proposals, strict=True)]
-        outputs = target.forward(list(live), rows, [proposal.parents for proposal in proposals], drafter.needs_hidden)
-        clock.lap("verify")
-        rounds = []
-        for seq, proposal, output, p in zip(seqs, proposals, outputs, distributions(seqs, outputs), strict=True):
-            rounds.append(judge(seq, proposal, verifier, p))
-            commit(seq, rounds[-1], output)
-        clock.lap("other")
-        for seq, round in zip(seqs, rounds, strict=True):
-            learn(seq, drafter, round)
-        clock.lap("draft")
-        seconds = clock.stop()
+        rounds = _play(target, {slot: seq for slot, (_, seq) in live.items()}, drafter, verifier, clock)
         for (slot, (request, seq)), round in zip(list(live.items()), rounds, strict=True):
-            seq.last = timed(round, seconds)
-            yield request, seq, seq.last
+            seq.last = round
+            yield request, seq, round
             if seq.reason is not None:
-                seq.control.update(seq.last)
+                seq.control.update(round)
                 del live[slot]
                 yield request, seq, Finished(seq.reason, seq.new_tokens)
+
+
+def _play(
+    target: BatchRunner, live: Mapping[Slot, Sequence], drafter: Drafter, verifier: Verifier, clock: PhaseClock
+) -> list[Round]:
+    """A round of every live sequence: one forward over the rows of all."""
+    clock.start()
+    seqs = list(live.values())
+    proposals = [propose(seq, drafter) for seq in seqs]
+    clock.lap("draft")
+    rows = [fed(seq, proposal) for seq, proposal in zip(seqs, proposals, strict=True)]
+    outputs = target.forward(list(live), rows, [proposal.parents for proposal in proposals], drafter.needs_hidden)
+    clock.lap("verify")
+    rounds = []
+    for seq, proposal, output, p in zip(seqs, proposals, outputs, distributions(seqs, outputs), strict=True):
+        rounds.append(judge(seq, proposal, verifier, p))
+        commit(seq, rounds[-1], output)
+    clock.lap("other")
+    for seq, round in zip(seqs, rounds, strict=True):
+        learn(seq, drafter, round)
+    clock.lap("draft")
+    seconds = clock.stop()
+    return [timed(round, seconds) for round in rounds]
 
 
 def _begin(slot: Slot, request: Request, gamma: GammaController, drafter: Drafter) -> Sequence:

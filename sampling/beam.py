@@ -106,11 +106,7 @@ class BeamSearch:
 
             going, ended = self.choose(extensions(beams, logits, self.top_k), stop)
             found = self._best([*found, *self._hypotheses(beams, ended)])
-            beams = self._hypotheses(beams, going)
-            if number + 1 == limit:
-                found, beams = self._best([*found, *beams]), []
-            elif beams and self.decided(found, beams, limit):
-                beams = []
+            found, beams = self._left(found, self._hypotheses(beams, going), limit)
             common = common_start([text.tokens for text in (*found[:1], *beams)])
             clock.lap("other")
             seconds = clock.stop()
@@ -118,6 +114,14 @@ class BeamSearch:
             settled = len(common)
             number += 1
         yield Finished(self._reason(found[0], stop, max_new_tokens), len(found[0].tokens), tuple(found))
+
+    def _left(
+        self, found: list[Hypothesis], beams: list[Hypothesis], limit: int
+    ) -> tuple[list[Hypothesis], list[Hypothesis]]:
+        """(found, beams) to go on with: no beams where there is no more room, or where none can win."""
+        if beams and len(beams[0].tokens) == limit:
+            return self._best([*found, *beams]), []
+        return found, [] if beams and self.decided(found, beams, limit) else beams
 
     def _hypotheses(self, beams: Sequence[Hypothesis], chosen: Sequence[Candidate]) -> list[Hypothesis]:
         """The texts of candidates that continue these beams."""

@@ -62,14 +62,19 @@ def main(
     with Machine() as machine:
         pairs = [(bare(), shown()) if i % 2 else (shown(), bare())[::-1] for i in range(repeat)]
     shares = [1 - inside / with_view for inside, (_, with_view) in zip(engine_s, pairs, strict=True)]
+    _tell(method, pairs, shares)
+    if disturbed := disturbance([machine.other_cores]):
+        print(disturbed, file=sys.stderr)
+
+
+def _tell(method: str, pairs: list[tuple[float, float]], shares: list[float]) -> None:
+    """pairs: seconds without and with the view. shares: of the wall time, outside the engine's clock."""
     ratios = [with_view / without for without, with_view in pairs]
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     seconds = statistics.median(without for without, _ in pairs)
-    result = f"with / without view: median {statistics.median(ratios):.3f} ({spread}), {repeat} pairs"
+    result = f"with / without view: median {statistics.median(ratios):.3f} ({spread}), {len(pairs)} pairs"
     print(f"{method}: {result} of {seconds:.2f} s", file=sys.stderr)
     print(f"outside the engine's clock: median {statistics.median(shares):.2%} of the wall time", file=sys.stderr)
-    if disturbed := disturbance([machine.other_cores]):
-        print(disturbed, file=sys.stderr)
 
 
 if __name__ == "__main__":

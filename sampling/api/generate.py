@@ -97,18 +97,11 @@ def speculative_generate(
     rule = _rule(gamma, use_egag, gamma_min, gamma if gamma_max is None else gamma_max, egag_ema_beta)
     with runners(use_cache, target, drafter, tokenizer=tokenizer) as (big, small):
         drafts: Drafter = ModelDrafter(small)
+        verifier = UnadjustedVerifier() if skip_sample_adjustment else RejectionVerifier()
         account = account_of(
-            big,
-            TargetFirst(drafts) if first_target else drafts,
-            rule,
-            inputs,
-            max_gen_len,
-            logits_processor,
-            eos_tokens_id,
-            debug,
-            UnadjustedVerifier() if skip_sample_adjustment else RejectionVerifier(),
-            tokenizer,
-        )
+            big, TargetFirst(drafts) if first_target else drafts, rule, inputs, max_gen_len, logits_processor,
+            eos_tokens_id, debug, verifier, tokenizer,
+        )  # fmt: skip
     return account.output_ids, rate(account)
 
 

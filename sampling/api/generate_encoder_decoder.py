@@ -72,24 +72,9 @@ def speculative_generate_encoder_decoder(
     """
     _refuse_decoder_only("speculative_generate", target, drafter)
     return speculative_generate(
-        inputs,
-        drafter,
-        target,
-        tokenizer,
-        gamma,
-        use_egag,
-        gamma_min,
-        gamma_max,
-        egag_ema_beta,
-        logits_processor,
-        max_gen_len,
-        eos_tokens_id,
-        pad_token_id,
-        use_cache,
-        skip_sample_adjustment,
-        first_target,
-        debug,
-    )
+        inputs, drafter, target, tokenizer, gamma, use_egag, gamma_min, gamma_max, egag_ema_beta, logits_processor,
+        max_gen_len, eos_tokens_id, pad_token_id, use_cache, skip_sample_adjustment, first_target, debug,
+    )  # fmt: skip
 
 
 def _refuse_decoder_only(meant: str, *models: Model) -> None:

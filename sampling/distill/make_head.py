@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sampling.distill import recipe
+from sampling.distill.accuracy import Accuracy
 from sampling.distill.batches import split
 from sampling.distill.shards import Row
-from sampling.distill.tasks import Accuracy, Task
+from sampling.distill.tasks import Task
 from sampling.distill.training import History, Schedule, Trainer
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head

@@ -4,11 +4,10 @@ Every task distils: the label of a row is the target's whole distribution over t
 last state and its output matrix give, and the loss is the cross-entropy to it.
 """
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from sampling.heads.small import SmallModel
 _LATER = 0.8
 _CORRECTION = 0.1
 _UNSURE = 0.5
-_WORTH_DRAFTING = 0.2
 
 Guess = Callable[[int], Tensor]
 
@@ -232,70 +230,3 @@ class ModelTask(Task):
         (first,) = self.passes(batch)
         for step in range(self.config.steps):
             yield TrainingPass(torch.roll(first.rows, -step, dims=1), 1 + step)
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """Held-out drafts of greedy answers.
-
-    conditional[d]: how often draft d + 1 is right where those before it are. tokens_per_round: one more than
-    the mean number of right drafts before the first wrong one. ranks[d][r]: how often the token of rank r is.
-    covered: share of the answers' tokens that the draft vocabulary has.
-    """
-
-    conditional: tuple[float, ...]
-    tokens_per_round: float
-    ranks: tuple[tuple[float, ...], ...]
-    covered: float
-
-    @property
-    def recommended(self) -> dict[str, int]:
-        """As many drafts as come through in one round of five, and one at least.
-
-        Below that one draft more took longer than it saved, with the drafters in models/ (docs/benchmarks.md).
-        """
-        chances = accumulate(self.conditional, operator.mul)
-        return {"gamma": max(1, sum(chance >= _WORTH_DRAFTING for chance in chances))}
-
-
-@torch.no_grad()
-def accuracy(task: Task, held_out: Sequence[Batch], ranks: int = 8) -> Accuracy:
-    """What the drafts of a task would be worth under greedy decoding, counted on answers it never saw."""
-    right: list[Tensor] = []
-    places: list[Tensor] = []
-    for batch in held_out:
-        hits = [_ranks(task, one, batch) for one in task.drafts(batch)]
-        start = batch.answers[:, None] - hits[0][1]
-        row = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
-        whole = (row >= start) & (row + hits[-1][1] < batch.lengths[:, None])
-        places.append(torch.stack([place[whole] for place, _ in hits]))
-        right.append((places[-1] == 0).cumprod(dim=0))
-    found, chain = torch.cat(places, dim=1), torch.cat(right, dim=1).float()
-    before = torch.cat([torch.ones_like(chain[:1]), chain[:-1]])
-    conditional = (chain.sum(1) / before.sum(1).clamp(min=1)).tolist()
-    table = [
-        [((step == rank) * known).sum().item() / max(1.0, known.sum().item()) for rank in range(ranks)]
-        for step, known in zip(found, before, strict=True)
-    ]
-    rounds = 1 + chain.sum().item() / max(1, chain.shape[1])
-    return Accuracy(tuple(conditional), rounds, tuple(tuple(line) for line in table), _covered(task, held_out))
-
-
-def _covered(task: Task, batches: Sequence[Batch]) -> float:
-    """Share of the tokens of all answers that are in the draft vocabulary."""
-    found = []
-    for batch in batches:
-        place = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
-        answers = batch.tokens[(place >= batch.answers[:, None]) & (place < batch.lengths[:, None])]
-        found.append(torch.isin(answers, task.trunk.ids))
-    return torch.cat(found).float().mean().item()
-
-
-def _ranks(task: Task, one: TrainingPass, batch: Batch) -> tuple[Tensor, int]:
-    """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
-    logits = one.rows @ task.trunk.output.T
-    label = torch.roll(batch.tokens, -one.ahead, dims=1)
-    place = torch.searchsorted(task.trunk.ids, label).clamp(max=len(task.trunk.ids) - 1)
-    score = logits.gather(2, place.unsqueeze(2))
-    rank = (logits > score).sum(dim=2)
-    return torch.where(task.trunk.ids[place] == label, rank, len(task.trunk.ids)), one.ahead

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sampling.distill.accuracy import Accuracy, accuracy
 from sampling.distill.batches import Batch, batches
 from sampling.distill.shards import Row
-from sampling.distill.tasks import Accuracy, Task, accuracy
+from sampling.distill.tasks import Task
 from utils.errors import UserError
 
 CHECKPOINT = "training.pt"

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
+from sampling.distill.accuracy import Accuracy
 from sampling.distill.make_head import Corpus, Data, DrafterShape, make_head
 from sampling.distill.shards import read_shards
-from sampling.distill.tasks import Accuracy
 from sampling.distill.training import Schedule
 from sampling.heads.head_files import load_head
 from sampling.loading import heads

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from sampling.distill.accuracy import accuracy
 from sampling.distill.batches import Batch, split
 from sampling.distill.shards import Row
-from sampling.distill.tasks import Task, accuracy, feature_layers
+from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.forward import lean
 from sampling.pair_engine import PairEngine
