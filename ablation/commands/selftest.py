@@ -68,7 +68,7 @@ def _show(checks: "Selftest", reports: "list[MethodReport]") -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"distribution: a FAIL although nothing is wrong happens in at most {FALSE_ALARM:g} of such runs "
+        f"distribution: a FAIL with nothing wrong happens in at most {FALSE_ALARM:g} of such runs "
         f"(each test at level {checks.level:.2g}).\n"
         "The control is a verifier that is wrong on purpose; where its p-value is above the level too, the test "
         "had too little power for this pair and the verdict is WEAK."

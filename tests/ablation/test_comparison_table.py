@@ -16,7 +16,7 @@ from ablation.report.terminal import print_summary
 from ablation.results.comparison_table import COLUMNS, MANY_RUNS, ONE_RUN, UNKNOWN, Line
 from ablation.results.record import Record
 from ablation.results.stamp import stamped, unstamped, warning
-from repl.tables import Row, comparison_table
+from repl.tables import TableRow, comparison_table
 from sampling.measure.divergence import Divergence
 from sampling.measure.metrics import RunMetrics
 from tests.ablation.synthetic import AR, GREEDY, four, invented, record, write_results
@@ -38,7 +38,7 @@ def drawn(width: int, draw: Callable[[Console], object]) -> list[str]:
 
 
 def of_session(width: int) -> list[str]:
-    lines = [Row("AR", REFERENCE, 1.0, reference=True), Row("SD", ACCOUNT, 2.0, 0.31, Divergence("tie", 12))]
+    lines = [TableRow("AR", REFERENCE, 1.0, reference=True), TableRow("SD", ACCOUNT, 2.0, 0.31, Divergence("tie", 12))]
     return drawn(width, lambda console: console.print(comparison_table(lines, console)))
 
 

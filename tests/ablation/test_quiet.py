@@ -9,7 +9,7 @@ import pytest
 from ablation.plan.grid import Place
 from ablation.run import job
 from ablation.run.quiet import Quiet
-from sampling.proof.selftest import Report, Selftest
+from sampling.proof.selftest import MethodReport, Selftest
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import mock_engine, mock_plan
 from tests.ablation.playing import Silent, results_file
@@ -97,7 +97,7 @@ def test_a_one_shot_run_tells_of_other_processes(invoke: Invoke, busy: None) -> 
 
 
 def test_a_selftest_tells_of_other_processes(invoke: Invoke, busy: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Selftest, "report", lambda self, name: Report(name, ()))
+    monkeypatch.setattr(Selftest, "report", lambda self, name: MethodReport(name, ()))
     told = invoke("selftest", "--methods", "prompt_lookup", "--json")
     assert "other processes kept up to" in told.stderr and "verdicts do not depend on that" in told.stderr
     assert len(objects(told.stdout)) == 1

@@ -7,7 +7,7 @@ from egag.controller import GammaController
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.runner import ModelRunner
 from sampling.pair import Pair
-from sampling.proof.selftest import Check, Report, Selftest
+from sampling.proof.selftest import Check, MethodReport, Selftest
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier, Verdict
@@ -92,7 +92,7 @@ def test_a_control_that_is_not_caught_makes_the_verdict_weak(pair: Pair) -> None
 
 def test_the_worst_check_is_the_verdict() -> None:
     grades = [Check("a", "PASS", {}), Check("b", "WEAK", {}), Check("c", "FAIL", {})]
-    assert [Report("m", tuple(grades[:count])).verdict for count in (1, 2, 3)] == ["PASS", "WEAK", "FAIL"]
+    assert [MethodReport("m", tuple(grades[:count])).verdict for count in (1, 2, 3)] == ["PASS", "WEAK", "FAIL"]
 
 
 def test_the_level_shares_the_false_alarm_rate_among_all_tests(pair: Pair) -> None:
