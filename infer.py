@@ -35,7 +35,7 @@ def session(
     *,
     models: Values,
     script: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Play a script of session commands, then end.")
+        Path | None, typer.Option(metavar="FILE", help="Play a script of session commands, then exit.")
     ] = None,
 ) -> None:
     """Speculative decoding side by side. Without a command: an interactive session."""

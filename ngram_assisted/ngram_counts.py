@@ -17,7 +17,7 @@ class NGramStorage:
 
     def __init__(self, n: int, vocab_size: int | None = None) -> None:
         if n < 2:
-            raise ValueError(f"n-gram order {n} given; allowed: 2 or more")
+            raise ValueError(f"n-gram order {n} given; expected 2 or more")
         if vocab_size is not None and vocab_size < 1:
             raise ValueError(f"vocab_size {vocab_size} given; expected 1 or more, or None for no bound")
         self.n, self.vocab_size = n, vocab_size

@@ -43,9 +43,9 @@ def loads(text: str, vocabulary: str, size: int) -> NGramStorage:
     head, *lines = text.splitlines() or [""]
     about = _parse(head, 1)
     if not isinstance(about, dict) or about.get("format") != _FORMAT or about.get("version") != _VERSION:
-        raise UserError(f"not a file of n-gram counts; allowed: one that /ngram_save wrote, version {_VERSION}")
+        raise UserError(f"not a file of n-gram counts; expected one that /ngram_save wrote, version {_VERSION}")
     if about.get("vocabulary") != vocabulary:
-        raise UserError("its counts are of another tokenizer than this target's")
+        raise UserError("its counts are for a different tokenizer from this target's")
     if type(about.get("n")) is not int or about["n"] < 2 or about.get("storage") not in [*STORAGES]:
         raise UserError(f"line 1: storage {about.get('storage')!r} with n {about.get('n')!r}")
     storage: NGramStorage = STORAGES[about["storage"]].load()(about["n"])
@@ -81,7 +81,7 @@ def _entry(given: Any, number: int, storage: NGramStorage, size: int) -> Entry:
         context, counts = given
         entry = tuple(context), [(token, count) for token, count in counts]
     except (TypeError, ValueError):
-        raise UserError(f"line {number}: {str(given)[:60]!r} is no context with counts") from None
+        raise UserError(f"line {number}: {str(given)[:60]!r} is not a context with counts") from None
     ids = [*entry[0], *(token for token, _ in entry[1])]
     counted = [count for _, count in entry[1]]
     right = (

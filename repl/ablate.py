@@ -28,7 +28,7 @@ def show_last(view: View) -> None:
     """The short report of the newest results, of this session or an earlier one. Raises `UserError` without any."""
     found = max(_folder().glob("*.csv"), key=lambda path: path.stat().st_mtime, default=None)
     if found is None:
-        raise UserError("there are no results yet; allowed: /ablate first")
+        raise UserError("there are no results yet; run /ablate first")
     write_report(found).print(view.out)
     view.reply(Message(f"results {found}"))
 
@@ -38,5 +38,5 @@ def _folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{str(folder)!r} cannot be made: {error.strerror}") from None
+        raise UserError(f"{str(folder)!r} cannot be created: {error.strerror}") from None
     return folder

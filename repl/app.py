@@ -36,7 +36,7 @@ def main(load: Load, script_file: Path | None = None) -> int:
         status = _run(Session(loading), script_file)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Who read our output has left; Python would complain once more when it flushes at exit.
+        # The reader of our output is gone; Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = FAILED
     except KeyboardInterrupt:

@@ -100,7 +100,7 @@ class Loading:
         engine = PairEngine(self._load(self._tell))
         self._tell("warming up")
         for _ in _warm_up(engine):
-            if self._wanted:  # who waits gets an answer sooner; its timings are said to settle with the second
+            if self._wanted:  # somebody waits: answer sooner, and note that timings are not settled yet
                 break
         return engine
 

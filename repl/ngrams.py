@@ -17,13 +17,13 @@ def save_counts(session: Session, path: Path) -> str:
 
     storage = _drafter(session).storage
     if not len(storage):
-        raise UserError("NASD has counted nothing yet; allowed: a prompt with /ngram on before /ngram_save")
+        raise UserError("NASD has counted nothing yet; answer a prompt with /ngram on first")
     vocabulary, size = _vocabulary(session)
     try:
         if path.exists():
             loads(path.read_text(encoding="utf-8"), vocabulary, size)
     except (UserError, UnicodeDecodeError):
-        raise UserError(f"{path} exists and holds no n-gram counts of this target; it was left as it is") from None
+        raise UserError(f"{path} exists and does not hold n-gram counts of this target; it was left alone") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     try:
@@ -41,7 +41,7 @@ def load_counts(session: Session, path: Path) -> str:
     try:
         storage = loads(path.read_text(encoding="utf-8"), vocabulary, size)
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     changes = [("set_ngramstorage", kind(storage)), ("reset_in_between", "off")]
@@ -49,7 +49,7 @@ def load_counts(session: Session, path: Path) -> str:
     session.assign_all(changes)
     _drafter(session).storage = storage
     said = f"{len(storage)} contexts loaded from {path}"
-    return f"{said}; set so that they are used: {', '.join(changed)}" if changed else said
+    return f"{said}; changed so that they are used: {', '.join(changed)}" if changed else said
 
 
 def _drafter(session: Session) -> "NgramDrafter":

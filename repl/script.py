@@ -34,7 +34,7 @@ def save(session: Session, path: Path) -> Path:
     """Write the script; replaces a saved session, refuses to touch any other file. Raises `UserError`."""
     try:
         if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(HEADER):
-            raise UserError(f"{path} exists and is no saved session; it was left as it is. Choose another name")
+            raise UserError(f"{path} exists and is not a saved session; it was left alone. Choose another name")
         write_atomically(path, "\n".join(lines_of(session)) + "\n")
     except OSError as error:
         raise UserError(f"cannot save to {path}: {error.strerror}") from error
@@ -48,6 +48,6 @@ def read(path: Path) -> tuple[tuple[int, str], ...]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no text file (not UTF-8)") from error
+        raise UserError(f"{path} is not a text file (not UTF-8)") from error
     numbered = enumerate(text.splitlines(), start=1)
     return tuple((number, line) for number, line in numbered if line.strip() and not line.startswith("#"))

@@ -129,7 +129,7 @@ class Session:
         runs = self.runs()
         if not runs:
             why = "".join(f" ({note})" for note in self.notes)
-            raise UserError(f"no method is on; allowed: {', '.join(f'/{name} on' for name in METHODS)}{why}")
+            raise UserError(f"no method is on; switch one on with {', '.join(f'/{name} on' for name in METHODS)}{why}")
         return runs
 
 

@@ -60,7 +60,7 @@ def _hybrid(pair: "Pair", values: Values, chosen: "Collection[str]") -> tuple[di
     if HYBRID in chosen:
         return {}, ""
     if head is None:
-        return {COPIES: "on"}, "copies alone, as no trained head is here for a hybrid"
+        return {COPIES: "on"}, "copies alone, as there is no trained head here for a hybrid"
     return {HYBRID: "on", HYBRID_MODEL.name: head}, "the best hybrid of this pair"
 
 

@@ -69,4 +69,4 @@ def _reasons(session: Session) -> Iterator[str]:
     if decided and session.start.why:
         yield f"{decided[-1]} is {session.start.why}"
     if cards := recommended(session.runs()):
-        yield f"as cards recommend, {', '.join(text.removesuffix(' (card)') for text in cards)}"
+        yield f"recommended by cards: {', '.join(text.removesuffix(' (card)') for text in cards)}"

@@ -114,16 +114,16 @@ def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
         said.append(f"{', '.join(trees)}: a tree's other branches count as drafted; compare tok/round, not acceptance")
     if not first and (remembering := [line.title for line in lines if line.remembers]):
         said.append(
-            f"{', '.join(remembering)}: drafted from earlier answers of this session too, so that a repeated "
+            f"{', '.join(remembering)}: also drafted from earlier answers of this session, so a repeated "
             f"prompt is fast; {' and '.join(_FORGETTING)} forget them"
         )
     said += [
         f"{line.title}: score {line.metrics.score:.3f}, {line.metrics.token_ms:.1f} ms a token; "
-        "a search for a likelier text, so its output is another and its speed no speedup"
+        "a search for a likelier text, so its output differs and its speed is not a speedup"
         for line in lines
         if line.metrics.score is not None
     ]
     said.append(settings)
     if first:
-        said.append("first answer of this session: timings settle with the second")
+        said.append("first answer of this session: timings settle from the second on")
     return said

@@ -44,7 +44,7 @@ class Engine(Protocol):
         """Events of one method on one prompt (ids); `values` holds the settings by name.
 
         run: whose memory of earlier prompts it continues, by default the method's own; runs that are compared
-        must not learn each other's answers. Raises `UserError` where the method cannot run.
+        must not learn from each other's answers. Raises `UserError` where the method cannot run.
         """
         ...
 

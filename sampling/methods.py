@@ -12,7 +12,7 @@ COPIERS = Registry[Part](
     Part(
         "prompt_lookup",
         "ngram_assisted.prompt_lookup:PromptLookupDrafter",
-        "what followed the last tokens where they stood before is copied",
+        "copies what followed the last tokens earlier in the text",
         "arXiv 2304.04487; transformers prompt_lookup_num_tokens, `ngram` in serving engines",
         LOOKUP,
         bounds=(("min_ngram_size", "max_ngram_size"),),
@@ -20,14 +20,14 @@ COPIERS = Registry[Part](
     Part(
         "ngram",
         "ngram_assisted.nasd:NgramDrafter",
-        "counts of n-grams draft",
+        "drafts from counts of n-grams",
         "NASD; NAPD when top_k_filler is 1",
         (
             chosen("set_ngramstorage", Chosen("basic", (3,)), "n-gram storage and its order", STORAGES),
             integer(
                 "top_k_filler",
                 3,
-                "target candidates a position added to the counts; 1 = only the emitted token",
+                "target candidates per position added to the counts; 1 = only the emitted token",
                 minimum=1,
             ),
             toggle("reset_in_between", True, "forget the n-grams before each prompt"),
@@ -37,7 +37,7 @@ COPIERS = Registry[Part](
     Part(
         "suffix",
         "ngram_assisted.suffix:SuffixDrafter",
-        "suffix trees of this text and of earlier responses draft",
+        "drafts from suffix trees of this text and of earlier responses",
         "arXiv 2411.04975",
         SUFFIX,
         remembers=Unless("max_cached_requests", 0),
@@ -113,7 +113,7 @@ DRAFTERS = Registry[Part](
         "the target's other candidates of earlier rounds, as a tree",
         "arXiv 2408.08696",
         (
-            integer("recycling_top_k", 8, "candidates that are kept behind each token", minimum=1, maximum=8),
+            integer("recycling_top_k", 8, "candidates kept for each token", minimum=1, maximum=8),
             toggle("recycling_remember", True, "keep the candidates for the next prompt"),
         ),
         remembers=Unless("recycling_remember", False),
@@ -146,7 +146,7 @@ CONTROLLERS = Registry[Part](
         "egag.controller:DraftBudget",
         "the same budget in every round, for drafts that cost nothing",
         "num_speculative_tokens of serving engines",
-        (integer("num_speculative_tokens", 10, "most drafts a round, copied ones included", minimum=0),),
+        (integer("num_speculative_tokens", 10, "maximum number of drafts a round, copied ones included", minimum=0),),
     ),
     Part(
         "egag",
@@ -176,11 +176,11 @@ CONTROLLERS = Registry[Part](
     Part(
         "ucb",
         "egag.ucb:UcbGamma",
-        "a bandit over fixed lengths, paid in tokens a second",
+        "a bandit over fixed lengths, rewarded in tokens a second",
         "arXiv 2505.15141",
         (
             integer("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1, maximum=1024),
-            number("ucb_exploration", 0.2, "weight of the bonus for lengths that were played seldom", minimum=0.0),
+            number("ucb_exploration", 0.2, "weight of the bonus for lengths rarely played", minimum=0.0),
             toggle("ucb_remember", True, "keep what the bandit has learned for the next prompt"),
         ),
         remembers=Unless("ucb_remember", False),
@@ -191,23 +191,23 @@ VERIFIERS = Registry[Part](
     "verify strategy",
     Part("rejection", "sampling.verifier:RejectionVerifier", "speculative sampling", "arXiv 2211.17192, 2305.09781"),
     Part("target_match", "sampling.verifier:TargetMatchVerifier", "a draft must equal a token drawn from p"),
-    Part("greedy", "sampling.verifier:GreedyVerifier", "a draft must be the argmax of p; LOSSY but under greedy"),
+    Part("greedy", "sampling.verifier:GreedyVerifier", "a draft must be the argmax of p; LOSSY except under greedy"),
     Part(
         "topp",
         "sampling.lossy:TopPVerifier",
-        "a draft must be in the target's top-p set; LOSSY but under greedy",
+        "a draft must be in the target's top-p set; LOSSY except under greedy",
         "FastDeploy",
         (number("verify_top_p", 0.9, "mass of the set that topp accepts from", above=0.0, maximum=1.0),),
     ),
     Part(
         "unadjusted",
         "sampling.lossy:UnadjustedVerifier",
-        "speculative sampling that draws from p itself after a rejection; LOSSY but under greedy",
+        "speculative sampling that draws from p itself after a rejection; LOSSY except under greedy",
     ),
     Part(
         "typical",
         "sampling.lossy:TypicalVerifier",
-        "a draft's p must pass a threshold that falls with the entropy; LOSSY but under greedy",
+        "a draft's p must pass a threshold that falls with the entropy; LOSSY except under greedy",
         "arXiv 2401.10774",
         TYPICAL,
     ),
@@ -215,9 +215,7 @@ VERIFIERS = Registry[Part](
 
 SEARCHES = Registry[Part](
     "search",
-    Part(
-        "beam", "sampling.beam:BeamSearch", "the best of a few texts that grow side by side", "arXiv 1609.08144", BEAM
-    ),
+    Part("beam", "sampling.beam:BeamSearch", "the best of a few texts grown side by side", "arXiv 1609.08144", BEAM),
 )
 
 VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS))
@@ -259,7 +257,7 @@ METHODS = method_table(
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
     Method("ucb", "SD UCB1", "speculative decoding whose gamma a bandit chooses by tokens a second", "model", "ucb"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
-    Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens", "prompt_lookup", "budget"),
+    Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
@@ -274,5 +272,5 @@ METHODS = method_table(
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
-    Method("beam", "Beam search", "the best of a few texts that grow side by side: another output", search="beam"),
+    Method("beam", "Beam search", "the best of a few texts grown side by side: another output", search="beam"),
 )

@@ -39,7 +39,7 @@ class ModelInfo:
 class Pair:
     """A target and what drafts for it: a model of the same vocabulary, trained heads by kind, or nothing.
 
-    `notes` are the mends made at load, in whole sentences. cached: False where every forward starts anew.
+    `notes` say what was adjusted while loading, in whole sentences. cached: False where every forward starts anew.
     encoder: both are encoder-decoder models.
     """
 
@@ -66,14 +66,14 @@ class Pair:
     def lack(self, drafter: str) -> str:
         """What to say where it has not."""
         if drafter == MODEL:
-            return "no drafter model is loaded; allowed: start with --drafter ID, DIR or FILE.gguf"
+            return "no drafter model is loaded; start with --drafter ID, DIR or FILE.gguf"
         if self.encoder:
             return (
                 f"{drafter} heads continue decoder-only models, and {self.target_info.name} is an encoder-decoder "
-                "model; allowed: methods without a head"
+                "model; choose methods without a head"
             )
         return (
-            f"no {drafter} head for {self.target_info.name} is known; allowed: start with --heads DIR, "
+            f"no {drafter} head for {self.target_info.name} is known; start with --heads DIR, "
             f"or train one: uv run scripts/train_drafter.py --method {drafter}"
         )
 
@@ -97,7 +97,7 @@ class Pair:
         if isinstance(model, LeanModel):
             return in_int8(wanted, model.embedding, self.drafter_info is not None and self.drafter_info.trained)
         if wanted == "int8":
-            raise UserError("draft_weights int8: the drafter does not run on the lean forward; allowed: auto, full")
+            raise UserError("draft_weights int8: the drafter does not run on the lean forward; expected auto or full")
         return False
 
     def encode(self, turns: Sequence[str], chat: bool) -> list[int]:

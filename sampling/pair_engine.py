@@ -134,7 +134,7 @@ class PairEngine:
         if method.runs == "target":
             return pair.target
         if pair.drafter is None:
-            raise UserError(f"{method.name}: no drafter model is loaded; allowed: start with --drafter")
+            raise UserError(f"{method.name}: no drafter model is loaded; start with --drafter")
         return pair.drafter
 
     def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:

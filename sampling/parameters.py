@@ -10,22 +10,22 @@ EGAG = (
 )
 
 LOOKUP = (
-    integer("max_ngram_size", 3, "most last tokens to look up", minimum=1, maximum=16),
-    integer("min_ngram_size", 1, "fewest last tokens to look up", minimum=1, maximum=16),
-    choice("lookup_occurrence", "latest", "which earlier place is copied from", ("latest", "first")),
+    integer("max_ngram_size", 3, "maximum number of last tokens to look up", minimum=1, maximum=16),
+    integer("min_ngram_size", 1, "minimum number of last tokens to look up", minimum=1, maximum=16),
+    choice("lookup_occurrence", "latest", "which earlier occurrence is copied from", ("latest", "first")),
 )
 SUFFIX = (
     integer("max_tree_depth", 64, "longest substring that the suffix trees count", minimum=2, maximum=1024),
     integer("max_cached_requests", -1, "responses remembered; -1 = all, 0 = none", minimum=-1),
-    number("max_spec_factor", 1.0, "drafts a matched token", above=0.0),
-    number("min_token_prob", 0.1, "stop at a draft rarer than this", minimum=0.0, maximum=1.0),
-    toggle("use_tree_spec", False, "draft alternatives as well, as a tree"),
+    number("max_spec_factor", 1.0, "drafts per matched token", above=0.0),
+    number("min_token_prob", 0.1, "stop at a draft less likely than this", minimum=0.0, maximum=1.0),
+    toggle("use_tree_spec", False, "also draft alternatives, as a tree"),
 )
 
 WEIGHTS = choice(
     "draft_weights",
     "auto",
-    "int8: rounded weights to draft with; full: the target's dtype; auto: int8 for what was trained here, if faster",
+    "int8: rounded weights; full: the target's dtype; auto: int8 for drafters trained here, if that is faster",
     ("auto", "int8", "full"),
 )
 HEAD = (
@@ -33,18 +33,18 @@ HEAD = (
     choice(
         "draft_tree",
         "chain",
-        "what a head drafts: a chain, a tree of one static shape, or one grown by each round's chances",
+        "what a head drafts: a chain, a tree of one fixed shape, or one grown by each round's probabilities",
         ("chain", "static", "dynamic"),
     ),
-    integer("tree_width", 4, "alternatives behind each draft of a tree", minimum=1, maximum=64),
-    integer("tree_tokens", 12, "most drafts of a tree", minimum=1, maximum=1024),
+    integer("tree_width", 4, "alternatives after each draft of a tree", minimum=1, maximum=64),
+    integer("tree_tokens", 12, "maximum number of drafts in a tree", minimum=1, maximum=1024),
 )
 
-MODEL_STEPS = integer("num_model_steps", 2, "tokens that the model of a hybrid drafts", minimum=1)
+MODEL_STEPS = integer("num_model_steps", 2, "tokens that a hybrid's model drafts", minimum=1)
 SUFFIX_SCORE = number(
     "suffix_score",
     0.0,
-    "expected accepted tokens from which the suffix draft is taken; 0 = num_model_steps",
+    "expected accepted tokens at which the suffix draft is taken; 0 = num_model_steps",
     minimum=0.0,
 )
 
@@ -53,8 +53,8 @@ TYPICAL = (
     number("typical_delta", 0.3, "threshold of typical = delta * exp(-H) below that", above=0.0),
 )
 BEAM = (
-    integer("num_beams", 4, "texts that grow side by side", minimum=1, maximum=1024),
-    integer("beam_top_k", 3, "candidates a beam and round", minimum=1, maximum=1024),
+    integer("num_beams", 4, "texts grown side by side", minimum=1, maximum=1024),
+    integer("beam_top_k", 3, "candidates per beam and round", minimum=1, maximum=1024),
     integer("beam_min_length", 5, "min_length of the length penalty; 0 = transformers'", minimum=0),
     number("beam_alpha", 1.2, "exponent of the length penalty; 0 = none", minimum=0.0, maximum=10.0),
 )

@@ -11,10 +11,10 @@ from utils.parameter import Chosen, Parameter, chosen, integer, toggle
 from utils.registry import Registry
 
 GENERAL = (
-    integer("length", 100, "most tokens to generate", minimum=1),
+    integer("length", 100, "maximum number of new tokens", minimum=1),
     chosen("processor", Chosen("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
     integer("seed", 42, "random seed of every method", minimum=0),
-    toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially right)"),
+    toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially correct)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),
 )
 
@@ -90,4 +90,4 @@ def _height(name: str) -> int:
 def _check_together(values: Mapping[str, Any]) -> None:
     for low, high in BOUNDS:
         if values[low] > values[high]:
-            raise UserError(f"{low} {values[low]} is above {high} {values[high]}; allowed: min <= max")
+            raise UserError(f"{low} {values[low]} is above {high} {values[high]}; expected min <= max")

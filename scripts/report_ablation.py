@@ -17,7 +17,7 @@ def main(
         typer.Argument(metavar="RESULTS.csv", help="what a run wrote", show_default="scripts/ablation_results.csv"),
     ] = DEFAULT,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="where to; default: RESULTS.report beside the file")
+        Path | None, typer.Option(metavar="FOLDER", help="where it goes; default: RESULTS.report beside the file")
     ] = None,
     spec_bench: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="also write Spec-Bench's answer files and table there")

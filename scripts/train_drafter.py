@@ -32,20 +32,20 @@ Given = Annotated[
     list[str],
     typer.Option(metavar="self|FILE", help="the target's own dialogues; a .jsonl of prompts; a text; or several"),
 ]
-Tokens = Annotated[int, typer.Option(min=1000, help="answer tokens that the target writes for --data self")]
+Tokens = Annotated[int, typer.Option(min=1000, help="answer tokens for the target to write for --data self")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="default: models/METHOD")]
-Further = Annotated[Path | None, typer.Option(metavar="DIR", help="a trained drafter of this kind that learns further")]
+Further = Annotated[Path | None, typer.Option(metavar="DIR", help="a trained drafter of this kind to train further")]
 Epochs = Annotated[int, typer.Option(min=1, help="passes over the data")]
-Steps = Annotated[int, typer.Option(min=1, max=8, help="drafts ahead that are trained")]
+Steps = Annotated[int, typer.Option(min=1, max=8, help="number of drafts ahead to train")]
 Layers = Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")]
 DraftVocab = Annotated[
-    int | None, typer.Option(min=64, help="how many tokens of the data can be drafted; default: 8192, or as before")
+    int | None, typer.Option(min=64, help="size of the draft vocabulary, from the data; default: 8192, or as before")
 ]
 Rate = Annotated[float, typer.Option(help="highest learning rate")]
 BatchTokens = Annotated[int, typer.Option(min=64, help="tokens a step")]
-Seed = Annotated[int, typer.Option(help="of data and order")]
+Seed = Annotated[int, typer.Option(help="random seed of data and order")]
 Device = Annotated[str, typer.Option(help=", ".join(DEVICES))]
-Dtype = Annotated[str, typer.Option(help=f"of the trunk while it writes: {', '.join(DTYPES)}")]
+Dtype = Annotated[str, typer.Option(help=f"dtype of the trunk while it writes: {', '.join(DTYPES)}")]
 
 
 def main(
@@ -67,7 +67,7 @@ def main(
 ) -> None:
     """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
 
-    Killed or stopped, the same command goes on where the last checkpoint was; data that was written stays.
+    Killed or stopped, the same command continues from the last checkpoint; data already written is kept.
 
     \b
     uv run scripts/train_drafter.py --method eagle
@@ -81,7 +81,7 @@ def main(
         from sampling.loading.pairs import LoadOptions
 
         if not 0 < rate < math.inf:
-            raise UserError(f"--rate {rate} given; allowed: a finite number above 0")
+            raise UserError(f"--rate {rate} given; expected a finite number above 0")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
         shape = DrafterShape(method.value, draft_vocab, steps, layers, further)
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
@@ -144,9 +144,9 @@ def _learnable(path: Path) -> list[str]:
     measured, turns = _measured(), [prompt.turns[0] for prompt in read_prompts(path)]
     left = [turn for turn in turns if not measured(turn)]
     if len(left) < len(turns):
-        typer.echo(f"{path}: {len(turns) - len(left)} of {len(turns)} prompts are measured with and left out", err=True)
+        typer.echo(f"{path}: left out {len(turns) - len(left)} of {len(turns)} prompts, used in measurements", err=True)
     if not left:
-        raise UserError(f"{path} has no prompt left to learn from; allowed: prompts that are not measured with")
+        raise UserError(f"{path} has no prompt left to learn from; expected prompts that no measurement uses")
     return left
 
 
@@ -154,7 +154,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}; allowed: self, a .jsonl of prompts, or a text") from error
+        raise UserError(f"{path}: cannot be read: {error}; expected self, a .jsonl of prompts, or a text") from error
 
 
 def _measured() -> "Callable[[str], bool]":

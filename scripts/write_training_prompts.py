@@ -137,7 +137,7 @@ def main(
         try:
             out.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
         except OSError as error:
-            raise UserError(f"--out {out}: {error.strerror}; allowed: a file that can be written") from error
+            raise UserError(f"--out {out}: {error.strerror}; expected a file that can be written") from error
         typer.echo(f"{out}: {len(entries)} prompts")
 
 

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 class UserError(ValueError):
-    """A request that cannot be met; the message says what was given and what is allowed."""
+    """A request that cannot be met; the message says what was given and what was expected."""
 
 
 class UnknownName(UserError):
@@ -14,9 +14,20 @@ class UnknownName(UserError):
     def __init__(self, kind: str, given: str, allowed: Iterable[str]) -> None:
         self.given = given
         self.allowed = tuple(allowed)
-        message = f"unknown {kind} {given!r}; allowed: {', '.join(self.allowed)}"
+        message = f"unknown {kind} {given!r}; expected {one_of(self.allowed)}"
         near = nearest(given, self.allowed)
         super().__init__(f"{message}. Did you mean {near!r}?" if near else message)
+
+
+def wrong_value(name: str, given: object, expected: str) -> UserError:
+    """The error for a value that does not fit: what it is for, what was given, what was expected."""
+    return UserError(f"{name}: {given!r} given; expected {expected}")
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Names to choose from, as an error lists them: `one of A, B`; the name itself where there is only one."""
+    names = tuple(names)
+    return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "none"
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:

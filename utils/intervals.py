@@ -19,7 +19,7 @@ def bootstrap_median(values: Sequence[float], draws: int = 2000, level: float = 
     Raises `ValueError` for no values. One value is its own interval.
     """
     if not len(values):
-        raise ValueError("no values given; allowed: at least one")
+        raise ValueError("no values given; expected at least one")
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     lower, upper = _middle_ranks(len(ordered), draws)
     medians = np.sort((ordered[lower] + ordered[upper]) / 2.0)

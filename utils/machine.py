@@ -47,7 +47,7 @@ def other_cores(seconds: float = 1.0) -> float:
 
 
 def disturbance(
-    cores: Iterable[float | None], effect: str = "times are longer than on a free machine, and ratios uncertain"
+    cores: Iterable[float | None], effect: str = "times are longer than on an idle machine, and ratios are uncertain"
 ) -> str | None:
     """What to say of runs during which others kept so many cores busy (None: unknown); None where all was quiet.
 

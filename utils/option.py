@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any
 
-from utils.errors import UserError
+from utils.errors import wrong_value
 from utils.parameter import Parameter, choice, toggle
 from utils.text import checked_text
 
@@ -48,7 +48,7 @@ def words(name: str, usage: str = ANY_TEXT, default: str | None = None, help: st
 
     def parse(text: str) -> str:
         if not text.strip():
-            raise UserError(f"{name}: {text!r} given; allowed: {usage}")
+            raise wrong_value(name, text, usage)
         return checked_text(text, name)
 
     return Parameter(name, default, help, usage, parse)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from utils.errors import UnknownName, UserError, nearest
+from utils.errors import UnknownName, UserError, nearest, wrong_value
 
 Values = Mapping[str, Any]
 
@@ -71,9 +71,9 @@ def integer(name: str, default: int | None, help: str, *, minimum: int, maximum:
         except ValueError:
             value = minimum - 1
         if value < minimum:
-            raise UserError(f"{name}: {text!r} given; allowed: an integer of {minimum} or more")
+            raise wrong_value(name, text, f"an integer of {minimum} or more")
         if value > maximum:
-            raise UserError(f"{name}: {text!r} given; allowed: an integer from {minimum} to {maximum}")
+            raise wrong_value(name, text, f"an integer from {minimum} to {maximum}")
         return value
 
     return Parameter(name, default, help, f"INT >= {minimum}", parse, least=minimum)
@@ -90,9 +90,7 @@ def number(
     maximum: float = float("inf"),
 ) -> Parameter:
     """A finite number inside the bounds (`above` and `below` are exclusive)."""
-    low = f"{minimum:g} <= " if minimum > float("-inf") else f"{above:g} < " if above > float("-inf") else ""
-    high = f" <= {maximum:g}" if maximum < float("inf") else f" < {below:g}" if below < float("inf") else ""
-    allowed = f"{low}NUMBER{high}"
+    usage = _range(above, minimum, below, maximum)
 
     def parse(text: str) -> float:
         try:
@@ -100,11 +98,21 @@ def number(
         except ValueError:
             value = float("nan")
         if not (above < value < below and minimum <= value <= maximum and abs(value) != float("inf")):
-            raise UserError(f"{name}: {text!r} given; allowed: {allowed}")
+            raise wrong_value(name, text, usage)
         return value
 
     least = minimum if minimum > float("-inf") else None
-    return Parameter(name, default, help, allowed, parse, _shown, least=least)
+    return Parameter(name, default, help, usage, parse, _shown, least=least)
+
+
+def _range(above: float, minimum: float, below: float, maximum: float) -> str:
+    """The bounds as help prints them: `NUMBER > 0`, `0 <= NUMBER < 1`."""
+    low, at_least = (minimum, "=") if minimum > float("-inf") else (above, "")
+    high, at_most = (maximum, "=") if maximum < float("inf") else (below, "")
+    if high == float("inf"):
+        return f"NUMBER >{at_least} {low:g}" if low > float("-inf") else "NUMBER"
+    left = f"{low:g} <{at_least} " if low > float("-inf") else ""
+    return f"{left}NUMBER <{at_most} {high:g}"
 
 
 ON = ("on", "true", "yes", "1")
@@ -121,7 +129,7 @@ def toggle(name: str, default: bool, help: str) -> Parameter:
             return False
         near = nearest(text, ("on", "off"))
         hint = f". Did you mean {near!r}?" if near else ""
-        raise UserError(f"{name}: {text!r} given; allowed: on, off{hint}")
+        raise wrong_value(name, text, f"on or off{hint}")
 
     return Parameter(name, default, help, "[on|off]", parse, lambda value: "on" if value else "off", ("on", "off"))
 
@@ -165,7 +173,7 @@ def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ..
         if equals and key not in order:
             raise UnknownName(f"argument of {part.name}", key, order)
         if not equals and position >= len(order):
-            raise UserError(f"{name}: too many arguments in {' '.join([part.name, *words])!r}; allowed: {usage}")
+            raise UserError(f"{name}: too many arguments in {' '.join([part.name, *words])!r}; expected {usage}")
         key, value = (key, value) if equals else (order[position], word)
         if key in given:
             raise UserError(f"{name}: {key} is given twice in {' '.join([part.name, *words])!r}")
@@ -175,7 +183,7 @@ def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ..
         if parameter.name in given:
             values.append(parameter.parse(given[parameter.name]))
         elif parameter.default is None:
-            raise UserError(f"{name}: {part.name} needs {parameter.name}; allowed: {usage}")
+            raise UserError(f"{name}: {part.name} needs {parameter.name}; expected {usage}")
         else:
             values.append(parameter.default)
     return tuple(values)

@@ -9,9 +9,14 @@ def checked_text(text: str, what: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{what}: {text[:40]!r} holds half a character at {error.start}; allowed: valid Unicode"
+            f"{what}: {text[:40]!r} holds half a character at {error.start}; expected valid Unicode"
         ) from None
     return text
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def first_line(error: Exception) -> str:

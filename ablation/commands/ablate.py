@@ -33,7 +33,7 @@ Examples:
   uv run scripts/run_ablation.py my.toml --dry-run
       the grid, and about how long it takes
   uv run scripts/run_ablation.py my.toml --resume
-      go on after Ctrl-C, a crash or a kill
+      continue after Ctrl-C, a crash or a kill
 """
 
 
@@ -47,24 +47,24 @@ def ablate(
     out: Annotated[
         Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
     ] = DEFAULT_RESULTS,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the results file.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the results file.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")
     ] = False,
     wait_quiet: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="Wait so long at most for a free machine before each generation."),
+        typer.Option(metavar="SECONDS", min=0, help="Longest wait for an idle machine before each generation."),
     ] = 0.0,
     models: Values,
 ) -> None:
-    """Run a grid of methods over prompts into a CSV file, and report it with statistics and plots.
+    """Run a grid of methods on prompts, write a CSV file, and report it with statistics and plots.
 
-    Each row is on the disk before the next generation starts: after Ctrl-C, a crash or a kill, --resume goes
-    on. Plain autoregression is always there, and once more as a control that shows the noise.
+    Each row is on disk before the next generation starts: after Ctrl-C, a crash or a kill, --resume
+    continues. Plain autoregression is always included, and once more as a control that shows the noise.
 
     Exit status: 0 all ran; 1 a generation failed or the output could not be written; 2 the call is wrong; 130
-    stopped by Ctrl-C, after the row under way and its report.
+    stopped by Ctrl-C, after the current row and the report.
     """
     with exit_statuses():
         from ablation.plan.file import read_experiment

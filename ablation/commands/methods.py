@@ -11,7 +11,7 @@ from sampling.methods import METHODS
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(metavar="[METHOD]", help="Only this method.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[METHOD]", help="Show only this method.")] = None,
     json: Json = False,
 ) -> None:
     """List every method with its parameters, their defaults, its source, and whether it is lossless."""
@@ -53,7 +53,7 @@ def _defaults(method: Method) -> dict[str, Any]:
 def _lossless(method: Method) -> str:
     if method.other is not None:
         return f"{method.other}: not compared with plain autoregression"
-    return "as verify_strategy and accept_policy are; by default yes" if method.drafts else "yes"
+    return "depends on verify_strategy and accept_policy; by default yes" if method.drafts else "yes"
 
 
 def _show(console: Any, method: Method) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sampling.pair import Pair
 
 Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line on stdout, and nothing else.")]
 
 
 _PIPE_WIDTH = 120

@@ -8,18 +8,18 @@ from ablation.commands.speculative_config import ServerConfig, parse_speculative
 from ablation.plan.prompt_file import Prompt, read_prompts
 from ablation.results.trace import is_trace
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UserError
+from utils.errors import UserError, wrong_value
 from utils.text import checked_text
 
 
 def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
     """The one prompt that was typed, or those of a file."""
     if (prompt is None) == (prompts is None):
-        raise UserError("--prompt and --prompts: give one of them")
+        raise UserError("--prompt and --prompts: expected one of them")
     if prompts is not None:
         return read_prompts(prompts)
     if not prompt or not prompt.strip():
-        raise UserError(f"--prompt: {prompt!r} given; allowed: a text that is not empty")
+        raise wrong_value("--prompt", prompt, "a text that is not empty")
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
 
 
@@ -46,7 +46,7 @@ def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, objec
         name, equals, value = text.partition("=")
         usage = PARAMETERS[name].usage
         if not equals:
-            raise UserError(f"--set {text!r} given; allowed: {name}=VALUE, where VALUE is {usage}")
+            raise UserError(f"--set {text!r} given; expected {name}=VALUE, where VALUE is {usage}")
         pairs.append((name, value))
     pairs += [(name, str(value)) for name, value in named if value is not None]
     settings = Settings()
@@ -63,7 +63,7 @@ def open_trace(path: Path | None) -> TextIO | None:
         return None
     try:
         if path.is_file() and not is_trace(path):
-            raise UserError(f"{str(path)!r} exists and is no trace; it was left as it is. Choose another name")
+            raise UserError(f"{str(path)!r} exists and is not a trace; it was left alone. Choose another name")
         return path.open("a", encoding="utf-8", buffering=1)
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be written: {error.strerror}") from None

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     str | None,
-    typer.Option(metavar="NAME,...", help='As in "mtp,mtp gamma=1"; default: the methods that are on.'),
+    typer.Option(metavar="NAME,...", help='Such as "mtp,mtp gamma=1"; default: the methods that are on.'),
 ]
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
 SpeculativeConfig = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help='As servers take it: {"method": "draft_model", "num_speculative_tokens": 4}.'),
+    typer.Option(metavar="JSON", help='As servers accept it: {"method": "draft_model", "num_speculative_tokens": 4}.'),
 ]
 
 
@@ -35,20 +35,20 @@ def run(
     prompts: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts.")] = None,
     methods: Runs = None,
     assignments: Assignments = None,
-    length: Annotated[int | None, typer.Option(help="Most tokens to generate.")] = None,
-    processor: Annotated[str | None, typer.Option(help='As in "nucleus 0.8 0.9".')] = None,
+    length: Annotated[int | None, typer.Option(help="Maximum number of new tokens.")] = None,
+    processor: Annotated[str | None, typer.Option(help='Such as "nucleus 0.8 0.9".')] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of every method.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="How often, interleaved.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")] = 1,
     models: Values,
     speculative_config: SpeculativeConfig = None,
     json: Json = False,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="One line a round.")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write one line per round.")] = None,
 ) -> None:
     """Generate once for each prompt, method and repeat, and report what was measured.
 
     Exit status: 0 all ran; 1 a generation failed or the output could not be written; 2 the call is wrong; 130
-    stopped by Ctrl-C: the generation under way ends first (a second Ctrl-C stops it too), and all that are
-    finished have been reported.
+    stopped by Ctrl-C: the current generation ends first (a second Ctrl-C stops it too), and whatever has
+    finished is reported.
     """
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
@@ -80,7 +80,7 @@ def _runnable(
             runs = tuple(other for other in runs if other != run)
             typer.echo(f"{run.name} left out: {pair.lack(needed)}", err=True)
     if not runs:
-        raise UserError("no method is left to run; allowed: --drafter ID, DIR or FILE.gguf, or other --methods")
+        raise UserError("no method is left to run; give --drafter ID, DIR or FILE.gguf, or other --methods")
     return runs
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from sampling.methods import HEADS, REFERENCE
 from sampling.settings import PARAMETERS
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, one_of, wrong_value
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
 _JUDGING = {"verify_strategy": "verify_strategy", "accept_policy": "accept_policy"}
@@ -90,7 +90,7 @@ def parse_speculative_config(text: str) -> ServerConfig:
     if strategy not in STRATEGIES:
         raise UnknownName("mtp_strategy", str(strategy), STRATEGIES)
     if strategy == "with_ngram" and name not in _EXTENDED:
-        raise UserError(f"mtp_strategy 'with_ngram' given for method {name!r}; allowed with it: {', '.join(_EXTENDED)}")
+        raise UserError(f"mtp_strategy 'with_ngram' given for method {name!r}; expected method {one_of(_EXTENDED)}")
     ours = _EXTENDED[name] if strategy == "with_ngram" else _OURS[name]
     models = _models(name, ours, entry.pop("model", None))
     if name == "naive":
@@ -99,7 +99,7 @@ def parse_speculative_config(text: str) -> ServerConfig:
     for key in entry:
         if key not in ours.keys:
             raise UserError(
-                f"{key} has no meaning for method {name!r}; allowed: {', '.join(allowed) or 'num_speculative_tokens'}"
+                f"{key} has no meaning for method {name!r}; expected {one_of(allowed or ('num_speculative_tokens',))}"
             )
     assignments = tuple((ours.keys[key], _text(key, value)) for key, value in entry.items())
     for key, (setting, value) in zip(entry, assignments, strict=True):
@@ -114,8 +114,8 @@ def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:
         return {}
     if ours.model is None or not isinstance(given, str):
         heads = f"{', '.join([*HEADS][:-1])} or {[*HEADS][-1]}"
-        allowed = f"a drafter's id or path, with draft_model; a head's folder, with {heads}"
-        raise UserError(f"model: {given!r} given for method {name!r}; allowed: {allowed}")
+        expected = f"a drafter's id or path, with draft_model; a head's folder, with {heads}"
+        raise UserError(f"model: {given!r} given for method {name!r}; expected {expected}")
     return {ours.model: given}
 
 
@@ -128,12 +128,12 @@ def _read(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"--speculative-config is not JSON: {error}") from None
     if not isinstance(entry, dict):
-        raise UserError(f"--speculative-config: a {type(entry).__name__} given; allowed: a JSON object")
+        raise UserError(f"--speculative-config: a {type(entry).__name__} given; expected a JSON object")
     for key in entry:
         if key not in KEYS:
             raise UnknownName("key of --speculative-config", key, KEYS)
     if "method" not in entry:
-        raise UserError(f"--speculative-config has no method; allowed: {', '.join(_OURS)}")
+        raise UserError(f"--speculative-config has no method; expected {one_of(_OURS)}")
     if not isinstance(entry["method"], str) or entry["method"] not in _OURS:
         raise UnknownName("method of --speculative-config", str(entry["method"]), tuple(_OURS))
     return entry
@@ -145,7 +145,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entry) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise UserError(f"--speculative-config: key {twice!r} is there twice; allowed: once")
+        raise UserError(f"--speculative-config: key {twice!r} is there twice; expected once")
     return entry
 
 
@@ -162,17 +162,17 @@ def _check_steps(entry: Mapping[str, Any]) -> None:
     steps = entry.get("num_model_steps", 0)
     most = entry.get("num_speculative_tokens", PARAMETERS["num_speculative_tokens"].default)
     if steps > most:
-        raise UserError(f"num_model_steps: {steps} given; allowed: at most num_speculative_tokens, which is {most}")
+        raise UserError(f"num_model_steps: {steps} given; expected at most num_speculative_tokens, which is {most}")
 
 
 def _text(key: str, value: Any) -> str:
     """A JSON value as the setting's text; a number or a text, never a number in quotes."""
     words = key in _JUDGING
     if words != isinstance(value, str) or isinstance(value, bool | list | dict) or value is None:
-        raise UserError(f"{key}: {value!r} given; allowed: {'a text' if words else 'a number'}")
+        raise wrong_value(key, value, "a text" if words else "a number")
     return str(value)
 
 
 def _check_count(value: Any) -> None:
     if value is not None and (type(value) is not int or value < 0):
-        raise UserError(f"num_speculative_tokens: {value!r} given; allowed: an integer of 0 or more")
+        raise wrong_value("num_speculative_tokens", value, "an integer of 0 or more")

@@ -8,7 +8,7 @@ from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values, foreign
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
 
 _QUOTED = re.compile(r"""\"[^"]*"|'[^']*'""")
@@ -22,7 +22,7 @@ def choose_methods(text: str | None, settings: Settings) -> tuple[Configuration,
     """The named methods, each with its values; else those that are on. Raises `UserError`."""
     chosen = tuple(map(Configuration, settings.enabled())) if text is None else choose_runs(text, settings)
     if not chosen:
-        raise UserError(f"no method to run; allowed: {', '.join(METHODS)}")
+        raise UserError(f"no method to run; expected {one_of(METHODS)}")
     return chosen
 
 

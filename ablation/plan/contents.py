@@ -18,18 +18,18 @@ from ablation.plan.section import Faults, PlanSection, many, one
 from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UserError
+from utils.errors import UserError, wrong_value
 from utils.option import words
 from utils.parameter import Chosen, integer, toggle
 
 _MOST_RUNS = 1000
 
 LENGTH, PROCESSOR, _SEED = (PARAMETERS[name] for name in ("length", "processor", "seed"))
-SEEDS = integer("seeds", 1, "how many seeds", minimum=1, maximum=_MOST_RUNS)
+SEEDS = integer("seeds", 1, "number of seeds", minimum=1, maximum=_MOST_RUNS)
 REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, maximum=_MOST_RUNS)
-LIMIT = integer("limit", None, "most prompts in all", minimum=1)
+LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
-_TRACE = toggle("trace", False, "write one line a round")
+_TRACE = toggle("trace", False, "write one line per round")
 _VALUES = ("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace")
 _TABLES = ("pair", "settings", "methods")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
@@ -92,7 +92,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
 def _table(top: PlanSection, key: str) -> PlanSection:
     entries = top.entries.get(key, {})
     if not isinstance(entries, dict):
-        top.fault(f"{key}: {entries!r} given; allowed: a [{key}] table", key)
+        top.fault(str(wrong_value(key, entries, f"a [{key}] table")), key)
         entries = {}
     return PlanSection(entries, top.faults, key)
 
@@ -102,7 +102,7 @@ def _read_settings(section: PlanSection) -> dict[str, Any]:
     misplaced = [key for key in section.entries if key in METHODS or key in ELSEWHERE]
     for key in misplaced:
         where = f"at the top of the file, as {ELSEWHERE[key]}" if key in ELSEWHERE else "in a [[methods]] table"
-        section.fault(f"{key} is no setting of all configurations; allowed: {key} {where}", key)
+        section.fault(f"{key} is not a setting of all configurations; put it {where}", key)
     section.allow((*allowed, *misplaced), shown=allowed)
     values = {key: section.read(key, one(PARAMETERS[key]), None) for key in section.entries if key in allowed}
     return {key: value for key, value in values.items() if value is not None}

@@ -36,7 +36,7 @@ from ablation.plan.section import many, one, unknown
 from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UserError
+from utils.errors import UserError, one_of
 from utils.option import words
 from utils.parameter import Parameter
 
@@ -119,15 +119,15 @@ def _choose_tables(
     if overrides.methods is not None:
         names = choose_names(overrides.methods)
         if not names:
-            raise UserError(f"no method to run; allowed: {', '.join(METHODS)}")
+            raise UserError(f"no method to run; expected {one_of(METHODS)}")
         chosen = choose_tables(tables, names)
     if not chosen:
-        raise UserError(f"the plan names no method; allowed: a [[methods]] table or --methods of {', '.join(METHODS)}")
+        raise UserError(f"the plan names no method; expected [[methods]] tables or --methods of {', '.join(METHODS)}")
     settings = {}
     for name, text in overrides.parameters().items():
         parameter = PARAMETERS[name]
         if name in METHODS or name in _FLAGS:
-            raise UserError(f"{name} is no parameter of a method; allowed: --{_FLAGS.get(name, 'methods')}")
+            raise UserError(f"{name} is not a parameter of a method; use --{_FLAGS.get(name, 'methods')}")
         if owners(name):
             chosen = replace_values(chosen, name, many(parameter)([part.strip() for part in text.split(",")]))
         else:
@@ -137,7 +137,7 @@ def _choose_tables(
 
 def _choose_prompts(contents: Contents, overrides: Overrides) -> tuple[Prompt, ...]:
     if overrides.prompt is not None and overrides.prompts:
-        raise UserError("--prompt and --prompts: give one of them")
+        raise UserError("--prompt and --prompts: expected one of them")
     if overrides.prompt is not None:
         return (Prompt("prompt", (words("--prompt").parse(overrides.prompt),)),)
     prompts = contents.prompts

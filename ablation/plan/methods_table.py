@@ -9,12 +9,12 @@ from ablation.plan.grid import AGAIN, Configuration
 from ablation.plan.section import Faults, PlanSection, many, one
 from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UserError
+from utils.errors import UserError, one_of
 from utils.parameter import Parameter
 
 _Resolved = tuple[str, tuple[tuple[str, str], ...]]
 
-_METHOD = Parameter("method", None, "", ", ".join(METHODS), lambda text: METHODS[text].name)
+_METHOD = Parameter("method", None, "", one_of(METHODS), lambda text: METHODS[text].name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class MethodTable:
 def read_tables(given: Any, faults: Faults) -> tuple[MethodTable, ...]:
     """The `[[methods]]` tables of a file, without those that are wrong."""
     if not isinstance(given, list) or not all(isinstance(entries, dict) for entries in given):
-        faults.add("methods: allowed: a [[methods]] table for each method", "methods")
+        faults.add("methods: expected a [[methods]] table for each method", "methods")
         return ()
     sections = [PlanSection(entries, faults, "methods", place) for place, entries in enumerate(given, start=1)]
     return tuple(table for section in sections if (table := _read_table(section)) is not None)
@@ -39,7 +39,7 @@ def _read_table(section: PlanSection) -> MethodTable | None:
     method = section.read("method", one(_METHOD), None)
     if method is None:
         if "method" not in section.entries:
-            section.fault(f"method is missing; allowed: {_METHOD.usage}", "")
+            section.fault(f"method is missing; expected {_METHOD.usage}", "")
         return None
     own = {parameter.name: parameter for parameter in METHODS[method].parameters}
     strangers = [key for key in section.entries if key in PARAMETERS and key not in own]
@@ -52,10 +52,10 @@ def _read_table(section: PlanSection) -> MethodTable | None:
 
 def foreign(name: str, method: str) -> str:
     """Why a setting cannot stand in a method's table."""
-    own = ", ".join(parameter.name for parameter in METHODS[method].parameters) or "none"
+    own = one_of(parameter.name for parameter in METHODS[method].parameters)
     whose = owners(name)
-    belongs = f"it is one of {', '.join(whose)}" if whose else "it holds for every method"
-    return f"{name} is no parameter of {method}, {belongs}; allowed for {method}: {own}"
+    belongs = f"it belongs to {', '.join(whose)}" if whose else "it holds for every method"
+    return f"{name} is not a parameter of {method}, {belongs}; expected {own}"
 
 
 def owners(name: str) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def replace_values(tables: Sequence[MethodTable], name: str, values: tuple[Any, 
     """The tables with these values of a parameter wherever the method has it. Raises `UserError` where none has."""
     if not any(table.method in owners(name) for table in tables):
         kept = ", ".join(dict.fromkeys(table.method for table in tables)) or "none"
-        raise UserError(f"{name}: no method of the plan has it; it belongs to {', '.join(owners(name))}; here: {kept}")
+        raise UserError(f"{name}: no method of the plan has it; it belongs to {', '.join(owners(name))}, not {kept}")
     return tuple(
         MethodTable(t.method, {**t.values, name: values}, t.place) if t.method in owners(name) else t for t in tables
     )
@@ -94,7 +94,7 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
                 faults.add(str(error), "", "methods", table.place)
             if resolved in found:
                 line = faults.lines.line("", "methods", found[resolved][1])
-                message = f"{configuration.name} is in the table of line {line} already; allowed: each one once"
+                message = f"{configuration.name} is already in the table of line {line}; expected each one once"
                 faults.add(message, "", "methods", table.place)
             found.setdefault(resolved, (configuration, table.place))
     return tuple(configuration for configuration, _ in found.values())

@@ -17,18 +17,18 @@ class Overrides:
     runs: in place of the file's methods; open_runs: only where it names none.
     """
 
-    prompt: str | None = option(None, "One prompt in place of the plan's.", "TEXT")
+    prompt: str | None = option(None, "One prompt instead of the plan's.", "TEXT")
     prompts: tuple[str, ...] = option(
         (), "dialogue, translation, long, code, grounded, all, or a JSONL file.", "SET|FILE"
     )
     methods: str | None = option(None, "Only these methods.", "NAME,...")
     gamma: str | None = option(None, "Draft lengths to try, such as 2,4,6,8.", "N,...")
     assignments: tuple[str, ...] = option((), "Values of any parameter; repeatable.", "NAME=VALUE,...", flag="--set")
-    processors: tuple[str, ...] = option((), 'As in "nucleus 0.8 0.9"; repeatable.', "NAME ARGS", flag="--processor")
-    seeds: int | None = option(None, "How many seeds.", minimum=1)
-    repeats: int | None = option(None, "How often the whole grid, interleaved.", minimum=1)
-    length: int | None = option(None, "Most tokens to generate.", minimum=1)
-    limit: int | None = option(None, "Most prompts.", minimum=1)
+    processors: tuple[str, ...] = option((), 'Such as "nucleus 0.8 0.9"; repeatable.', "NAME ARGS", flag="--processor")
+    seeds: int | None = option(None, "Number of seeds.", minimum=1)
+    repeats: int | None = option(None, "Number of runs of the whole grid, interleaved.", minimum=1)
+    length: int | None = option(None, "Maximum number of new tokens.", minimum=1)
+    limit: int | None = option(None, "Maximum number of prompts.", minimum=1)
     trace: bool | None = option(None, "Write each round to a JSONL file.")
     pair: Mapping[str, Any] = field(default_factory=dict)
     runs: tuple[Configuration, ...] = ()
@@ -40,7 +40,7 @@ class Overrides:
         for text in self.assignments:
             name, equals, values = text.partition("=")
             if not equals:
-                raise UserError(f"--set {text!r} given; allowed: {PARAMETERS[name].name}=VALUE,...")
+                raise UserError(f"--set {text!r} given; expected {PARAMETERS[name].name}=VALUE,...")
             if lists.setdefault(name, values) != values:
                 raise UserError(f"{name} is given twice: {lists[name]!r} and {values!r}")
         return lists

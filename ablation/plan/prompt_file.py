@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, wrong_value
 from utils.text import checked_text
 
 _KEYS = ("prompt", "id", "task", "max_new_tokens", "source")
@@ -42,7 +42,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         try:
             prompt = parse_prompt(line, number)
             if prompt.id in prompts:
-                raise UserError(f"id {prompt.id!r} is taken by an earlier line; allowed: every id once")
+                raise UserError(f"id {prompt.id!r} is taken by an earlier line; expected every id once")
             prompts[prompt.id] = prompt
         except UserError as error:
             bad.append(f"line {number}: {error}")
@@ -50,7 +50,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         more = [f"and {len(bad) - _SHOWN_ERRORS} more bad lines"] if len(bad) > _SHOWN_ERRORS else []
         raise UserError("\n  ".join([f"prompt file {str(path)!r}:", *bad[:_SHOWN_ERRORS], *more]))
     if not prompts:
-        raise UserError(f"prompt file {str(path)!r} holds no prompt; allowed: one JSON object a line")
+        raise UserError(f"prompt file {str(path)!r} holds no prompt; expected one JSON object per line")
     return tuple(prompts.values())
 
 
@@ -61,7 +61,7 @@ def parse_prompt(line: str, number: int) -> Prompt:
     except ValueError as error:
         raise UserError(f"not JSON: {error}") from None
     if not isinstance(entry, dict):
-        raise UserError(f"a {type(entry).__name__} given; allowed: a JSON object")
+        raise UserError(f"a {type(entry).__name__} given; expected a JSON object")
     return _question(entry, number) if "turns" in entry else _plain(entry, number)
 
 
@@ -70,17 +70,17 @@ def _plain(entry: Mapping[str, Any], number: int) -> Prompt:
         if key not in _KEYS:
             raise UnknownName("key", key, _KEYS)
     if "prompt" not in entry:
-        raise UserError("neither 'prompt' nor 'turns' is there; allowed: one of them")
+        raise UserError("neither 'prompt' nor 'turns' is there; expected one of them")
     limit = entry.get("max_new_tokens")
     if limit is not None and (type(limit) is not int or limit < 1):
-        raise UserError(f"max_new_tokens: {limit!r} given; allowed: an integer of 1 or more")
+        raise wrong_value("max_new_tokens", limit, "an integer of 1 or more")
     return Prompt(_id(entry, "id", number), (_said(entry["prompt"], "prompt"),), _task(entry, "task"), limit)
 
 
 def _question(entry: Mapping[str, Any], number: int) -> Prompt:
     turns = entry["turns"]
     if not isinstance(turns, list) or not turns:
-        raise UserError(f"turns: {turns!r} given; allowed: a list of one or more strings")
+        raise wrong_value("turns", turns, "a list of one or more strings")
     said = tuple(_said(turn, f"turn {place}") for place, turn in enumerate(turns, start=1))
     return Prompt(_id(entry, "question_id", number), said, _task(entry, "category"))
 
@@ -88,22 +88,22 @@ def _question(entry: Mapping[str, Any], number: int) -> Prompt:
 def _id(entry: Mapping[str, Any], key: str, number: int) -> str | int:
     value = entry.get(key, number)
     if type(value) not in (str, int):
-        raise UserError(f"{key}: {value!r} given; allowed: a string or an integer")
+        raise wrong_value(key, value, "a string or an integer")
     if len(str(value)) > _LONGEST_ID:
-        raise UserError(f"{key}: {len(str(value))} characters given; allowed: {_LONGEST_ID} at most")
+        raise UserError(f"{key}: {len(str(value))} characters given; expected at most {_LONGEST_ID}")
     return checked_text(value, key) if isinstance(value, str) else value
 
 
 def _task(entry: Mapping[str, Any], key: str) -> str | None:
     value = entry.get(key)
     if value is not None and not isinstance(value, str):
-        raise UserError(f"{key}: {value!r} given; allowed: a string")
+        raise wrong_value(key, value, "a string")
     return value
 
 
 def _said(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{what}: {value!r} given; allowed: a string that is not empty")
+        raise wrong_value(what, value, "a string that is not empty")
     return checked_text(value, what)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ablation.plan.lines import PlanLines
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, wrong_value
 from utils.parameter import Parameter
 
 _SHOWN_ERRORS = 10
@@ -54,7 +54,7 @@ class PlanSection:
             return default
 
     def allow(self, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
-        """Note every key that is none of these; `shown`: what the message says is allowed."""
+        """Note every key that is none of these; `shown`: what the message says is expected."""
         for key in self.entries:
             if key not in names:
                 self.fault(str(UnknownName("key", key, shown or names)), key)
@@ -71,7 +71,7 @@ def one(parameter: Parameter) -> Callable[[Any], Any]:
         if isinstance(value, bool):
             return parameter.parse("true" if value else "false")
         if not isinstance(value, str | int | float):
-            raise UserError(f"{parameter.name}: {value!r} given; allowed: {parameter.usage}")
+            raise wrong_value(parameter.name, value, parameter.usage)
         return parameter.parse(str(value))
 
     return parse
@@ -83,12 +83,12 @@ def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
     def parse(value: Any) -> tuple[Any, ...]:
         given = value if isinstance(value, list) else [value]
         if not given:
-            raise UserError(f"{parameter.name}: an empty list given; allowed: one value or more")
+            raise UserError(f"{parameter.name}: an empty list given; expected one value or more")
         values = tuple(one(parameter)(entry) for entry in given)
         shown = [parameter.show(entry) for entry in values]
         twice = next((text for place, text in enumerate(shown) if text in shown[:place]), None)
         if twice is not None:
-            raise UserError(f"{parameter.name}: {twice} is given twice; allowed: each value once")
+            raise UserError(f"{parameter.name}: {twice} is given twice; expected each value once")
         return values
 
     return parse
@@ -97,4 +97,4 @@ def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
 def unknown(kind: str, given: str, allowed: Sequence[str], file: str) -> UserError:
     """The error for a name that is none of the built-in ones and no file either."""
     said = str(UnknownName(kind, given, allowed))
-    return UserError(f"{said}{'' if said.endswith('?') else '.'} Or give a {file} file")
+    return UserError(f"{said}{'' if said.endswith('?') else '.'} A {file} file also works")

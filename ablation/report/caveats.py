@@ -34,8 +34,8 @@ def _wrong(whole: pd.DataFrame) -> Iterator[str]:
         if count:
             runs = f"{count} run{'s' if count > 1 else ''}"
             yield (
-                f"BUG: {name} gave other ids than AR under greedy in {runs}, and no tie explains it; "
-                "its speed means nothing until that is mended."
+                f"BUG: {name} gave different ids from AR under greedy in {runs}, and no tie explains it; "
+                "its speed means nothing until that is fixed."
             )
     lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()
     if len(lossy):
@@ -47,14 +47,14 @@ def _failed(frame: pd.DataFrame) -> Iterator[str]:
     if len(failed):
         names = ", ".join(failed["configuration"].astype(str).unique())
         first = failed["error"].iloc[0]
-        yield f"{len(failed)} of {len(frame)} runs failed ({names}) and count nowhere; the first: {first}"
+        yield f"{len(failed)} of {len(frame)} runs failed ({names}) and are not counted; the first: {first}"
 
 
 def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
     sizes = frame.groupby("block")["configuration"].nunique()
     short = int((sizes < frame["configuration"].nunique()).sum())
     if short:
-        yield f"{short} of {len(sizes)} blocks lack a configuration: the run is not over."
+        yield f"{short} of {len(sizes)} blocks lack a configuration: the run is not finished."
 
 
 def _reference(frame: pd.DataFrame) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _reference(frame: pd.DataFrame) -> Iterator[str]:
         yield "Every run of AR failed: there is no speedup."
         return
     if not (whole["configuration"] == REFERENCE).any():
-        yield f"No row of {REFERENCE!r}: without AR there is no speedup, only the configurations among themselves."
+        yield f"No row of {REFERENCE!r}: without AR there is no speedup, only a comparison of the configurations."
         return
     plain = whole[whole["configuration"].isin([REFERENCE, CONTROL])]
     groups = plain.groupby(["id", "processor", "length", "turn"], observed=True)["tokens_per_s"]
@@ -85,7 +85,7 @@ def _noise(summary: pd.DataFrame) -> Iterator[str]:
         if row["speedup_low"] > 1.0 or row["speedup_high"] < 1.0:
             yield (
                 f"{row['processor']}: AR run again has a speedup of {row['speedup']:.3f} over itself "
-                f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size are no finding."
+                f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size mean nothing."
             )
 
 
@@ -108,7 +108,7 @@ def _few(summary: pd.DataFrame) -> Iterator[str]:
 
 def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:
     if manifest is None:
-        yield "No manifest lies beside the results: which code, weights and machine made them is unknown."
+        yield "There is no manifest beside the results: which code, weights and machine made them is unknown."
         return
     entries = [manifest, manifest["fixed"], *(run for run in manifest["runs"] if isinstance(run, dict))]
     if any(entry.get("uncommitted_changes") for entry in entries):

@@ -15,16 +15,16 @@ from ablation.report.summary import ALL
 METHOD = (
     "Everything is paired: one block is a prompt, turn, processor, seed, repeat and length, in which every "
     "configuration ran once; a speedup is the tokens/s of a configuration over the tokens/s of AR in the same block.",
-    "The unit of replication is the prompt. Its turns, seeds and repeats are not independent, so that each prompt "
+    "The unit of replication is the prompt. Its turns, seeds and repeats are not independent, so each prompt "
     "gives one number: the geometric mean of its paired ratios. The speedup is the median of these over prompts, taken "
     "on logarithms so that A against B is the inverse of B against A; its 95 % interval comes from resampling prompts "
     "(2000 draws, fixed seed). Intervals of fewer than 6 prompts are narrower than the truth.",
     "tokens/s is the mean over prompts of each prompt's mean, with the standard deviation between prompts. The ratio "
-    "of sums is all new tokens over all decoding seconds of a configuration, over the same of AR in the same blocks: "
+    "of sums is all new tokens over all decoding seconds of a configuration, over the same for AR in the same blocks: "
     "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested) and tokens/round "
     "are ratios of sums over all runs; c is a median over runs; mean gamma is over rounds, H/ln V over runs.",
     "Against AR: 'faster' or 'slower' where the interval excludes 1.0. The control is AR run "
-    "once more in each block: its speedup is 1.0 but for noise. Failed runs count nowhere.",
+    "once more in each block: its speedup is 1.0 but for noise. Failed runs are not counted.",
     "Pairs are tested with the Wilcoxon signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
     "without ties); p is corrected by Holm's method over all pairs of the processor, and 0.05 is the level. "
     "Rank-biserial is 1 where one side is faster on every prompt. 'Too few prompts to tell': even if all prompts "

@@ -37,8 +37,8 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     missing = [name for name in (*NEEDED, *also) if name not in header]
     if missing:
         raise UserError(
-            f"{str(results)!r} is no results file: it has no column {', '.join(missing[:5])}; "
-            "allowed: a CSV file that an ablation run wrote"
+            f"{str(results)!r} is not a results file: it has no column {', '.join(missing[:5])}; "
+            "expected a CSV file that an ablation run wrote"
         )
     settings = [name for name in setting_columns() if name in header and name not in NEEDED]
     known = kinds()
@@ -53,9 +53,9 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
             encoding_errors="replace",
         )
     except ValueError as error:
-        raise UserError(f"{str(results)!r} is no results file: {error}") from None
+        raise UserError(f"{str(results)!r} is not a results file: {error}") from None
     if frame.empty:
-        raise UserError(f"{str(results)!r} holds no row yet; allowed: a file with one finished generation or more")
+        raise UserError(f"{str(results)!r} holds no row yet; expected a file with at least one finished generation")
     # Only now, from text: read as categories at once, "007" would become 7 and "true" a truth value.
     words = [name for name in dtypes if known[name] == "text"]
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
@@ -89,15 +89,15 @@ def _content(results: Path) -> bytes:
     except OSError as error:
         raise UserError(
             f"results file {str(results)!r} cannot be read: {error.strerror or error}; "
-            "allowed: a CSV file that an ablation run wrote"
+            "expected a CSV file that an ablation run wrote"
         ) from None
     if not content.strip():
-        raise UserError(f"{str(results)!r} is empty; allowed: a CSV file that an ablation run wrote")
+        raise UserError(f"{str(results)!r} is empty; expected a CSV file that an ablation run wrote")
     # What the store calls torn: a last line without an end, or one that ends inside quotes.
     if not content.endswith(b"\n") or content.count(b'"') % 2:
         raise UserError(
-            f"{str(results)!r} ends in a torn row: a run is writing it, or was cut off; "
-            "allowed: a file of whole rows, which a run with --resume makes of it"
+            f"{str(results)!r} ends in a torn row: a run is still writing it, or was cut off; "
+            "expected whole rows, which a run with --resume makes of it"
         )
     return content
 
@@ -114,7 +114,7 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     if twice.any():
         row = frame[twice].iloc[0]
         shown = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
-        raise UserError(f"{str(results)!r} holds a generation twice: {shown}; allowed: every one once")
+        raise UserError(f"{str(results)!r} holds a generation twice: {shown}; expected each one once")
     return frame
 
 
@@ -139,7 +139,7 @@ def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:
         number = int(whole.index[wrong.to_numpy()][0]) + 2
         raise UserError(
             f"{str(results)!r}, record {number}: it names no error, but its counts and times are missing or make no "
-            "sense; allowed: rows as a run wrote them"
+            "sense; expected rows as a run wrote them"
         )
 
 

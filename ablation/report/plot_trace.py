@@ -36,7 +36,7 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
         places[name] = turns[method]
     chosen = sorted(rounds, key=places.__getitem__)[:_MOST]
     if not chosen:
-        return f"The trace ({path.name}) begins with no answer by speculative decoding or EGAG."
+        return f"The trace ({path.name}) does not begin with an answer by speculative decoding or EGAG."
     first = rounds[chosen[0]][0]
     caption = f"Gamma and entropy along one answer: prompt {first['id']} under {first['processor']}"
     figure, axes = blank(caption, 8.6, 0.9 + 1.75 * len(chosen), len(chosen), 1, sharex=True, sharey=True)

@@ -1,4 +1,4 @@
-"""All plots of a result, and why those that are missing are."""
+"""All plots of a result, and why any are missing."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -65,10 +65,10 @@ def _refuse_to_lose(results: Path, folder: Path) -> None:
     """Raises `UserError` where a report would replace its own input, or a page that is no report."""
     for name in ("summary.csv", "pairs.csv"):
         if (folder / name).resolve() == results.resolve():
-            raise UserError(f"the report's {name} would replace {str(results)!r}; allowed: another --out")
+            raise UserError(f"the report's {name} would replace {str(results)!r}; choose another --out")
     page_file = folder / "report.md"
     if page_file.is_file() and not page_file.read_bytes().startswith(b"# Ablation report"):
-        raise UserError(f"{str(page_file)!r} exists and is no report; it was left as it is; allowed: another --out")
+        raise UserError(f"{str(page_file)!r} exists and is not a report; it was left alone; choose another --out")
 
 
 def _sections(

@@ -112,12 +112,14 @@ SPEEDUP = Column(
 )
 INTERVAL = Column("95 %", "interval of that median", _interval)
 SUMS = Column(
-    "sums", "all tokens over all seconds, against the same of AR", lambda line: _number("{:.2f}", line.ratio_of_sums)
+    "sums",
+    "all tokens over all seconds, relative to AR's",
+    lambda line: _number("{:.2f}", line.ratio_of_sums),
 )
-ACCEPTED = Column("accepted", "accepted drafts of all drafts", lambda line: _number("{:.0%}", line.acceptance_rate))
-ALPHA = Column("alpha", "accepted drafts of those that were judged", lambda line: _number("{:.2f}", line.alpha))
-ROUND = Column("tok/round", "tokens a target forward", lambda line: _number("{:.2f}", line.tokens_per_round))
-COST = Column("c", "time of a draft in target forwards over one token", lambda line: _number("{:.2f}", line.c))
+ACCEPTED = Column("accepted", "accepted share of all drafts", lambda line: _number("{:.0%}", line.acceptance_rate))
+ALPHA = Column("alpha", "accepted share of the drafts that were judged", lambda line: _number("{:.2f}", line.alpha))
+ROUND = Column("tok/round", "tokens per target forward", lambda line: _number("{:.2f}", line.tokens_per_round))
+COST = Column("c", "time of a draft, in target forwards over one token", lambda line: _number("{:.2f}", line.c))
 OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits, or a bug", _output)
 
 ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)

@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, Any]:
         or not isinstance(found.get("fixed"), dict)
         or not isinstance(found.get("runs"), list)
     ):
-        raise UserError(f"{str(path)!r} is no manifest")
+        raise UserError(f"{str(path)!r} is not a manifest")
     return found
 
 
@@ -75,15 +75,15 @@ def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     if differences:
         shown = "\n  ".join(differences[:10])
         raise UserError(
-            f"--resume: this run differs from the one that wrote the file, its rows would not compare:\n  {shown}\n"
-            "allowed: the same call on the same code and machine, or another --out"
+            f"--resume: this run differs from the one that wrote the file, so rows cannot be compared:\n  {shown}\n"
+            "resume with the same call on the same code and machine, or choose another --out"
         )
 
 
 def chosen(path: Path, plan: Plan) -> tuple[str | None, bool | None]:
     """What the rows beside a manifest were made with: the kernel, and whether `draft_weights auto` was int8.
 
-    None: nothing was chosen, or there is no manifest. Raises `UserError` for a file that is none.
+    None: nothing was chosen, or there is not a manifest. Raises `UserError` for a file that is none.
     """
     if not path.is_file():
         return None, None

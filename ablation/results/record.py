@@ -74,7 +74,7 @@ class Record:
     divergence_verdict: str | None = column(
         "",
         "greedy: `exact`; `tie`, the two candidates' logits are closer than the dtype resolves; or `BUG`. "
-        "Null where nothing is to be compared, also in later turns when the conversations differ",
+        "Null where there is nothing to compare, also in later turns when the conversations differ",
     )
     error: str | None = column("", "why the generation failed; then everything unknown is null")
     repeat: int = column("", "repeat of the run, from 0")

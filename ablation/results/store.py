@@ -35,7 +35,7 @@ class Store:
         try:
             self._lock.acquire()
         except Timeout:
-            raise UserError(f"{str(self.path)!r} is being written by another run; allowed: another --out") from None
+            raise UserError(f"{str(self.path)!r} is being written by another run; choose another --out") from None
         except OSError as error:
             raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
         try:
@@ -85,11 +85,11 @@ class Store:
         try:
             header, *lines = csv.reader(io.StringIO(content.decode("utf-8"), newline=""))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{str(self.path)!r} is no results file: {error}; it was left as it is") from None
+            raise UserError(f"{str(self.path)!r} is not a results file: {error}; it was left alone") from None
         if tuple(header) != self.columns:
             raise UserError(
-                f"{str(self.path)!r} is no results file of this version (other columns); it was left as it is; "
-                "allowed: another --out"
+                f"{str(self.path)!r} is not a results file of this version (its columns differ) and was left alone; "
+                "choose another --out"
             )
         for number, line in enumerate(lines, start=2):
             if len(line) != len(header):
@@ -107,7 +107,7 @@ class Store:
             self._file.truncate(self._size)
             raise UserError(
                 f"{str(self.path)!r} cannot be written: {error.strerror or error}; the rows before are safe, "
-                "--resume goes on from there"
+                "--resume continues from there"
             ) from None
         self._size += len(line)
 

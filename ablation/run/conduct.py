@@ -9,16 +9,17 @@ from ablation.run.display import display
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile
 from sampling.engine import Engine
+from utils.text import counted
 
 
 def conduct(job: Job, err: Console) -> Outcome:
     """Warm up, say how long it will take, and generate what is missing. Progress goes to `err`."""
     if job.done:
         failed = f", {job.outcome.failed_before} of them failed" if job.outcome.failed_before else ""
-        _say(err, f"{job.done} of {job.plan.generations} rows are there{failed}")
+        _say(err, f"{job.done} of {job.plan.generations} rows are already there{failed}")
     if not job.missing:
         return job.outcome
-    _say(err, f"warming up {len(job.plan.configurations)} configurations")
+    _say(err, f"warming up {counted(len(job.plan.configurations), 'configuration')}")
     expected = job.warm_up()
     if not job.done:
         _say(err, expected.text)

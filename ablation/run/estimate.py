@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ablation.plan.grid import Plan
 from sampling.settings import PARAMETERS
+from utils.text import counted
 
 _MINUTE, _HOUR = 60.0, 3600.0
 
@@ -72,7 +73,7 @@ def _passes(plan: Plan) -> int:
 
 
 def _amount(generations: int, tokens: int) -> str:
-    return f"{generations:,} generations of {tokens:,} tokens in all"
+    return f"{counted(generations, 'generation')} of {counted(tokens, 'token')} in all"
 
 
 def _duration(seconds: float) -> str:

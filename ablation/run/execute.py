@@ -139,7 +139,7 @@ class _Conversation:
             said.append(self.engine.text(comparison.metrics[name].output_ids))
 
     def _rounds(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Round]:
-        """The rounds of a generation; what goes wrong in it, and not in who reads them, ends up in `errors`."""
+        """The rounds of a generation; what goes wrong in it, and not in their reader, ends up in `errors`."""
         name, parameters = place.configuration.name, dict(place.configuration.parameters)
         try:
             ids = self.engine.tokenise(said, comparison.values["chat"])

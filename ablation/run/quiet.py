@@ -26,16 +26,16 @@ class Quiet:
         self._limit_s, self._say, self._sense, self._clock = limit_s, say, sense, clock
 
     def begin(self, place: Place) -> None:
-        """Return when the machine is free, or the time is up."""
+        """Return when the machine is idle, or the time is up."""
         if self._limit_s <= 0:
             return
         start, said = self._clock(), False
         while (busy := self._sense()) > BUSY_CORES:
             if self._clock() - start >= self._limit_s:
-                self._say(f"others still keep {busy:.1f} cores busy after {self._limit_s:g} s: going on")
+                self._say(f"other processes still keep {busy:.1f} cores busy after {self._limit_s:g} s: continuing")
                 break
             if not said:
-                self._say(f"waiting for a free machine: others keep {busy:.1f} cores busy")
+                self._say(f"waiting for an idle machine: other processes keep {busy:.1f} cores busy")
                 said = True
         self.waited_s += self._clock() - start
 

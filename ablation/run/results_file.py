@@ -109,7 +109,7 @@ class ResultsFile:
         """The manifest to go on with. Raises `UserError` where this run's rows would not compare with the file's."""
         path = str(self.files.results)
         if len(self.done) != rows:
-            raise UserError(f"{path!r} holds {rows - len(self.done)} rows twice; it was left as it is")
+            raise UserError(f"{path!r} holds {rows - len(self.done)} rows twice; it was left alone")
         if not self.files.manifest.is_file():
             raise UserError(f"{path!r} has rows but no manifest beside it: what they were made with is not known")
         old = manifest.read(self.files.manifest)
@@ -122,7 +122,7 @@ class ResultsFile:
             manifest.read(self.files.manifest)
         if self.files.trace.exists() and not is_trace(self.files.trace):
             raise UserError(
-                f"{str(self.files.trace)!r} exists and is no trace; it was left as it is. Choose another --out"
+                f"{str(self.files.trace)!r} exists and is not a trace; it was left alone. Choose another --out"
             )
 
     def _check_room(self) -> None:
@@ -131,7 +131,7 @@ class ResultsFile:
         if free < need:
             raise UserError(
                 f"{str(self.files.results)!r} needs about {need / 1e6:.1f} MB, the disk has {free / 1e6:.1f} MB left; "
-                "allowed: --out on another disk"
+                "choose an --out on another disk"
             )
 
     def _trace_file(self) -> AbstractContextManager[TextIO | None]:
@@ -152,20 +152,20 @@ class ResultsFile:
 def check_output(results: Path, resume: bool, overwrite: bool) -> None:
     """Raises `UserError`, before anything is loaded, where the results could not be written."""
     if resume and overwrite:
-        raise UserError("--resume and --overwrite: give one of them")
+        raise UserError("--resume and --overwrite: expected one of them")
     if results.is_dir():
         raise UserError(
-            f"--out {str(results)!r} is a folder; allowed: a file, such as {str(results / 'results.csv')!r}"
+            f"--out {str(results)!r} is a folder; expected a file, such as {str(results / 'results.csv')!r}"
         )
     if results.suffix != ".csv":
-        raise UserError(f"--out {str(results)!r}; allowed: a file that ends in .csv")
+        raise UserError(f"--out {str(results)!r} given; expected a file that ends in .csv")
     if not results.parent.is_dir():
         raise UserError(f"--out {str(results)!r}: there is no folder {str(results.parent)!r}")
     if results.is_file() and not is_results(results):
-        raise UserError(f"{str(results)!r} exists and is no results file; it was left as it is. Choose another --out")
+        raise UserError(f"{str(results)!r} exists and is not a results file; it was left alone. Choose another --out")
     if results.exists() and not (resume or overwrite):
         raise UserError(
-            f"{str(results)!r} exists; allowed: --resume to go on with it, --overwrite to replace it, another --out"
+            f"{str(results)!r} exists; give --resume to continue it, --overwrite to replace it, or another --out"
         )
 
 

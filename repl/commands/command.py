@@ -65,13 +65,13 @@ class Command:
 # Where the default would be a dull example.
 _EXAMPLES = {"processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
 _DETAILS = {
-    "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter, another draft length.",
-    "beam": "Nothing is drawn: the processor and the seed play no part. No speedup is claimed: the output is another.",
-    "chat": "A model without a chat template gets the prompt as it is.",
-    "processor": "Arguments go by position or by name: topk 0.8 top_k=20.",
+    "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter with another draft length.",
+    "beam": "Nothing is sampled: the processor and the seed play no part. No speedup is claimed: the output differs.",
+    "chat": "A model without a chat template gets the prompt as it stands.",
+    "processor": "Arguments are given by position or by name: topk 0.8 top_k=20.",
 }
-_TOGGLE = "Without an argument it flips; with on or off it says what you get."
-_METHOD = "Methods are independent toggles: each one that is on answers every prompt and is a row of the table."
+_TOGGLE = "Without an argument it flips; on or off sets it."
+_METHOD = "Methods are independent toggles: each one that is on answers every prompt and gets a row in the table."
 
 
 def setting_command(parameter: Parameter, group: str = "") -> Command:
@@ -119,7 +119,8 @@ def change(session: Session, parameter: Parameter, text: str) -> Message:
     """Set a parameter, or without a text flip a toggle and show any other."""
     before = session.show(parameter.name)
     if not text and not isinstance(parameter.default, bool):
-        return Message(f"{parameter.name} is {before}; allowed: {parameter.usage}{_recommended(session, parameter)}")
+        usage = f"usage: /{parameter.name} {parameter.usage}"
+        return Message(f"{parameter.name} is {before}; {usage}{_recommended(session, parameter)}")
     session.assign(parameter.name, text or ("off" if parameter.parse(before) else "on"))
     after = session.show(parameter.name)
     change = f"{parameter.name} {after}" if before == after else f"{parameter.name} {before} -> {after}"
@@ -138,7 +139,7 @@ def _recommended(session: Session, parameter: Parameter) -> str:
     """A remark when a method runs with the value of a drafter's card instead."""
     runs = [run for run in session.runs() if parameter.name in run.recommended]
     values = [f"{run.title} {parameter.show(run.recommended[parameter.name])}" for run in runs]
-    return f" (as cards recommend: {', '.join(values)})" if values else ""
+    return f" (recommended by cards: {', '.join(values)})" if values else ""
 
 
 def users_of(parameter: Parameter) -> list[str]:

@@ -12,7 +12,7 @@ from repl.runs import Run
 from repl.session import Session
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, one_of, wrong_value
 
 
 def save(session: Session, argument: str) -> Message:
@@ -29,7 +29,7 @@ def load(session: Session, argument: str) -> Play:
 
 def _path(name: str, argument: str) -> Path:
     if not argument:
-        raise UserError(f"/{name}: no file given; allowed: /{name} FILE")
+        raise UserError(f"/{name}: no file given; expected /{name} FILE")
     try:
         return Path(argument).expanduser()
     except RuntimeError as error:
@@ -52,7 +52,7 @@ def method(session: Session, argument: str) -> Message:
     """/method NAME [on|off]."""
     name, _, word = argument.partition(" ")
     if not name:
-        raise UserError(f"/method: no name given; allowed: {', '.join(METHODS)}")
+        raise UserError(f"/method: no name given; expected {one_of(METHODS)}")
     return change(session, PARAMETERS[METHODS[name].name], word.strip())
 
 
@@ -63,12 +63,12 @@ def add(session: Session, argument: str) -> Message:
         raise UserError("/add: no method given; expected a method and values, as in /add mtp gamma=2")
     for run in runs:
         if run.name in session.added:
-            raise UserError(f"{run.name!r} is there already; /drop {run.name} takes it away")
+            raise UserError(f"{run.name!r} is already there; /drop {run.name} removes it")
     said = []
     for run in runs:
         if run.parameters:
             session.added[run.name] = run
-            said.append(f"{run.name} added (/drop {run.name} takes it away)")
+            said.append(f"{run.name} added (/drop {run.name} removes it)")
         else:
             said.append(change(session, PARAMETERS[run.method], "on").text)
     return Message(", ".join(said))
@@ -106,9 +106,7 @@ def speculative_config(session: Session, argument: str) -> Message:
 
     config = parse_speculative_config(argument)
     if config.models:
-        raise UserError(
-            "model: the models of a session stay; allowed: start with --drafter or --heads, or leave it out"
-        )
+        raise UserError("model: a session keeps its models; leave it out, or start with --drafter or --heads")
     wanted = [(name, PARAMETERS[name].show(name in config.methods)) for name in METHODS]
     defaults = [(name, PARAMETERS[name].show(PARAMETERS[name].default)) for name in config.unnamed]
     asked = (*wanted, *defaults, *config.assignments)
@@ -143,4 +141,4 @@ def results(session: Session, argument: str) -> Results:
 def no_argument(name: str, argument: str) -> None:
     """Raises `UserError` where a command that takes no argument got one."""
     if argument:
-        raise UserError(f"/{name}: {argument!r} given; allowed: no argument")
+        raise wrong_value(f"/{name}", argument, "no argument")

@@ -9,15 +9,15 @@ from repl.session import DEFAULT, Session
 Commands = Mapping[str, Command]
 
 _KEYS = (
-    "A line without / is a prompt; \\n and \\t in it become a newline and a tab. To prompt with a slash, begin with a "
-    "space. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
-    "Ctrl-C stops a generation or clears the line; Ctrl-D leaves.",
+    "A line without / is a prompt; \\n and \\t in it become a newline and a tab. To begin a prompt with a slash, put a "
+    "space before it. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
+    "Ctrl-C stops a generation or clears the line; Ctrl-D quits.",
 )
-_SETTINGS = f"A setting without a value is shown; /NAME {DEFAULT} makes it what it was at start."
+_SETTINGS = f"/NAME alone shows a setting; /NAME {DEFAULT} puts back its value at start."
 _MORE = (
-    "/help COMMAND explains one command, /help all shows all with their values.",
+    "/help COMMAND explains one command, /help all shows all of them with their values.",
     _SETTINGS,
-    "Tab completes, Up recalls, Esc Enter: a new line; Ctrl-C stops, Ctrl-D leaves.",
+    "Tab completes, Up recalls, Esc Enter adds a line; Ctrl-C stops, Ctrl-D quits.",
 )
 
 

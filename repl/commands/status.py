@@ -26,7 +26,7 @@ def status_page(session: Session, commands: Mapping[str, Command]) -> Sheet:
             )
     sections += [SheetSection(group, tuple(lines)) for group, lines in groups.items()]
     if tried := tuple(_tried(session)):
-        sections.append(SheetSection("Chosen by trying on this machine", tried))
+        sections.append(SheetSection("Chosen by measuring on this machine", tried))
     if memories := session.memories():
         sections.append(SheetSection("Memory", tuple((name, text, "") for name, text in memories)))
     sections.append(SheetSection("Files", (("state", str(state_folder()), "history, errors.log"),)))
@@ -36,7 +36,7 @@ def status_page(session: Session, commands: Mapping[str, Command]) -> Sheet:
 def _runs(session: Session) -> Iterator[tuple[str, str, str]]:
     for run in session.runs():
         values = [f"{name} {PARAMETERS[name].show(value)}" for name, value in run.recommended.items()]
-        yield run.title, run.name, f"as its card recommends: {', '.join(values)}" if values else ""
+        yield run.title, run.name, f"recommended by its card: {', '.join(values)}" if values else ""
 
 
 def _models(session: Session) -> Iterator[tuple[str, str, str]]:

@@ -46,7 +46,7 @@ COMMANDS = Registry[Command](
         "gamma",
         candidates=_topics,
     ),
-    Command("quit", "session", "leave", handlers.quit, aliases=("exit",)),
+    Command("quit", "session", "leave the session", handlers.quit, aliases=("exit",)),
     Command("clear", "session", "clear the screen", handlers.clear),
     Command("status", "session", "the whole session state in one table", _status),
     Command(
@@ -62,7 +62,7 @@ COMMANDS = Registry[Command](
     Command(
         "load",
         "session",
-        "play a script: one command or prompt a line",
+        "play a script: one command or prompt per line",
         handlers.load,
         "FILE",
         "my.session",
@@ -76,35 +76,35 @@ COMMANDS = Registry[Command](
         handlers.ngram_save,
         "FILE",
         "my.ngrams",
-        "The counts of the storage in use, also those of this prompt. A file of counts is replaced, any other is left.",
+        "The counts of the storage in use, including those of this prompt. Only a file of counts is replaced.",
         candidates=words.files,
     ),
     Command(
         "ngram_load",
         "session",
-        "go on with counts that were saved",
+        "continue with counts that were saved",
         handlers.ngram_load,
         "FILE",
         "my.ngrams",
-        "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused whole.",
+        "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused as a whole.",
         candidates=words.files,
     ),
     setting_command(DEBUG, "session"),
     Command(
         "add",
         "methods",
-        "a method once more, with values of its own",
+        "run a method once more, with values of its own",
         handlers.add,
         "METHOD NAME=VALUE ...",
         "speculative gamma=2",
-        "It is a row beside the method as it is set. A value ends where the next NAME= begins; one with comma or = in "
-        'it goes in quotes: /add ngram set_ngramstorage="onelevel 4" top_k_filler=1.',
+        "It gets a row beside the method as it is set. A value ends where the next NAME= begins; one with a comma or = "
+        'goes in quotes: /add ngram set_ngramstorage="onelevel 4" top_k_filler=1.',
         candidates=words.added,
     ),
     Command(
         "drop",
         "methods",
-        "take away what was added",
+        "remove what was added",
         handlers.drop,
         "NAME|all",
         "all",
@@ -123,22 +123,22 @@ COMMANDS = Registry[Command](
     Command(
         "speculative_config",
         "methods",
-        "set methods and settings from the JSON that servers take",
+        "set methods and settings from the JSON that servers accept",
         handlers.speculative_config,
         "JSON",
         '{"method": "draft_model", "num_speculative_tokens": 4}',
-        "Switches on the method it names and the reference, every other method off; keys left out get their defaults.",
+        "Switches on the method it names and the reference, and all others off; keys left out get their defaults.",
     ),
     Command(
         "ablate",
         "ablation",
-        "run a plan on the loaded pair into a results file with a report",
+        "run a plan on the loaded pair and report its results",
         handlers.ablate,
         "[PLAN]",
         "gamma",
-        "PLAN is a built-in plan or a .toml file; what it leaves open, its methods too, is as set here. Without PLAN "
-        "it is quick; after /add it runs what answers a prompt here on the prompts of quick. "
-        "Ctrl-C stops after the row under way and reports what is there.",
+        "PLAN is a built-in plan or a .toml file; what it leaves open, methods included, is as set in the session. "
+        "The default is quick; after /add, the prompts of quick for what answers a prompt here. "
+        "Ctrl-C stops after the current row and reports what has been measured.",
         candidates=words.plans,
     ),
     Command("results", "ablation", "the table of the last ablation", handlers.results),
@@ -157,7 +157,7 @@ def find(name: str) -> Command:
     near = nearest(bare, [*COMMANDS, *_ALIASES])
     hint = f". Did you mean /{near}?" if near else ""
     raise UserError(
-        f"unknown command {name!r}{hint} (/help all lists them; to prompt with a slash, begin with a space)"
+        f"unknown command {name!r}{hint} (/help all lists them; to begin a prompt with a slash, put a space before it)"
     )
 
 

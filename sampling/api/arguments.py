@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from sampling.forward.runner import Runner
-from utils.errors import UserError
+from utils.errors import UserError, wrong_value
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import integer, number
 
@@ -33,7 +33,7 @@ def check(**arguments: Any) -> None:
     """Raises `UserError` for the first argument, by its name, that is not allowed."""
     for name, value in arguments.items():
         if isinstance(value, str):
-            raise UserError(f"{name}: {value!r} given; allowed: {_ARGUMENTS[name].usage}")
+            raise wrong_value(name, value, _ARGUMENTS[name].usage)
         _ARGUMENTS[name].checked(value)
 
 
@@ -41,14 +41,14 @@ def refuse_no_model(model: Any) -> None:
     """Raises `UserError` for what is neither a transformers model nor a runner."""
     if not isinstance(model, PreTrainedModel | Runner):
         raise UserError(
-            f"{_short(model)} given as a model; allowed: a transformers model, or a runner of a loaded pair"
+            f"{_short(model)} given as a model; expected a transformers model, or a runner of a loaded pair"
         )
 
 
 def refuse_no_processor(processor: Any) -> None:
     """Raises `UserError` for what is neither a processor nor None."""
     if not isinstance(processor, LogitsProcessor | None):
-        raise UserError(f"logits_processor {_short(processor)} given; allowed: an instance such as GreedyProcessor()")
+        raise UserError(f"logits_processor {_short(processor)} given; expected an instance such as GreedyProcessor()")
 
 
 def stop_ids(given: Any, target: Runner) -> frozenset[int]:
@@ -56,10 +56,10 @@ def stop_ids(given: Any, target: Runner) -> frozenset[int]:
     try:
         ids = frozenset(map(index, given) if isinstance(given, Collection) else [index(given)])
     except TypeError:
-        raise UserError(f"eos_tokens_id {_short(given)} given; allowed: an id, or a list of ids") from None
+        raise UserError(f"eos_tokens_id {_short(given)} given; expected an id, or a list of ids") from None
     wrong = sorted(id for id in ids if not 0 <= id < target.vocab_size)
     if wrong:
-        raise UserError(f"eos_tokens_id {wrong[0]} given; allowed: 0 to {target.vocab_size - 1}")
+        raise UserError(f"eos_tokens_id {wrong[0]} given; expected 0 to {target.vocab_size - 1}")
     return ids
 
 
@@ -69,11 +69,11 @@ def prompt_ids(inputs: Sequence[int], target: Runner) -> list[int]:
         ids = [index(token) for token in inputs]
     except TypeError:
         raise UserError(
-            f"inputs {_short(inputs)} given; allowed: a list of ids, such as tokenizer.encode(text)"
+            f"inputs {_short(inputs)} given; expected a list of ids, such as tokenizer.encode(text)"
         ) from None
     wrong = [id for id in ids if not 0 <= id < target.vocab_size]
     if wrong:
-        raise UserError(f"inputs hold the id {wrong[0]}; allowed: 0 to {target.vocab_size - 1}")
+        raise UserError(f"inputs hold the id {wrong[0]}; expected 0 to {target.vocab_size - 1}")
     return ids
 
 
@@ -85,7 +85,7 @@ def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
         told = "no tokenizer tells which are padding" if tokenizer is None else f"the tokenizer has {len(tokenizer)}"
         raise UserError(
             f"target and drafter have vocabularies of {sizes[0]} and {sizes[1]} tokens, and {told}; "
-            "allowed: models of one vocabulary, padded ones with tokenizer="
+            "expected models of one vocabulary, or tokenizer= for padded ones"
         )
     return rows
 

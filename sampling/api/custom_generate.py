@@ -16,7 +16,7 @@ from sampling.api.generate import Model, account_of, encodes, name_of, runners
 from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.measure.metrics import RunMetrics
-from utils.errors import UserError
+from utils.errors import UserError, one_of
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKNucleusProcessor
 
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
@@ -90,7 +90,7 @@ def _refuse_encoder(model: PreTrainedModel) -> None:
     """`generate` has run the encoder by itself, and what it read is not handed on."""
     if encodes(model):
         raise UserError(
-            f"{name_of(model)} is an encoder-decoder model; allowed: a decoder-only model, or "
+            f"{name_of(model)} is an encoder-decoder model; expected a decoder-only model, or use "
             "sampling.speculative_generate_encoder_decoder"
         )
 
@@ -100,19 +100,17 @@ def _check(
 ) -> None:
     """Refuse what would be silently ignored."""
     if (config.num_beams or 1) > 1:
-        raise UserError(f"num_beams {config.num_beams} given; allowed: 1, or sampling.beam_search_generate")
+        raise UserError(f"num_beams {config.num_beams} given; expected 1, or use sampling.beam_search_generate")
     for name in _IGNORED:
         if getattr(config, name, None):
-            raise UserError(
-                f"{name} is not part of this loop; allowed: generate without it, or without custom_generate"
-            )
+            raise UserError(f"{name} is not part of this loop; call generate without it, or without custom_generate")
     if ids.shape[0] != 1:
-        raise UserError(f"{ids.shape[0]} prompts given; allowed: one at a time")
+        raise UserError(f"{ids.shape[0]} prompts given; expected one at a time")
     if mask is not None and not bool((mask == 1).all()):
-        raise UserError("the attention mask hides tokens; allowed: a prompt without padding")
+        raise UserError("the attention mask hides tokens; expected a prompt without padding")
     for given, known in ((processors, _WARPERS), (criteria, _CRITERIA)):
         unknown = [type(one).__name__ for one in given if not isinstance(one, known)]
         if unknown:
             raise UserError(
-                f"{unknown[0]} is not part of this loop; allowed: {', '.join(kind.__name__ for kind in known)}"
+                f"{unknown[0]} is not part of this loop; expected {one_of(kind.__name__ for kind in known)}"
             )

@@ -82,5 +82,5 @@ def _refuse_decoder_only(meant: str, *models: Model) -> None:
     for model in models:
         if not encodes(model):
             raise UserError(
-                f"{name_of(model)} is a decoder-only model; allowed: an encoder-decoder model, or sampling.{meant}"
+                f"{name_of(model)} is a decoder-only model; expected an encoder-decoder model, or use sampling.{meant}"
             )

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sampling.distill.shards import Row
 from utils.errors import UserError
+from utils.text import counted
 
 _EVERY = 17
 
@@ -56,7 +57,9 @@ def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
     edge = max(1 / _EVERY, min((place for place, _ in placed), default=0.0))
     learned = [row for place, row in placed if place > edge]
     if not learned:
-        raise UserError(f"{len(rows)} pieces of data given; allowed: at least 2 different ones, for one is held out")
+        raise UserError(
+            f"{counted(len(rows), 'piece')} of data given; expected at least 2 different ones, as one is held out"
+        )
     aside = [row for place, row in sorted(placed, key=itemgetter(0)) if place <= edge]
     return learned, ([row for row in aside if row.greedy or row.is_text] or aside)[:held_out]
 

@@ -127,10 +127,10 @@ def check_out(folder: Path, pair: Pair) -> None:
             what = (
                 f"a drafter for {found['base']} (weights {str(found.get('base_digest'))[:16]})"
                 if "base" in found
-                else "a model that is no drafter"
+                else "a model that is not a drafter"
             )
             mine = f"{pair.target_info.name} (weights {pair.digest[:16]})"
-            raise UserError(f"{folder} holds {what}, and the target is {mine}; allowed: --out DIR, another folder")
+            raise UserError(f"{folder} holds {what}, and the target is {mine}; give another folder with --out DIR")
     scratch = folder / f".writable.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def check_out(folder: Path, pair: Pair) -> None:
         scratch.unlink()
     except OSError as error:
         why = error.strerror or error
-        raise UserError(f"--out {folder}: {why}; allowed: a folder that can be created and written") from error
+        raise UserError(f"--out {folder}: {why}; expected a folder that can be created and written") from error
 
 
 def _course(history: History) -> str:

@@ -37,7 +37,7 @@ def lean_target(pair: Pair) -> LeanModel:
     """The target's lean form. Raises `UserError` for another architecture."""
     model = pair.target.model
     if not isinstance(model, LeanModel):
-        raise UserError(f"{pair.target_info.name}: only targets with the lean forward can be trained for")
+        raise UserError(f"{pair.target_info.name}: drafters can be trained only for targets with the lean forward")
     return model
 
 
@@ -71,7 +71,7 @@ def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
     model, ids = lean_target(pair), pair.tokenizer.encode(text)
     layers, size = feature_layers(model.num_layers), min(_PIECE, model.window)
     if len(ids) < 2 * size:
-        raise UserError(f"the text has {len(ids)} tokens; allowed: at least {2 * size}, some of which are held out")
+        raise UserError(f"the text has {len(ids)} tokens; expected at least {2 * size}, as some are held out")
     pieces = [ids[at : at + size] for at in range(0, len(ids), size)]
     pieces = [piece for piece in pieces if len(piece) >= min(_SHORTEST, size)]
     rows = []
@@ -165,14 +165,14 @@ def further_task(method: str, pair: Pair, folder: Path, steps: int) -> Task:
     model, head, info = lean_target(pair), load_head(folder), pair.target_info
     check_fit(head, info.name, info.place, model, pair.digest)
     if head.config.method != method:
-        raise UserError(f"{folder} is a {head.config.method} drafter; allowed: a {method} drafter to learn further")
+        raise UserError(f"{folder} is a {head.config.method} drafter; expected a {method} drafter to train further")
     config = replace(head.config, steps=steps, ranks=())
     task: Task = MODELS[method].load_task()(config, _trunk(model, head.draft_ids.to(model.device)))
     task.learned = head.config.steps
     try:
         task.module.load_state_dict(head.weights)
     except RuntimeError as error:
-        raise UserError(f"{folder} was trained for {task.learned} steps; allowed: --steps {task.learned}") from error
+        raise UserError(f"{folder} was trained for {task.learned} steps; expected --steps {task.learned}") from error
     return task
 
 

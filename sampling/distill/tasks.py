@@ -115,7 +115,7 @@ class Task(ABC):
 
 
 def _facing(one: TrainingPass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(rows of the pass, rows of the target's distribution) that speak of the same token of the text."""
+    """(rows of the pass, rows of the target's distribution) that predict the same token of the text."""
     places = torch.arange(one.rows.shape[1], device=batch.tokens.device)
     sequence, row = (places[None, :] + one.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
     return (sequence, row), (sequence, row + one.ahead - 1)

@@ -124,7 +124,7 @@ class Trainer:
             loss = self.task.loss(batch, step / self.steps)
         if not torch.isfinite(loss):
             lower = f"a --rate below {self.schedule.rate:g}"
-            raise UserError(f"step {step + 1}: the loss is {loss.item()}; allowed: a finite one. Try {lower}")
+            raise UserError(f"step {step + 1}: the loss is {loss.item()}; expected a finite one. Try {lower}")
         loss.backward()
         nn.utils.clip_grad_norm_(self.task.module.parameters(), 1.0)
         self._optimizer.step()
@@ -163,7 +163,7 @@ class Trainer:
         other = [name for name, mine in self._belongs.items() if name not in there or there[name] != mine]
         if other:
             what = f"differs in {', '.join(other)}" if there else "does not say which"
-            raise UserError(f"{path} is of another training: it {what}; allowed: the same command, or another --out")
+            raise UserError(f"{path} is from another training: it {what}; repeat that command, or choose another --out")
         self.task.module.load_state_dict(state["module"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.history = History(**state["history"])

@@ -140,7 +140,7 @@ class Writer:
         self._before, self._between = _template(tokenizer)
         room = model.window - len(self._before) - len(self._between)
         if room < 8:
-            raise UserError(f"a context window of {model.window} tokens has no room for a dialogue behind its template")
+            raise UserError(f"a context window of {model.window} tokens has no room for a dialogue after its template")
         self._how = replace(
             how,
             user_tokens=min(how.user_tokens, room // 4),

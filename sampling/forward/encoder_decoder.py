@@ -40,8 +40,8 @@ class Opening:
         start = getattr(model.config, "decoder_start_token_id", None) if start is None else start
         if start is None:
             raise UserError(
-                f"{name}: its configuration names no decoder_start_token_id; allowed: a checkpoint that says "
-                "with which token an answer begins"
+                f"{name}: its configuration names no decoder_start_token_id; expected a checkpoint that says "
+                "which token an answer begins with"
             )
         forced = settings.forced_bos_token_id
         banned = tuple(words[0] for words in settings.bad_words_ids or () if len(words) == 1)
@@ -72,7 +72,7 @@ class EncoderDecoderModel(TransformersWeights):
         """See `CausalModel.read`. Raises `UserError` for a prompt that is longer than the encoder's window."""
         if len(prompt) > self._decoder.source_window:
             raise UserError(
-                f"the prompt has {len(prompt)} tokens; allowed: at most {self._decoder.source_window}, "
+                f"the prompt has {len(prompt)} tokens; expected at most {self._decoder.source_window}, "
                 "which the encoder can read"
             )
         source = torch.tensor([list(prompt)], device=self.device)

@@ -66,7 +66,7 @@ def in_int8(wanted: str, like: Tensor, trained: bool) -> bool:
     if wanted == "int8" and not can:
         raise UserError(
             f"draft_weights int8: products in int8 run on x86 CPUs, and the drafter is on {like.device}; "
-            "allowed: auto, full"
+            "expected auto or full"
         )
     return wanted == "int8" or (wanted == "auto" and trained and can and pays(like.dtype))
 

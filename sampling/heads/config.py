@@ -64,7 +64,7 @@ class HeadConfig:
         known = {one.name for one in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise UserError(f"{place}: config.json has {', '.join(unknown)}; allowed: {', '.join(sorted(known))}")
+            raise UserError(f"{place}: config.json has {', '.join(unknown)}; expected only {', '.join(sorted(known))}")
         values = dict(values)
         values["features"] = tuple(values.get("features", ()))
         values["ranks"] = tuple(tuple(row) for row in values.get("ranks", ()))

@@ -48,7 +48,7 @@ def load_head(folder: Path) -> Head:
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder / WEIGHTS}: cannot be read: {error}") from error
     if DRAFT_IDS not in weights:
-        raise UserError(f"{folder / WEIGHTS} has no {DRAFT_IDS}; allowed: the folder of a trained head")
+        raise UserError(f"{folder / WEIGHTS} has no {DRAFT_IDS}; expected the folder of a trained head")
     ids = weights.pop(DRAFT_IDS).long()
     return Head(config, {name: weight.float() for name, weight in weights.items()}, ids, str(folder))
 
@@ -58,11 +58,11 @@ def read_json(path: Path) -> dict[str, object]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; allowed: the folder of a trained head") from error
+        raise UserError(f"{path}: {error.strerror or error}; expected the folder of a trained head") from error
     except ValueError as error:
-        raise UserError(f"{path}: no JSON: {error}") from error
+        raise UserError(f"{path}: not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise UserError(f"{path}: no JSON object")
+        raise UserError(f"{path}: not a JSON object")
     return values
 
 

@@ -1,1 +1,1 @@
-"""How weights get in: where they lie, how they are read, what is refused and what is mended."""
+"""Loading weights: where they are found, how they are read, what is refused and what is adjusted."""

@@ -22,5 +22,5 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
 
 def _with_encoder(name: str, model: PreTrainedModel) -> CausalModel:
     if model.get_output_embeddings() is None:
-        raise UserError(f"{name}: it has no output over tokens; allowed: a model for conditional generation")
+        raise UserError(f"{name}: it has no output over tokens; expected a model for conditional generation")
     return EncoderDecoderModel(model, Opening.of(name, model))

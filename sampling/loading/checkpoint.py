@@ -142,7 +142,7 @@ def _within_memory(origin: Origin, config: Any, dtype: torch.dtype) -> Iterator[
         raise UserError(
             f"{origin.name}: out of memory; its weights take {_weights_gib(config, dtype):.1f} GiB in "
             f"{str(dtype).removeprefix('torch.')}, and the cache comes on top; "
-            "allowed: a smaller model, --dtype bfloat16 or another --device"
+            "try a smaller model, --dtype bfloat16 or another --device"
         ) from error
 
 
@@ -161,9 +161,9 @@ def _explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
     except UserError:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise UserError(f"{origin.name}: out of memory; allowed: a smaller model or another --device") from error
+        raise UserError(f"{origin.name}: out of memory; try a smaller model or another --device") from error
     except ImportError as error:
-        raise UserError(f"{origin.name}: a package that it needs is missing: {first_line(error)}") from error
+        raise UserError(f"{origin.name}: a package it needs is missing: {first_line(error)}") from error
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(_explanation(origin, error, trust_remote_code)) from error
 
@@ -171,18 +171,18 @@ def _explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
 def _explanation(origin: Origin, error: Exception, trust_remote_code: bool) -> str:
     text = str(error)
     if "trust_remote_code" in text and not trust_remote_code:
-        return f"{origin.name}: it runs code of its own; allowed: --trust-remote-code, if you trust its author"
+        return f"{origin.name}: it runs code of its own; give --trust-remote-code if you trust its author"
     if not origin.local and isinstance(error, OSError):
         why = _hub_reason(text)
         hint = beside(Path(origin.place))
-        return f"{origin.name}: hub id {origin.place!r} could not be fetched: {why}; allowed: {ALLOWED}{hint}"
-    allowed = "a causal or an encoder-decoder language model"
-    return f"{origin.name}: transformers cannot load it ({first_line(error)}); allowed: {allowed}"
+        return f"{origin.name}: hub id {origin.place!r} could not be fetched: {why}; expected {ALLOWED}{hint}"
+    expected = "a causal or an encoder-decoder language model"
+    return f"{origin.name}: transformers cannot load it ({first_line(error)}); expected {expected}"
 
 
 def _hub_reason(text: str) -> str:
     if "gated" in text:
-        return "it is gated, log in with `hf auth login` after you were granted access"
+        return "it is gated: log in with `hf auth login` once you have been granted access"
     if "not a valid model identifier" in text or "404" in text:
         return "the hub has no such model, or it is private"
     return "no network and not in the local cache"

@@ -10,7 +10,7 @@ from sampling.forward.runner import CausalModel, ModelRunner
 from utils.errors import UserError
 
 _ROLLS_BACK = (
-    "allowed: a decoder-only model whose layers all use full attention, or an encoder-decoder model of the families "
+    "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of the families "
     + ", ".join(FAMILIES)
 )
 _NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
@@ -27,7 +27,7 @@ def refuse_two_kinds(names: Sequence[str], encoders: Sequence[bool]) -> None:
     if len(set(encoders)) > 1:
         kinds = ("a decoder-only model", "an encoder-decoder model")
         told = " and ".join(f"{name} is {kinds[encoder]}" for name, encoder in zip(names, encoders, strict=True))
-        raise UserError(f"{told}; allowed: target and drafter of one kind")
+        raise UserError(f"{told}; expected target and drafter of one kind")
 
 
 def refuse_config(name: str, config: Any, stateful: bool) -> None:
@@ -44,7 +44,7 @@ def _reason(config: Any, stateful: bool) -> str | None:
     if has_encoder(config):
         return None if config.model_type in FAMILIES else "an encoder-decoder model whose decoder is not known here"
     if stateful:
-        return "its recurrent state sums up all earlier tokens, so that rejected drafts cannot be taken back"
+        return "its recurrent state sums up all earlier tokens, so rejected drafts cannot be taken back"
     window = getattr(config, "max_position_embeddings", None)
     kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
     sliding = _sliding_window(config)
@@ -104,7 +104,7 @@ def common_vocabulary(names: Sequence[str], rows: Sequence[int], tokens: int) ->
     if common < tokens:
         raise UserError(
             f"{names[0]} has {rows[0]} rows of logits, {names[1]} has {rows[1]}, their tokenizer has {tokens} tokens; "
-            "allowed: a pair that both cover every token"
+            "expected a pair that both cover every token"
         )
     return common, (
         f"The vocabularies are padded differently ({names[0]}: {rows[0]} rows, {names[1]}: {rows[1]}, "
@@ -127,7 +127,7 @@ def compare_tokenizers(names: Sequence[str], target: Any, drafter: Any, rows: in
     raise UserError(
         f"{names[0]} and {names[1]} have different tokenizers: {token!r} is {_id(ours, token)} in the target and "
         f"{_id(theirs, token)} in the drafter (tokens that differ: {len(differing)}); "
-        "allowed: a drafter of the same family"
+        "expected a drafter of the same family"
     )
 
 

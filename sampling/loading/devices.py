@@ -6,7 +6,7 @@ import torch
 
 from sampling.forward.kernels import computes_bfloat16
 from sampling.loading.options import DEVICES, DTYPES
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, one_of
 
 
 def choose_device(name: str) -> torch.device:
@@ -21,7 +21,7 @@ def choose_device(name: str) -> torch.device:
         raise UnknownName("device", name, DEVICES)
     usable = _usable()
     if name not in usable:
-        raise UserError(f"device {name!r} given; this machine has no such device; allowed: {', '.join(usable)}")
+        raise UserError(f"device {name!r} given, which this machine does not have; expected {one_of(usable)}")
     return torch.device(name)
 
 

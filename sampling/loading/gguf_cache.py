@@ -43,12 +43,12 @@ def converted(gguf: Path, progress: Progress = silent) -> Path:
     except MemoryError as error:
         need = 8 * gguf.stat().st_size / 2**30  # 4-bit weights become 32-bit ones
         raise UserError(
-            f"{gguf}: out of memory, de-quantising takes about {need:.1f} GiB; allowed: a smaller model"
+            f"{gguf}: out of memory, de-quantising takes about {need:.1f} GiB; try a smaller model"
         ) from error
     except OSError as error:
         raise UserError(
             f"{gguf}: the conversion into {cache_folder()} failed: {error.strerror or error}; "
-            f"allowed: a cache folder with room for it, named by {CACHE_VARIABLE}"
+            f"name a cache folder with room for it in {CACHE_VARIABLE}"
         ) from error
 
 

@@ -32,7 +32,7 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> None:
     except Exception as error:  # tokenizers raises plain Exception for a vocabulary that makes no sense
         raise UserError(
             f"{gguf}: transformers cannot read this GGUF file ({first_line(error)}); "
-            "allowed: a complete GGUF file of a causal language model, with its tokenizer"
+            "expected a complete GGUF file of a causal language model, with its tokenizer"
         ) from error
     progress("Writing the converted model", 0.9)
     tokenizer.save_pretrained(folder)
@@ -49,7 +49,7 @@ def _pre_tokenizer(gguf: Path) -> str:
         field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise UserError(
-            f"{gguf} is no readable GGUF file ({first_line(error)}); allowed: a complete GGUF file"
+            f"{gguf} is not a readable GGUF file ({first_line(error)}); expected a complete GGUF file"
         ) from error
     return str(field.contents()) if field is not None else ""
 

@@ -25,7 +25,7 @@ def heads_for(target: str, given: str | None) -> dict[str, Path]:
         folder = Path(text.strip()).expanduser()
         kind = kind_of(folder)
         if kind in found:
-            raise UserError(f"{found[kind]} and {folder} are both {kind} heads; allowed: one of each kind")
+            raise UserError(f"{found[kind]} and {folder} are both {kind} heads; expected one of each kind")
         found[kind] = folder
     for folder in sorted(MODELS.glob("*/")):
         if is_own_head(folder) and (config := _config(folder)).base == target:

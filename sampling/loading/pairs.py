@@ -36,7 +36,7 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     if target.encoder and options.heads:
         raise UserError(
             f"--heads {options.heads} given, and {target.info.name} is an encoder-decoder model; "
-            "allowed: heads for a decoder-only target"
+            "heads need a decoder-only target"
         )
     heads = {} if target.encoder else heads_for(target.info.name, options.heads)
     own = heads.pop(MODEL, None)
@@ -111,5 +111,5 @@ def _shorter_window(target: Loaded, drafter: Loaded) -> str | None:
         return None
     return (
         f"{drafter.info.name} sees {drafter.model.window} tokens, {target.info.name} {target.model.window}: "
-        f"behind token {drafter.model.window} nothing is drafted."
+        f"nothing is drafted after token {drafter.model.window}."
     )

@@ -30,7 +30,7 @@ from sampling.pair import Pair
 from sampling.pair_engine import PairEngine, make_processor, make_verifier
 from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
 from sampling.settings import Settings
-from utils.errors import UserError
+from utils.errors import UserError, one_of
 from utils.parameter import Chosen
 
 FALSE_ALARM = 1e-3
@@ -97,7 +97,7 @@ class Selftest:
         self.pair, self.methods = pair, tuple(methods or allowed)
         for name in self.methods:
             if METHODS[name].name not in allowed:
-                raise UserError(f"{name} cannot be checked against plain autoregression; allowed: {', '.join(allowed)}")
+                raise UserError(f"{name} cannot be checked against plain autoregression; expected {one_of(allowed)}")
         self.values = {**Settings(), "processor": _GREEDY, "length": _TOKENS}
         self.level = FALSE_ALARM / (len(self.methods) * tests_per_method())
         self._distribution_test, self._draws = DistributionTest(pair, self.values), draws

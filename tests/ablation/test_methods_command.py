@@ -102,7 +102,7 @@ def test_a_servers_configuration_becomes_methods_and_settings(
         ('{"method": "ngram", "num_speculative_tokens": -1}', "an integer of 0 or more"),
         ('{"method": "ngram", "verify_strategy": "tpp"}', "Did you mean 'topp'?"),
         ('{"method": "ngram", "model": "x"}', "with draft_model"),
-        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "allowed with it: draft_model, mtp"),
+        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "expected method one of draft_model, mtp"),
         ('{"method": "draft_model", "mtp_strategy": "with_ngrams"}', "Did you mean 'with_ngram'?"),
         ('{"method": "draft_model", "mtp_strategy": null}', "unknown mtp_strategy 'None'"),
         ('{"method": "draft_model", "mtp_strategy": 5}', "unknown mtp_strategy '5'"),
@@ -120,7 +120,7 @@ def test_a_servers_configuration_becomes_methods_and_settings(
             "at most num_speculative_tokens, which is 10",
         ),
         ('{"method": "naive", "num_speculative_tokens": "x"}', "an integer of 0 or more"),
-        ('{"method": "naive", "accept_policy": "normal"}', "allowed: num_speculative_tokens"),
+        ('{"method": "naive", "accept_policy": "normal"}', "expected num_speculative_tokens"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_a_reason(text: str, said: str) -> None:

@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_refused() -> None:
     assert "No such option" in painted("north", "--colours", "x")
     shade, dry, paint = (parameters(Colours)[name] for name in ("shade", "dry", "paint"))
     assert (shade.parse("light"), dry.parse("on"), paint.parse("red")) == ("light", True, "red")
-    for parameter, text, said in ((shade, "lihgt", "Did you mean 'light'?"), (paint, " ", "allowed: TUB")):
+    for parameter, text, said in ((shade, "lihgt", "Did you mean 'light'?"), (paint, " ", "expected TUB")):
         with pytest.raises(UserError, match=re.escape(said)):
             parameter.parse(text)
 

@@ -39,7 +39,7 @@ def test_a_foreign_file_is_left_alone(tmp_path: Path) -> None:
         out = tmp_path / "thesis.csv"
         out.write_text(content)
         for options in ({"resume": True}, {}):
-            with pytest.raises(UserError, match="left as it is"):
+            with pytest.raises(UserError, match="left alone"):
                 play(out, **options)
         assert out.read_text() == content
 
@@ -64,9 +64,9 @@ def test_overwrite_starts_anew(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "flags", "said"),
     [
-        ("there.csv", (False, False), "--resume to go on"),
-        ("there.csv", (True, True), "give one of them"),
-        ("mine.csv", (False, True), "is no results file"),
+        ("there.csv", (False, False), "--resume to continue"),
+        ("there.csv", (True, True), "expected one of them"),
+        ("mine.csv", (False, True), "is not a results file"),
         ("new.txt", (False, False), "ends in .csv"),
         ("no/such/folder.csv", (False, False), "there is no folder"),
         ("", (False, False), "is a folder"),
@@ -130,7 +130,7 @@ def test_a_run_that_made_nothing_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_foreign_neighbours_are_left_alone(tmp_path: Path) -> None:
-    for name, said in (("r.manifest.json", "is no manifest"), ("r.trace.jsonl", "is no trace")):
+    for name, said in (("r.manifest.json", "is not a manifest"), ("r.trace.jsonl", "is not a trace")):
         own = tmp_path / name
         own.write_text('{"mine": 2}\n')
         with pytest.raises(UserError, match=said):

@@ -48,12 +48,12 @@ def test_a_free_machine_is_looked_at_once() -> None:
 
 def test_a_busy_machine_is_waited_for() -> None:
     said, seconds = begun(60.0, 1.4, 0.9, 0.3, 0.1)
-    assert said == ["waiting for a free machine: others keep 1.4 cores busy"] and seconds == 4.0
+    assert said == ["waiting for an idle machine: other processes keep 1.4 cores busy"] and seconds == 4.0
 
 
 def test_time_that_is_up_ends_the_wait() -> None:
     said, seconds = begun(3.0, 1.0, 1.1, 1.2, 1.3)
-    assert said[1:] == ["others still keep 1.2 cores busy after 3 s: going on"] and seconds == 3.0
+    assert said[1:] == ["other processes still keep 1.2 cores busy after 3 s: continuing"] and seconds == 3.0
 
 
 def test_without_a_limit_nobody_looks() -> None:
@@ -77,7 +77,7 @@ def test_a_run_waits_before_each_generation_and_goes_on(tmp_path: Path, monkeypa
     with results_file(tmp_path / "r.csv", mock_plan(prompts=1)) as file:
         outcome = job.Job(mock_engine(), file.plan, file, wait_quiet_s=2.0).play(display)
     assert outcome.rows == len(waits) == mock_plan(prompts=1).generations
-    assert len(display.said) == 2 * outcome.rows and "going on" in display.said[1]
+    assert len(display.said) == 2 * outcome.rows and "continuing" in display.said[1]
     assert waits == display.places
 
 

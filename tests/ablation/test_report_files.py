@@ -122,7 +122,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ("\x00\xff\x00\n", "has no column"),
         (header, "holds no row yet"),
         (header + first + second[:-1], "torn row"),
-        (header + first.replace(",1,code,", ",one,code,"), "no results file"),
+        (header + first.replace(",1,code,", ",one,code,"), "not a results file"),
         (header + first + first, "a generation twice"),
         (header + first + second.replace(",8,", ",,"), "record 3"),
         (header + first + second.replace(",1.0,", ",-1,"), "record 3"),
@@ -144,7 +144,7 @@ def test_a_report_never_replaces_its_input_or_a_page_of_the_users(tmp_path: Path
     own = tmp_path / "own" / "report.md"
     own.parent.mkdir()
     own.write_text("my thesis")
-    with pytest.raises(UserError, match="is no report"):
+    with pytest.raises(UserError, match="is not a report"):
         write_report(results, own.parent)
     assert results.read_bytes() == before and own.read_text() == "my thesis"
 
@@ -213,7 +213,7 @@ def test_a_torn_trace_ends_where_it_is_torn(tmp_path: Path) -> None:
     path.write_text(text[: len(text) // 4], encoding="utf-8")
     assert not isinstance(trace_figure(path), str)
     path.write_text("{", encoding="utf-8")
-    assert "begins with no answer" in str(trace_figure(path))
+    assert "does not begin with an answer" in str(trace_figure(path))
 
 
 def test_spec_bench_answers(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_script_reports_and_refuses(tmp_path: Path) -> None:
     app.command()(main)
     results = write_results(tmp_path / "r.csv", [record(AR)])
     wrong = CliRunner().invoke(app, [str(tmp_path / "none.csv")])
-    assert wrong.exit_code == 2 and "allowed" in wrong.output
+    assert wrong.exit_code == 2 and "expected" in wrong.output
     right = CliRunner().invoke(app, [str(results), "--out", str(tmp_path / "o"), "--spec-bench", str(tmp_path / "s")])
     assert right.exit_code == 0 and (tmp_path / "o" / "index.html").exists() and (tmp_path / "s" / "answers").is_dir()
 

@@ -88,7 +88,7 @@ def test_a_distilled_drafter_is_found_by_its_target_and_left_out_for_other_weigh
     assert found.drafter_info is not None and found.drafter_info.name == "target, distilled"
     left = load_pair(LoadOptions(target=str(other), device="cpu", dtype="float32"))
     assert left.drafter is None and any("was trained on the weights of target" in note for note in left.notes)
-    with pytest.raises(UserError, match="allowed: a head for this target"):
+    with pytest.raises(UserError, match="expected a head for this target"):
         load_pair(LoadOptions(target=str(other), drafter=str(tmp_path / "models" / "model"), device="cpu"))
 
 
@@ -104,8 +104,8 @@ def test_a_head_learns_further_and_its_card_tells_both(tmp_path: Path) -> None:
     card = (second / "README.md").read_text(encoding="utf-8")
     assert card.index("held-out") < card.index("## The training that it began with") < card.rindex("held-out")
     for more, said in (
-        (("--method", "medusa", "--steps", "2"), "is a hydra drafter; allowed: a medusa drafter"),
-        (("--method", "hydra", "--steps", "3"), "was trained for 2 steps; allowed: --steps 2"),
+        (("--method", "medusa", "--steps", "2"), "is a hydra drafter; expected a medusa drafter"),
+        (("--method", "hydra", "--steps", "3"), "was trained for 2 steps; expected --steps 2"),
     ):
         given = ["--target", str(target), "--data", str(text), "--device", "cpu", "--out", str(tmp_path / "no")]
         done = CliRunner().invoke(app, [*given, "--further", str(first), *more])
@@ -203,7 +203,7 @@ def test_prompts_that_are_measured_with_are_not_learned_from(
     lines = [json.dumps({"prompt": text}) for text in ("say a", f" {measured.turns[0]}\n", "say b")]
     path.write_text("\n".join(lines), encoding="utf-8")
     assert train_drafter._learnable(path) == ["say a", "say b"]
-    assert "1 of 3 prompts are measured with and left out" in capsys.readouterr().err
+    assert "left out 1 of 3 prompts, used in measurements" in capsys.readouterr().err
     path.write_text(lines[1], encoding="utf-8")
     with pytest.raises(UserError, match="no prompt left to learn from"):
         train_drafter._learnable(path)
@@ -229,7 +229,7 @@ def test_a_tail_too_short_to_teach_anything_is_left_out(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_learned_from_is_a_wrong_call(tmp_path: Path) -> None:
     target = save_checkpoint(tmp_path / "target", llama())
     (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
-    for data, said in ((tmp_path / "nowhere.txt", "allowed: self"), (tmp_path / "short.txt", "allowed: at least")):
+    for data, said in ((tmp_path / "nowhere.txt", "expected self"), (tmp_path / "short.txt", "expected at least")):
         given = ["--target", str(target), "--data", str(data), "--out", str(tmp_path / "out")]
         done = CliRunner().invoke(app, ["--method", "eagle", *given])
         assert done.exit_code == 2
@@ -245,14 +245,14 @@ def test_a_wrong_call_is_told_before_any_data_is_written(tmp_path: Path, monkeyp
     (tmp_path / "file").touch()
     out, other = ("--out", str(tmp_path / "out")), str(tmp_path / "nowhere")
     for more, said in (
-        ((*out, "--rate", "0"), "--rate 0.0 given; allowed: a finite number above 0"),
+        ((*out, "--rate", "0"), "--rate 0.0 given; expected a finite number above 0"),
         ((*out, "--rate", "nan"), "--rate nan given"),
         ((*out, "--rate", "inf"), "--rate inf given"),
-        ((*out, "--further", other), "allowed: the folder of a trained head"),
-        (("--out", str(tmp_path / "file")), "allowed: a folder that can be created and written"),
-        (("--out", str(tmp_path / "file" / "in")), "allowed: a folder that can be created and written"),
+        ((*out, "--further", other), "expected the folder of a trained head"),
+        (("--out", str(tmp_path / "file")), "expected a folder that can be created and written"),
+        (("--out", str(tmp_path / "file" / "in")), "expected a folder that can be created and written"),
         ((), "holds a drafter for SmolLM2-135M-Instruct (weights 13545a5574290dc4), and the target is target"),
-        (("--out", str(target)), "holds a model that is no drafter"),
+        (("--out", str(target)), "holds a model that is not a drafter"),
     ):
         done = CliRunner().invoke(app, ["--method", "hydra", "--target", str(target), "--device", "cpu", *more])
         assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output

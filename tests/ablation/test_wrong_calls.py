@@ -12,8 +12,8 @@ from utils.errors import UserError
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give one of them"),
-        (("--prompt", "a", "--prompts", "b.jsonl"), "give one of them"),
+        ((), "expected one of them"),
+        (("--prompt", "a", "--prompts", "b.jsonl"), "expected one of them"),
         (("--prompt", ""), "not empty"),
         (("--prompt", "a", "--set", "gama=4"), "Did you mean 'gamma'?"),
         (("--prompt", "a", "--set", "gamma"), "gamma=VALUE"),

@@ -44,7 +44,7 @@ def test_it_draws_under_the_usual_names() -> None:
     ("options", "said"),
     [
         ({"repetition_penalty": 1.3}, "RepetitionPenaltyLogitsProcessor is not part of this loop"),
-        ({"num_beams": 3}, "num_beams 3 given; allowed: 1"),
+        ({"num_beams": 3}, "num_beams 3 given; expected 1"),
         ({"max_time": 3.0}, "MaxTimeCriteria is not part of this loop"),
         ({"return_dict_in_generate": True, "output_scores": True}, "output_scores is not part of this loop"),
         ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens is not part of this loop"),
@@ -57,12 +57,12 @@ def test_what_it_cannot_do_is_refused(options: dict[str, Any], said: str) -> Non
 
 
 def test_several_prompts_are_refused() -> None:
-    with pytest.raises(UserError, match="2 prompts given; allowed: one at a time"):
+    with pytest.raises(UserError, match="2 prompts given; expected one at a time"):
         made().eval().generate(IDS.repeat(2, 1), max_new_tokens=3, pad_token_id=0, custom_generate=speculative())
 
 
 def test_an_encoder_decoder_model_is_refused() -> None:
     with pytest.raises(
-        UserError, match="T5ForConditionalGeneration is an encoder-decoder model; allowed: a decoder-on"
+        UserError, match="T5ForConditionalGeneration is an encoder-decoder model; expected a decoder-on"
     ):
         make("t5", 53).generate(IDS, max_new_tokens=3, custom_generate=speculative())

@@ -151,7 +151,7 @@ def test_a_banned_token_is_never_said() -> None:
 
 def test_a_source_that_the_encoder_cannot_read() -> None:
     pair = seq2seq_pair("bart", VOCAB)
-    with pytest.raises(UserError, match=rf"{WINDOW + 1} tokens; allowed: at most {WINDOW}"):
+    with pytest.raises(UserError, match=rf"{WINDOW + 1} tokens; expected at most {WINDOW}"):
         output(pair, "speculative", ids(WINDOW + 1))
     assert len(output(pair, "speculative", ids(WINDOW))) == LENGTH
 

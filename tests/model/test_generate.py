@@ -92,14 +92,14 @@ def test_stop_tokens_one_or_many_or_the_models_own() -> None:
     assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end]
     target.generation_config.eos_token_id = [first, TOKENS]
     assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end], "what it cannot say ends nothing"
-    with pytest.raises(UserError, match=f"eos_tokens_id {TOKENS} given; allowed: 0 to {TOKENS - 1}"):
+    with pytest.raises(UserError, match=f"eos_tokens_id {TOKENS} given; expected 0 to {TOKENS - 1}"):
         autoregressive_generate(PROMPT, target, eos_tokens_id=TOKENS)
     for wrong in ("a", [None], 1.0, [1.5]):
-        with pytest.raises(UserError, match=r"eos_tokens_id .* given; allowed: an id, or a list of ids"):
+        with pytest.raises(UserError, match=r"eos_tokens_id .* given; expected an id, or a list of ids"):
             autoregressive_generate(PROMPT, target, eos_tokens_id=wrong)  # type: ignore[arg-type]
     tensor = torch.tensor([first, second])
     assert autoregressive_generate(PROMPT, target, max_gen_len=24, eos_tokens_id=tensor) == free[:both]  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="max_gen_len: '3' given; allowed: INT >= 1"):
+    with pytest.raises(UserError, match="max_gen_len: '3' given; expected INT >= 1"):
         autoregressive_generate(PROMPT, target, max_gen_len="3")  # type: ignore[arg-type]
 
 
@@ -161,20 +161,20 @@ def test_the_package_names_what_it_has() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"inputs": "the 3rd of March"}, "inputs 'the 3rd of March' given; allowed: a list of ids"),
-        ({"inputs": [[1, 2]]}, r"inputs \[\[1, 2\]\] given; allowed: a list of ids"),
-        ({"inputs": [1.0, 2.5]}, "allowed: a list of ids"),
-        ({"inputs": [1, 999]}, "inputs hold the id 999; allowed: 0 to"),
+        ({"inputs": "the 3rd of March"}, "inputs 'the 3rd of March' given; expected a list of ids"),
+        ({"inputs": [[1, 2]]}, r"inputs \[\[1, 2\]\] given; expected a list of ids"),
+        ({"inputs": [1.0, 2.5]}, "expected a list of ids"),
+        ({"inputs": [1, 999]}, "inputs hold the id 999; expected 0 to"),
         ({"inputs": [-1]}, "inputs hold the id -1"),
-        ({"gamma": -1}, "gamma: '-1' given; allowed: an integer of 0 or more"),
+        ({"gamma": -1}, "gamma: '-1' given; expected an integer of 0 or more"),
         ({"gamma": 2.5}, "gamma: '2.5' given"),
         ({"use_egag": True, "gamma_min": 6, "gamma_max": 2}, "gamma_min 6 is above gamma_max 2"),
-        ({"use_egag": True, "egag_ema_beta": 2.0}, "egag_ema_beta: '2.0' given; allowed: 0 <= NUMBER < 1"),
+        ({"use_egag": True, "egag_ema_beta": 2.0}, "egag_ema_beta: '2.0' given; expected 0 <= NUMBER < 1"),
         ({"max_gen_len": "five"}, "max_gen_len: 'five' given"),
         ({"max_gen_len": float("nan")}, "max_gen_len: 'nan' given"),
-        ({"logits_processor": GreedyProcessor}, "allowed: an instance such as GreedyProcessor"),
+        ({"logits_processor": GreedyProcessor}, "expected an instance such as GreedyProcessor"),
         ({"logits_processor": "greedy"}, "logits_processor 'greedy' given"),
-        ({"drafter": "some/name"}, "'some/name' given as a model; allowed: a transformers model"),
+        ({"drafter": "some/name"}, "'some/name' given as a model; expected a transformers model"),
         ({"target": None}, "None given as a model"),
     ],
 )
@@ -196,7 +196,7 @@ def test_beam_search_refuses_wrong_arguments(wrong: dict[str, Any], said: str) -
 def test_another_vocabulary_is_refused_and_a_padded_one_is_not() -> None:
     large, small = tiny_runner(), tiny_runner()
     small.vocab_size -= 5
-    with pytest.raises(UserError, match="and no tokenizer tells which are padding; allowed: models of one vocabulary"):
+    with pytest.raises(UserError, match="and no tokenizer tells which are padding; expected models of one vocabulary"):
         speculative_generate([1, 2], small, large, max_gen_len=4)
     with pytest.raises(UserError, match=f"the tokenizer has {large.vocab_size}"):
         speculative_generate([1, 2], small, large, tokenizer=range(large.vocab_size), max_gen_len=4)

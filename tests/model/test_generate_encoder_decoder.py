@@ -127,7 +127,7 @@ def test_a_runner_of_the_workbench_goes_in_too_and_keeps_its_sequence() -> None:
 
 def test_decoder_only_models_are_refused_with_the_function_that_is_meant() -> None:
     seq2seq, causal = make("t5", VOCAB), made()
-    said = "LlamaForCausalLM is a decoder-only model; allowed: an encoder-decoder model, or sampling."
+    said = "LlamaForCausalLM is a decoder-only model; expected an encoder-decoder model, or use sampling."
     with pytest.raises(UserError, match=said + "autoregressive_generate$"):
         autoregressive_generate_encoder_decoder(SOURCE, causal)
     for drafter, target in ((causal, causal), (seq2seq, causal), (causal, seq2seq)):
@@ -136,7 +136,7 @@ def test_decoder_only_models_are_refused_with_the_function_that_is_meant() -> No
 
 
 def test_what_is_no_model_is_refused() -> None:
-    said = "'models/dates' given as a model; allowed: a transformers model"
+    said = "'models/dates' given as a model; expected a transformers model"
     folder: Any = "models/dates"
     with pytest.raises(UserError, match=said):
         autoregressive_generate_encoder_decoder(SOURCE, folder)
@@ -146,14 +146,14 @@ def test_what_is_no_model_is_refused() -> None:
 
 def test_models_of_two_kinds_are_refused_with_both_names() -> None:
     said = "T5ForConditionalGeneration is an encoder-decoder model and LlamaForCausalLM is a decoder-only model; "
-    with pytest.raises(UserError, match=said + "allowed: target and drafter of one kind"):
+    with pytest.raises(UserError, match=said + "expected target and drafter of one kind"):
         speculative_generate(SOURCE, made(), make("t5", VOCAB))
 
 
 def test_what_cannot_run_is_refused_with_its_name() -> None:
     from transformers import PegasusConfig, PegasusForConditionalGeneration
 
-    with pytest.raises(UserError, match=r"T5Model: it has no output over tokens; allowed: a model for conditional"):
+    with pytest.raises(UserError, match=r"T5Model: it has no output over tokens; expected a model for conditional"):
         autoregressive_generate(SOURCE, T5Model(t5(VOCAB)))
     shape = {"encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1, "d_model": 16}
     other = PegasusForConditionalGeneration(PegasusConfig(vocab_size=VOCAB, **shape))

@@ -136,7 +136,7 @@ def test_a_head_without_its_draft_vocabulary_is_refused(target: lean.LeanModel, 
     weights = load_file(file)
     del weights["draft_ids"]
     save_file(weights, file)
-    with pytest.raises(UserError, match="has no draft_ids; allowed: the folder of a trained head"):
+    with pytest.raises(UserError, match="has no draft_ids; expected the folder of a trained head"):
         load_head(tmp_path)
 
 

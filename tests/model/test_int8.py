@@ -100,14 +100,14 @@ def test_auto_rounds_what_was_trained_to_draft_and_nothing_else(monkeypatch: pyt
 
 
 def test_int8_is_refused_where_it_cannot_be_had() -> None:
-    with pytest.raises(UserError, match="the drafter is on meta; allowed: auto, full"):
+    with pytest.raises(UserError, match="the drafter is on meta; expected auto or full"):
         in_int8("int8", torch.zeros(1, device="meta"), trained=True)
     assert not in_int8("auto", torch.zeros(1, device="meta"), trained=True)
     from sampling.forward.adapter import TransformersModel
 
     other = TransformersModel(make("gpt2"))
     assert other.vocab_size == VOCAB
-    with pytest.raises(UserError, match="does not run on the lean forward; allowed: auto, full"):
+    with pytest.raises(UserError, match="does not run on the lean forward; expected auto or full"):
         output(pair_of(other), "int8")
 
 

@@ -155,11 +155,11 @@ def moe() -> Made:
 
 
 REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
-    "unknown": ("eagle", lambda: ({"model_type": "bert"}, {}), "allowed: ours .method., Medusa .*EAGLE-3"),
+    "unknown": ("eagle", lambda: ({"model_type": "bert"}, {}), "expected one of ours .method., Medusa .*EAGLE-3"),
     "another size": (
         "eagle",
         lambda: changed(published.speculators_eagle(False), {}, fusion_fc__weight=random(SIZE, 2)),
-        r"fc.weight is \[48, 2\]; allowed: \[48, 96\], as its config.json says",
+        r"fc.weight is \[48, 2\]; expected \[48, 96\], as its config.json says",
     ),
     "another vocabulary": (
         "eagle",
@@ -177,23 +177,23 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
     "a weight too many": (
         "eagle",
         lambda: changed(published.eagle(False), {}, layers__0__input_layernorm__weight=random(SIZE)),
-        "weights that its layout has not: layers.0.input_layernorm.weight",
+        "weights beyond its layout: layers.0.input_layernorm.weight",
     ),
     "a weight too few": ("eagle", lambda: changed(published.eagle(False), {}, fc__weight=None), "it has no fc.weight"),
     "two layers": (
         "eagle",
         lambda: changed(published.eagle3(), {"num_hidden_layers": 2}),
-        "has 2 layers; allowed: one",
+        "has 2 layers; expected one",
     ),
     "dynamic rope": (
         "eagle",
         lambda: changed(published.eagle3(), {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
-        "rotary embedding is dynamic; allowed: default, linear, llama3, yarn",
+        "rotary embedding is dynamic; expected one of default, linear, llama3, yarn",
     ),
     "a window": (
         "mtp",
         lambda: changed(published.mtp_qwen(), {"model_type": "mistral", "sliding_window": 16}),
-        "its attention is windowed; allowed: full attention",
+        "its attention is windowed; expected full attention",
     ),
     "one state": (
         "eagle",
@@ -204,17 +204,17 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
     "a deeper target": (
         "eagle",
         lambda: changed(published.eagle3(), {"eagle_aux_hidden_state_layer_ids": [2, 16, 29]}),
-        r"reads the states \(2, 16, 29\) of its target; allowed: 0 to 2",
+        r"reads the states \(2, 16, 29\) of its target; expected 0 to 2",
     ),
     "another speculator": (
         "eagle",
         lambda: changed(published.speculators_eagle3(), {"speculators_model_type": "dflash"}),
-        "speculators_model_type is dflash; allowed: eagle, eagle3",
+        "speculators_model_type is dflash; expected one of eagle, eagle3",
     ),
     "prefix attention": (
         "hydra",
         lambda: changed(published.hydra(), {"hydra_head_arch": "prefix-mlp"}),
-        "hydra_head_arch is prefix-mlp, which has an attention layer of its own; allowed: mlp",
+        "hydra_head_arch is prefix-mlp, which has an attention layer of its own; expected mlp",
     ),
     "ungrounded": ("hydra", lambda: changed(published.hydra(), {"grounded_heads": False}), "grounded_heads is false"),
     "latent attention": ("mtp", mla, r"multi-head latent attention \(MLA\), in the module of this deepseek_v3"),
@@ -222,9 +222,9 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
     "another block": (
         "mtp",
         lambda: changed(published.mtp_qwen(), {"model_type": "qwen3_next"}),
-        "qwen3_next checkpoint has a block of its own kind; allowed: llama",
+        "qwen3_next checkpoint has a block of its own kind; expected one of llama",
     ),
-    "no module": ("mtp", lambda: (published.target_config(), {"a.weight": random(2)}), "its weights have none"),
+    "no module": ("mtp", lambda: (published.target_config(), {"a.weight": random(2)}), "its weights hold none"),
 }
 
 
@@ -246,7 +246,7 @@ def test_only_tensors_are_unpickled(model: PreTrainedModel, tmp_path: Path) -> N
     with pytest.raises(UserError, match="no weights by name"):
         pair_of(model, {"eagle": folder}).head("eagle")
     (folder / "pytorch_model.bin").unlink()
-    with pytest.raises(UserError, match=r"no weights; allowed: model\.safetensors or pytorch_model\.bin"):
+    with pytest.raises(UserError, match=r"no weights; expected model\.safetensors or pytorch_model\.bin"):
         pair_of(model, {"eagle": folder}).head("eagle")
 
 

@@ -69,7 +69,7 @@ def test_a_checkpoint_of_another_training_is_refused_with_what_differs(target: l
         Trainer(task, rows, rows[:2], schedule, cpu, began).run(tmp_path, lambda *_: None, float)
 
     def refused(names: str, *given: Any) -> None:
-        with pytest.raises(UserError, match=f"it {names}; allowed: the same command, or another --out"):
+        with pytest.raises(UserError, match=f"it {names}; repeat that command, or choose another --out"):
             run(*given)
 
     task = task_of("medusa", target)
@@ -102,7 +102,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(target: lean.LeanModel, tmp
     task, rows = task_of("medusa", target), rows_of(target, 4)
     next(task.module.parameters()).data.fill_(float("inf"))
     trainer = Trainer(task, rows, rows, Schedule(1, 64), torch.device("cpu"))
-    with pytest.raises(UserError, match=r"step 1: the loss is nan; allowed: a finite one\. Try a --rate below 0\.001"):
+    with pytest.raises(UserError, match=r"step 1: the loss is nan; expected a finite one\. Try a --rate below 0\.001"):
         trainer.run(tmp_path, lambda *_: None, float)
     assert not list(tmp_path.iterdir())
 

@@ -57,7 +57,7 @@ def test_a_toggle_flips_alone_and_is_idempotent_with_a_word(name: str, idle_sess
     [
         ("/gamma -1", ["'-1'", "0 or more"]),
         ("/gamma four", ["'four'", "integer"]),
-        ("/egag perhaps", ["'perhaps'", "on, off"]),
+        ("/egag perhaps", ["'perhaps'", "on or off"]),
         ("/egag_ema 1", ["'1'", "< 1"]),
         ("/egag_gamma_min 7", ["7", "6"]),
         ("/processor nuclues 0.8 0.9", ["nuclues", "Did you mean 'nucleus'"]),
@@ -174,7 +174,7 @@ def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
     assert isinstance(page, Sheet)
     rows = {section.heading: section.rows for section in page.sections}
     assert rows["Models"][0][1].endswith(("float32, packed kernel", "float32, plain kernel"))
-    assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by trying on this machine"]
+    assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by measuring on this machine"]
 
 
 def _printed(session: Session, line: str, width: int) -> list[str]:

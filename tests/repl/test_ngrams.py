@@ -54,7 +54,7 @@ def test_a_bad_file_changes_nothing(new_session: NewSession, tmp_path: Path) -> 
             done(session, f"/ngram_load {tmp_path / name}")
     after = session.show("reset_in_between"), len(session.engine.drafter("ngram", session.settings).storage)  # type: ignore[attr-defined]
     assert before == after
-    with pytest.raises(UserError, match="left as it is"):
+    with pytest.raises(UserError, match="left alone"):
         done(session, f"/ngram_save {file}")
     assert file.read_text() == "[1, 2]\n"
 

@@ -118,7 +118,7 @@ def test_the_note_on_the_first_answer_is_on_the_first_only(play: Callable[..., O
 def test_no_method_is_a_failure_that_says_what_to_do(play: Callable[..., Outcome]) -> None:
     status, out, err = play(b"/target off\n/speculative off\n/ngram off\nHello\n")
     assert status == 1 and out == ""
-    assert "line 4: no method is on; allowed: /target on" in err
+    assert "line 4: no method is on; switch one on with /target on" in err
 
 
 def test_a_prompt_too_long_fails_and_the_next_one_works(play: Callable[..., Outcome]) -> None:

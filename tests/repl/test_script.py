@@ -96,7 +96,7 @@ def test_a_saved_session_is_replaced(tmp_path: Path, idle_session: Session) -> N
 def test_any_other_file_is_left_alone(tmp_path: Path, idle_session: Session) -> None:
     path = tmp_path / "thesis.tex"
     path.write_text("years of work")
-    with pytest.raises(UserError, match="no saved session"):
+    with pytest.raises(UserError, match="not a saved session"):
         execute(idle_session, f"/save {path}")
     assert path.read_text() == "years of work"
 
@@ -130,5 +130,5 @@ def test_comments_and_empty_lines_keep_their_numbers(tmp_path: Path) -> None:
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(b"GGUF\xff\xfe\x00")
-    with pytest.raises(UserError, match="no text file"):
+    with pytest.raises(UserError, match="not a text file"):
         script.read(path)

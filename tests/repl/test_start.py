@@ -99,7 +99,7 @@ def test_cards_hold_for_their_methods_only(begun: NewSession) -> None:
     page = execute(session, "/status")
     assert isinstance(page, Sheet)
     rows = {row[0]: row[2] for section in page.sections for row in section.rows}
-    assert rows["MTP"] == "as its card recommends: gamma 1" and not rows["NASD"]
+    assert rows["MTP"] == "recommended by its card: gamma 1" and not rows["NASD"]
     assert "SD gamma 2, Suffix or MTP num_model_steps 3, MTP gamma 1" in greeting(session)
 
 
@@ -112,7 +112,7 @@ def test_a_value_that_the_user_sets_beats_every_card(begun: NewSession, value: s
         execute(session, line)
     assert not any(run.recommended for run in session.runs())
     reply = execute(session, "/gamma default")
-    assert isinstance(reply, Message) and "as cards recommend: SD 2, MTP 1" in reply.text
+    assert isinstance(reply, Message) and "recommended by cards: SD 2, MTP 1" in reply.text
     assert [run.parameters for run in session.runs() if run.method == "mtp"] == [{"gamma": 1}]
 
 

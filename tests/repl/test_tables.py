@@ -92,6 +92,6 @@ def test_notes_warn_of_what_they_must() -> None:
 
 def test_a_note_tells_who_drafts_from_earlier_answers() -> None:
     remembering = [REFERENCE, TableRow("Suffix", SD, 3.0, remembers=True)]
-    assert any("Suffix: drafted from earlier answers" in note for note in notes(remembering, "", False))
+    assert any("Suffix: also drafted from earlier answers" in note for note in notes(remembering, "", False))
     assert not any("earlier answers" in note for note in notes(remembering, "", True)), "there are none yet"
     assert not any("earlier answers" in note for note in notes([REFERENCE, TableRow("SD", SD, 3.0)], "", False))

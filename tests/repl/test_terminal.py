@@ -97,7 +97,7 @@ def test_the_first_line_says_what_to_do_and_then_what_is_on(start: Start) -> Non
 def test_a_narrow_terminal_cuts_nothing_short(start: Start) -> None:
     child = start()
     child.setwinsize(24, 60)
-    text = _type(child, "/help", "Ctrl-D leaves")
+    text = _type(child, "/help", "Ctrl-D quits")
     assert "draft_length" in text
     _type(child, "/length 4", "100 -> 4")
     assert "reference" in _type(child, "Hello there", "first answer of this session")

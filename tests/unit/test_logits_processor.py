@@ -94,12 +94,12 @@ def test_samples_follow_the_distribution_and_the_generator() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: TopKProcessor(0, 5), "temperature: '0' given; allowed: 0 < NUMBER"),
+        (lambda: TopKProcessor(0, 5), "temperature: '0' given; expected NUMBER > 0"),
         (lambda: MultinomialProcessor(float("nan")), "temperature: 'nan' given"),
         (lambda: GreedyProcessor("a"), "temperature: 'a' given"),  # type: ignore[arg-type]
-        (lambda: TopKProcessor(1.0, 2.5), "top_k: '2.5' given; allowed: an integer of 1 or more"),  # type: ignore[arg-type]
+        (lambda: TopKProcessor(1.0, 2.5), "top_k: '2.5' given; expected an integer of 1 or more"),  # type: ignore[arg-type]
         (lambda: TopKNucleusProcessor(1.0, 0, 0.5), "top_k: '0' given"),
-        (lambda: NucleusProcessor(1.0, 1.5), "top_p: '1.5' given; allowed: 0 < NUMBER <= 1"),
+        (lambda: NucleusProcessor(1.0, 1.5), "top_p: '1.5' given; expected 0 < NUMBER <= 1"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(make: Callable[[], LogitsProcessor], said: str) -> None:

@@ -189,7 +189,7 @@ def test_paths_that_lead_nowhere(hub: Path, tmp_path: Path) -> None:
     assert "no such file" in refusal(hub / "model.gguf")
     assert "without a config.json" in refusal(hub) and "gpt2" in refusal(hub)
     (tmp_path / "weights.bin").write_bytes(b"x")
-    assert "no .gguf" in refusal(tmp_path / "weights.bin")
+    assert "not a .gguf file" in refusal(tmp_path / "weights.bin")
 
 
 def test_a_folder_without_weights(hub: Path, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_devices_and_dtypes(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'bfloat16'"):
         load_pair(LoadOptions(str(hub / "llama"), dtype="bfloat"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match="'cuda:1' given; this machine has no such device; allowed: auto, cpu"):
+    with pytest.raises(UserError, match="'cuda:1' given, which this machine does not have; expected one of auto, cpu"):
         load_pair(LoadOptions(str(hub / "llama"), drafter_device="cuda:1"))
     loaded = load_pair(LoadOptions(str(hub / "llama"), device="cpu", dtype="bfloat16"))
     assert loaded.target.model.dtype == torch.bfloat16 and loaded.target_info.dtype == "bfloat16"

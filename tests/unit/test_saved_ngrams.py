@@ -49,7 +49,7 @@ TEXT = dumps(filled(NGramStorage, 3, [0, 1, 2, 0, 1, 3, 0, 1, 2]), VOCABULARY)
         (lambda lines: [*lines[:-1], "[[3, 3, 3], [[1, 1]]]"], "cannot be counts"),
         (lambda lines: [*lines[:-1], "[[true, 3], [[1, 1]]]"], "cannot be counts"),
         (lambda lines: [*lines[:-1], lines[1]], "twice"),
-        (lambda lines: [*lines[:-1], "7"], "is no context with counts"),
+        (lambda lines: [*lines[:-1], "7"], "is not a context with counts"),
         (lambda lines: [lines[0].replace('"n": 3', '"n": 1'), *lines[1:]], "with n 1"),
         (lambda lines: [], "not JSON"),
         (lambda lines: lines[:-1], "it was cut"),
@@ -66,6 +66,6 @@ def test_a_bad_file_is_refused(change: object, said: str) -> None:
 
 
 def test_another_tokenizer_is_refused() -> None:
-    with pytest.raises(UserError, match="another tokenizer"):
+    with pytest.raises(UserError, match="a different tokenizer"):
         loads(TEXT, vocabulary_digest({"a": 1}), 4)
     assert json.loads(TEXT.splitlines()[0])["storage"] == "basic"

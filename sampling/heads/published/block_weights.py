@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sampling.heads.config import HeadConfig
 from sampling.heads.published.files import HeadFiles, check_shapes
+from utils.errors import one_of
 
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 _BIASES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -48,9 +49,9 @@ def _rope_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
     kind = rope.pop("type", None)
     kind = rope.setdefault("rope_type", kind or "default")
     if kind not in _STATIC_ROPE:
-        raise files.refuse(f"its rotary embedding is {kind}", ", ".join(_STATIC_ROPE))
+        raise files.refuse(f"its rotary embedding is {kind}", one_of(_STATIC_ROPE))
     if config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise files.refuse("its rotary embedding turns a part of each head", "one that turns all of it")
+        raise files.refuse("its rotary embedding turns only a part of each head", "one that turns all of it")
     return {"rope_theta": float(theta), "rope_scaling": None if kind == "default" else rope}
 
 
@@ -78,8 +79,8 @@ def check_block(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tens
     own = {name.removeprefix("block."): weight for name, weight in weights.items() if name.startswith("block.")}
     strange = sorted(set(own) - set(shapes) - set(optional))
     if strange:
-        raise files.refuse(f"its block has {', '.join(strange)}", f"{', '.join((*shapes, *optional))}")
+        raise files.refuse(f"its block has {', '.join(strange)}", f"only {', '.join((*shapes, *optional))}")
     for joined in (_BIASES, ("mlp.gate_proj", "mlp.up_proj")):
         if len({f"{name}.bias" in own for name in joined}) > 1:
-            raise files.refuse(f"of {', '.join(joined)} some have a bias", "all or none")
+            raise files.refuse(f"only some of {', '.join(joined)} have a bias", "all or none")
     check_shapes(files, own, shapes | {name: shape for name, shape in optional.items() if name in own})

@@ -71,7 +71,7 @@ def read_speculators(files: HeadFiles) -> Head:
         return _first(files, inner, base, rename(files, files.weights(), _NAMED | _SHARED))
     if kind == "eagle3":
         return _third(files, inner, base, files.config.get("eagle_aux_hidden_state_layer_ids"))
-    raise files.refuse(f"speculators_model_type is {kind}", "eagle, eagle3")
+    raise files.refuse(f"speculators_model_type is {kind}", "one of eagle, eagle3")
 
 
 def _fields(files: HeadFiles, config: Mapping[str, Any], base: str) -> dict[str, Any]:

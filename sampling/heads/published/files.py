@@ -37,11 +37,11 @@ class HeadFiles:
                 return self._parts(name, prefix)
             if (self.folder / name).is_file():
                 return _read(self.folder / name, prefix)
-        raise UserError(f"{self.folder}: no weights; allowed: {' or '.join(files)}")
+        raise UserError(f"{self.folder}: no weights; expected {' or '.join(files)}")
 
-    def refuse(self, why: str, allowed: str) -> UserError:
+    def refuse(self, why: str, expected: str) -> UserError:
         """The error that says what this head is and what would load."""
-        return UserError(f"{self.folder}: {why}; allowed: {allowed}")
+        return UserError(f"{self.folder}: {why}; expected {expected}")
 
     def head(self, config: HeadConfig, weights: Mapping[str, Tensor], draft_ids: Tensor | None = None) -> Head:
         """The head under our names; without ids it drafts from the whole vocabulary."""
@@ -67,7 +67,7 @@ def _read(path: Path, prefix: str) -> dict[str, Tensor]:
     except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise UserError(f"{path}: cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
     if not isinstance(found, dict) or not all(isinstance(weight, Tensor) for weight in found.values()):
-        raise UserError(f"{path}: no weights by name; allowed: a file of tensors")
+        raise UserError(f"{path}: no weights by name; expected a file of named tensors")
     return {name.removeprefix(prefix): weight for name, weight in found.items() if name.startswith(prefix)}
 
 
@@ -87,7 +87,7 @@ def rename(files: HeadFiles, weights: Mapping[str, Tensor], names: Mapping[str, 
         theirs = max(fits, key=len)
         renamed[names[theirs] + name.removeprefix(theirs)] = weight
     if strange:
-        raise files.refuse(f"it has weights that its layout has not: {', '.join(strange)}", "only those of the layout")
+        raise files.refuse(f"it has weights beyond its layout: {', '.join(strange)}", "only those of the layout")
     return renamed
 
 

@@ -72,7 +72,7 @@ def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: st
     if head.config.base_digest not in ("", digest):
         raise UserError(
             f"{head.place} was trained on the weights of {head.config.base}, and {name} ({place}) has others; "
-            "allowed: a head for this target"
+            "expected a head for this target"
         )
     theirs = head.config.target_size or head.config.hidden_size, head.config.vocab_size
     ours = target.embedding.shape[1], target.vocab_size
@@ -80,7 +80,7 @@ def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: st
         base = head.config.base or "a target that it does not name"
         raise UserError(
             f"{head.place} is for {base} (hidden size {theirs[0]}, vocabulary {theirs[1]}), and {name} has hidden "
-            f"size {ours[0]}, vocabulary {ours[1]}; allowed: a head for this target"
+            f"size {ours[0]}, vocabulary {ours[1]}; expected a head for this target"
         )
 
 
@@ -89,4 +89,4 @@ def _format(folder: Path, config: Mapping[str, Any]) -> Format:
         if one.known(config):
             return one
     formats = ", ".join((f"ours ({_OWN})", *(one.name for one in FORMATS)))
-    raise UserError(f"{folder}: config.json is of no format of heads that is known; allowed: {formats}")
+    raise UserError(f"{folder}: config.json is in no known format of heads; expected one of {formats}")

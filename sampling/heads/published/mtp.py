@@ -17,6 +17,7 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
+from utils.errors import one_of
 
 COUNTS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 PLAIN = ("llama", "mistral", "qwen2", "qwen3", "mimo")
@@ -82,7 +83,7 @@ def read_mtp(files: HeadFiles) -> Head:
         if any(part in name for name in found):
             raise files.refuse(f"{why}, in the module of this {kind} checkpoint", "a Llama-like block")
     if kind not in PLAIN:
-        raise files.refuse(f"the module of a {kind} checkpoint has a block of its own kind", ", ".join(PLAIN))
+        raise files.refuse(f"the module of a {kind} checkpoint has a block of its own kind", one_of(PLAIN))
     weights = rename(files, found, layout.names)
     fields = block_fields(files, files.config)
     config = HeadConfig(
@@ -117,4 +118,4 @@ def _module(files: HeadFiles) -> tuple[_Layout, dict[str, Tensor]]:
     for layout, prefix in zip(_LAYOUTS, prefixes, strict=True):
         if found := files.weights(prefix=prefix):
             return layout, found
-    raise files.refuse("its config.json counts modules and its weights have none", f"weights in {', '.join(prefixes)}")
+    raise files.refuse("its config.json counts modules and its weights hold none", f"weights in {', '.join(prefixes)}")
