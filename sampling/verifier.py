@@ -207,10 +207,10 @@ def _parent_rows(proposal: Proposal, device: torch.device) -> Tensor:
 
 def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
     """(p, q) of each draft at its place, `[n]`."""
-    index = proposal.tokens.unsqueeze(-1)
-    p_x = p[_parent_rows(proposal, p.device)].gather(-1, index).squeeze(-1)
-    q_x = torch.ones_like(p_x) if proposal.probs is None else proposal.probs.gather(-1, index).squeeze(-1)
-    return p_x, q_x
+    p_x = p[_parent_rows(proposal, p.device), proposal.tokens]
+    if proposal.probs is None:
+        return p_x, torch.ones_like(p_x)
+    return p_x, proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1)
 
 
 def _exact(device: torch.device) -> torch.dtype:

@@ -6,7 +6,8 @@ what they see, on the device it lives on: it alone knows its rows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,32 +19,35 @@ from sampling.forward.tree import ancestor_mask, depths
 _GROWTH = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Buffers:
     """Stacks of keys and of values, `[layers, 1, kv_heads, capacity, head_dim]`, and each layer's place in one.
 
-    One stack holds all layers of the first one's shape; a layer of another shape has a stack of its own.
+    One stack holds all layers of the first one's shape; a layer of another shape has a stack of its own. known: the
+    layers whose shape was seen.
     """
 
     stacks: tuple[tuple[Tensor, Tensor], ...]
     places: tuple[tuple[int, int], ...]
+    capacity: int
+    known: set[int] = field(default_factory=set)
 
-    def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        stack, row = self.places[index]
-        keys, values = self.stacks[stack]
-        return keys[row], values[row]
+    @cached_property
+    def layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Keys and values of each layer, `[1, kv_heads, capacity, head_dim]`."""
+        return tuple((self.stacks[stack][0][row], self.stacks[stack][1][row]) for stack, row in self.places)
 
-    def own(self, index: int, keys: Tensor, values: Tensor, capacity: int) -> "_Buffers":
+    def own(self, index: int, keys: Tensor, values: Tensor) -> "_Buffers":
         """The same, with a stack for one layer whose rows have another shape."""
         places = list(self.places)
         places[index] = len(self.stacks), 0
-        return _Buffers((*self.stacks, (_stack(1, keys, capacity), _stack(1, values, capacity))), tuple(places))
+        alone = _stack(1, keys, self.capacity), _stack(1, values, self.capacity)
+        return replace(self, stacks=(*self.stacks, alone), places=tuple(places))
 
     def grown(self, rows: int, capacity: int) -> "_Buffers":
         """The same first `rows` rows with more room behind them."""
-        return _Buffers(
-            tuple((_copied(k, rows, capacity), _copied(v, rows, capacity)) for k, v in self.stacks), self.places
-        )
+        stacks = ((_copied(keys, rows, capacity), _copied(values, rows, capacity)) for keys, values in self.stacks)
+        return replace(self, stacks=tuple(stacks), capacity=capacity)
 
 
 def _stack(layers: int, like: Tensor, capacity: int) -> Tensor:
@@ -97,24 +101,27 @@ class RollbackCache:
         self.memory: Any = None
         self.device, self.dtype = device, dtype
         self.layers = [RollbackLayer(self, index) for index in range(num_layers)]
-        self._capacity = _GROWTH
         self._buffers: _Buffers | None = None
 
     def room(self, index: int, keys: Tensor, values: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """The buffers of a layer, `[1, kv_heads, capacity, head_dim]`, with room for `rows` rows of this shape."""
-        if rows > self._capacity:
-            self._capacity = -(-max(rows, self._capacity * 3 // 2) // _GROWTH) * _GROWTH
-        if self._buffers is None:
-            stacks = tuple(_stack(len(self.layers), like, self._capacity) for like in (keys, values))
-            self._buffers = _Buffers(((stacks[0], stacks[1]),), tuple((0, row) for row in range(len(self.layers))))
-        found = self._buffers.layer(index)
-        if found[0].shape[1::2] != keys.shape[1::2] or found[1].shape[1::2] != values.shape[1::2]:
-            self._buffers = self._buffers.own(index, keys, values, self._capacity)
-            found = self._buffers.layer(index)
-        if found[0].shape[2] < rows:
-            self._buffers = self._buffers.grown(self.length, self._capacity)
-            found = self._buffers.layer(index)
-        return found
+        buffers = self._buffers
+        if buffers is None or rows > buffers.capacity or index not in buffers.known:
+            buffers = self._buffers = self._made_room(self._buffers, index, keys, values, rows)
+        return buffers.layers[index]
+
+    def _made_room(self, buffers: _Buffers | None, index: int, keys: Tensor, values: Tensor, rows: int) -> _Buffers:
+        if buffers is None:
+            capacity = -(-rows // _GROWTH) * _GROWTH
+            stacks = _stack(len(self.layers), keys, capacity), _stack(len(self.layers), values, capacity)
+            buffers = _Buffers((stacks,), tuple((0, row) for row in range(len(self.layers))), capacity)
+        if rows > buffers.capacity:
+            buffers = buffers.grown(self.length, -(-max(rows, buffers.capacity * 3 // 2) // _GROWTH) * _GROWTH)
+        mine = buffers.layers[index]
+        if any(one.shape[1::2] != new.shape[1::2] for one, new in zip(mine, (keys, values), strict=True)):
+            buffers = buffers.own(index, keys, values)
+        buffers.known.add(index)
+        return buffers
 
     def advance(self, rows: int) -> None:
         """Count `rows` more rows: the ones that a forward has just written."""
