@@ -61,7 +61,7 @@ def test_an_existing_file_needs_a_word(call: Call, tmp_path: Path) -> None:
     assert call(*SMALL, "--out", out).exit_code == 0
     before = out.read_bytes()
     refused = call(*SMALL, "--out", out)
-    assert refused.exit_code == 2 and "--resume to go on" in refused.stderr and out.read_bytes() == before
+    assert refused.exit_code == 2 and "give --resume to continue it" in refused.stderr and out.read_bytes() == before
     resumed = call(*SMALL, "--out", out, "--resume")
     assert resumed.exit_code == 0 and out.read_bytes() == before
     other = call("--prompt", "Other", "--length", 5, "--out", out, "--resume")

@@ -240,7 +240,7 @@ def test_nothing_is_warned_of_without_a_reason(tmp_path: Path) -> None:
 
 def test_bugs_lossy_methods_and_few_prompts_are_warned_of(tmp_path: Path) -> None:
     text = warned(small(tmp_path))
-    assert text.startswith(f"BUG: {SD.name} gave other ids than AR under greedy in 1 run,")
+    assert text.startswith(f"BUG: {SD.name} gave different ids from AR under greedy in 1 run,")
     assert "LOSSY: the output of ngram" in text and "Only 2 prompts" in text
 
 
