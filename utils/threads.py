@@ -8,7 +8,7 @@ many times as long. `scripts/spin_cost.py` measures both. The value is read once
 import os
 from collections.abc import MutableMapping
 
-SPIN_COUNT = "3000"
+SPIN_COUNT = "10000"
 _OWN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
