@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sampling.proposal import Proposal
-from sampling.verifier import Decision, RejectionVerifier, Verifier, deepest
+from sampling.verifier import Decision, RejectionVerifier, Verifier, deepest, judging_rows
 from utils.logits_processor import LogitsProcessor, sample
 
 
@@ -98,7 +98,7 @@ def _accept(proposal: Proposal, allowed: Tensor, final: Tensor, rng: torch.Gener
 
     allowed, final: `[n + 1, V]`, rows as in p.
     """
-    rows = torch.tensor(proposal.parent_rows, dtype=torch.long, device=final.device) + 1
+    rows = judging_rows(proposal, final.device)
     passed = allowed[rows, proposal.tokens]
     end = deepest(proposal, passed)
     return Decision(end, sample(final.index_select(0, end.view(1) + 1), rng), passed)

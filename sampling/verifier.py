@@ -186,7 +186,7 @@ def deepest(proposal: Proposal, passed: Tensor) -> Tensor:
 
 def _follow(proposal: Proposal, wanted: Tensor) -> Decision:
     """Walk down while the target's choice `[n + 1]` at a node is one of its children."""
-    rows = _parent_rows(proposal, wanted.device)
+    rows = judging_rows(proposal, wanted.device)
     end = deepest(proposal, wanted[rows] == proposal.tokens)
     return Decision(end, wanted.index_select(0, end.view(1) + 1))
 
@@ -198,7 +198,7 @@ def _distribution_of(proposal: Proposal, row: Tensor | int, p: Tensor) -> Tensor
     return torch.zeros_like(p[0]).scatter_(0, proposal.tokens[row].view(1), 1.0)
 
 
-def _parent_rows(proposal: Proposal, device: torch.device) -> Tensor:
+def judging_rows(proposal: Proposal, device: torch.device) -> Tensor:
     """The row of p that judges each draft, `[n]`: its parent's."""
     if proposal.parents is None:
         return torch.arange(len(proposal), device=device)
@@ -207,7 +207,7 @@ def _parent_rows(proposal: Proposal, device: torch.device) -> Tensor:
 
 def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
     """(p, q) of each draft at its place, `[n]`."""
-    p_x = p[_parent_rows(proposal, p.device), proposal.tokens]
+    p_x = p[judging_rows(proposal, p.device), proposal.tokens]
     if proposal.probs is None:
         return p_x, torch.ones_like(p_x)
     return p_x, proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1)
