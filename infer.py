@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablation.commands.checked import CheckedCommand, CheckedGroup
 from ablation.commands.cli import methods, run, selftest
 from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses
 from sampling.loading.options import LoadOptions, load_options
+from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from sampling.pair import Pair
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=CheckedGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _load(options: LoadOptions, progress: "Progress") -> "Pair":
@@ -39,18 +41,25 @@ def session(
     ] = None,
 ) -> None:
     """Speculative decoding side by side. Without a command: an interactive session."""
-    if context.invoked_subcommand is not None:
+    command = context.invoked_subcommand
+    with exit_statuses():
+        given = [*models, *(["script"] if script else [])]
+        if command is not None and given:
+            name = given[0].replace("_", "-")
+            raise UserError(
+                f"--{name} given before {command}; expected behind it, as in `infer.py {command} --{name} ...`"
+            )
+        options = load_options(models)
+    if command is not None:
         return
     from repl.app import main
 
-    with exit_statuses():
-        options = load_options(models)
     raise typer.Exit(main(partial(_load, options), script))
 
 
-app.command()(run)
-app.command()(selftest)
-app.command()(methods)
+app.command(cls=CheckedCommand)(run)
+app.command(cls=CheckedCommand)(selftest)
+app.command(cls=CheckedCommand)(methods)
 
 if __name__ == "__main__":
     app()

@@ -44,10 +44,12 @@ def save(session: Session, path: Path) -> Path:
 def read(path: Path) -> tuple[tuple[int, str], ...]:
     """The lines to play with their numbers, without comments and empty ones. Raises `UserError`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; expected a script, one command or prompt a line"
+        ) from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file (not UTF-8)") from error
-    numbered = enumerate(text.splitlines(), start=1)
+    numbered = enumerate(text.split("\n"), start=1)
     return tuple((number, line) for number, line in numbered if line.strip() and not line.startswith("#"))

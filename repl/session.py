@@ -11,7 +11,7 @@ from repl.runs import Run, title_of
 from repl.start import Start, decide
 from repl.user_files import log_traceback
 from sampling.methods import METHODS
-from sampling.settings import PARAMETERS, Settings
+from sampling.settings import LISTED, PARAMETERS, Settings
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 from utils.parameter import Parameter, toggle
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
 DEFAULT = "default"
-STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG)
+STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG, listed=LISTED)
 
 
 class Session:

@@ -16,6 +16,8 @@ from sampling.heads.published.formats import check_fit, read_head
 from utils.errors import UserError
 
 MODEL = "model"
+# More than tokens stand for on average in any text.
+_CHARACTERS_A_TOKEN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,23 @@ class Pair:
 
         With `chat` the model's template wraps them and opens the answer; without it, or where the model
         has no template or has an encoder, the turns are joined by newlines and encoded as they are.
+        Raises `UserError`, before the tokenizer spends minutes on it, for a text that cannot fit.
         """
+        self._refuse_long(sum(map(len, turns)))
         if chat and self.tokenizer.chat_template and not self.encoder:
             roles = ("user", "assistant")
             messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
             text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             return list(self.tokenizer.encode(text, add_special_tokens=False))
         return list(self.tokenizer.encode("\n".join(turns)))
+
+    def _refuse_long(self, characters: int) -> None:
+        window = max(self.target.window, getattr(self.target.model, "source_window", 0))
+        if characters > _CHARACTERS_A_TOKEN * window:
+            raise UserError(
+                f"the prompt has {characters:,} characters; expected at most {_CHARACTERS_A_TOKEN * window:,}, as the "
+                f"model's context holds {window:,} tokens"
+            )
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of an answer, without special tokens."""

@@ -30,7 +30,9 @@ def _all() -> Iterator[Parameter]:
                 yield parameter
 
 
-PARAMETERS = Registry[Parameter]("setting", *_all())
+LISTED = "`infer.py methods` and `/help all` list"
+
+PARAMETERS = Registry[Parameter]("setting", *_all(), listed=LISTED)
 
 # (low, high) settings of which low must not be above high.
 BOUNDS: tuple[Bound, ...] = tuple(dict.fromkeys(bound for method in METHODS.values() for bound in method.bounds))

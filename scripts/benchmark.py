@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ablation.commands.checked import run_checked
 from ablation.plan.prompt_file import read_prompts
 from ablation.run.bar import told
 from sampling.forward.runner import prefill
@@ -266,4 +267,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_checked(main)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
 from utils.provenance import ROOT
 
@@ -47,4 +48,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_checked(main)

@@ -5,6 +5,7 @@ import utils.threads  # noqa: F401
 import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
+from ablation.commands.checked import CheckedCommand
 
 app = typer.Typer(
     add_completion=False,
@@ -12,7 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=EXAMPLES)(ablate)
+app.command(cls=CheckedCommand, epilog=EXAMPLES)(ablate)
 
 if __name__ == "__main__":
     app()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
 from sampling.loading.options import DEVICES, DTYPES
 from sampling.methods import MODELS
@@ -167,4 +168,4 @@ def _measured() -> "Callable[[str], bool]":
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_checked(main)

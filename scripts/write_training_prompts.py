@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
 from utils.errors import UserError
 
@@ -166,4 +167,4 @@ def _functions() -> Iterator[tuple[str, FunctionType, str]]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_checked(main)

@@ -3,25 +3,49 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from utils.text import printable, quoted
+
+_MOST_LISTED = 24
+
 
 class UserError(ValueError):
-    """A request that cannot be met; the message says what was given and what was expected."""
+    """A request that cannot be met; the message says what was given and what was expected.
+
+    Whatever was given, a message can be printed: control characters are escaped, and a long line is cut in its middle.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class UnknownName(UserError):
-    """A name that no table holds, with the nearest one that does exist."""
+    """A name that no table holds, with the nearest one that does exist. `listed`: where a long table can be read."""
 
-    def __init__(self, kind: str, given: str, allowed: Iterable[str]) -> None:
+    def __init__(self, kind: str, given: str, allowed: Iterable[str], listed: str = "") -> None:
         self.given = given
         self.allowed = tuple(allowed)
-        message = f"unknown {kind} {given!r}; expected {one_of(self.allowed)}"
+        expected = one_of(self.allowed)
+        if len(self.allowed) > _MOST_LISTED:
+            expected = f"one of {len(self.allowed)} names{listed and f', which {listed}'}"
+        message = f"unknown {kind} {quoted(given)}; expected {expected}"
         near = nearest(given, self.allowed)
         super().__init__(f"{message}. Did you mean {near!r}?" if near else message)
 
 
 def wrong_value(name: str, given: object, expected: str) -> UserError:
     """The error for a value that does not fit: what it is for, what was given, what was expected."""
-    return UserError(f"{name}: {given!r} given; expected {expected}")
+    return UserError(f"{name}: {quoted(given)} given; expected {expected}")
+
+
+def checked_text(text: str, what: str) -> str:
+    """The text, if it can be written down. Raises `UserError` for half a character (a lone surrogate)."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{what}: {quoted(text)} holds half a character at {error.start}; expected valid Unicode"
+        ) from None
+    return text
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -30,10 +54,15 @@ def one_of(names: Iterable[str]) -> str:
     return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "none"
 
 
-def nearest(given: str, allowed: Iterable[str]) -> str | None:
-    """The allowed name that `given` begins, else the one closest in spelling; None when nothing is close."""
+def nearest(given: str, allowed: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The allowed name that `given` begins, else the one closest in spelling; None when nothing is close.
+
+    cutoff: how alike the spelling must be, from 0 to 1, as `difflib` counts.
+    """
     allowed = list(allowed)
-    if given and (begun := [name for name in allowed if name.startswith(given.lower())]):
+    if not given or len(given) > 4 * max(map(len, allowed), default=0):
+        return None
+    if begun := [name for name in allowed if name.startswith(given.lower())]:
         return min(begun, key=len)
-    matches = get_close_matches(given.lower(), allowed, n=1, cutoff=0.5)
+    matches = get_close_matches(given.lower(), allowed, n=1, cutoff=cutoff)
     return matches[0] if matches else None

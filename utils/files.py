@@ -1,12 +1,15 @@
 """Where the program keeps what it made, and files that appear whole or not at all."""
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from platformdirs import user_cache_dir
 
+from utils.errors import UserError, wrong_value
+
 CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
+_LONGEST_NAME = 100
 
 
 def cache_folder() -> Path:
@@ -15,13 +18,36 @@ def cache_folder() -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace the file in one step: a reader sees the old text or the new one. Raises `OSError`."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Replace the file in one step: a reader sees the old text or the new one. Raises `OSError`.
+
+    The file keeps its mode; a new one has what the umask leaves. A link stays, and what it leads to is replaced.
+    """
+    path = Path(os.path.realpath(path))
+    scratch = path.with_name(f".{secrets.token_hex(8)}.new")
     try:
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        if path.exists():
+            scratch.chmod(path.stat().st_mode & 0o777)
+        scratch.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
         raise
+
+
+def checked_path(text: str, what: str) -> Path:
+    """A path as a person types it, `~` resolved. Raises `UserError` where no file can be called so."""
+    if not text.strip() or "\0" in text:
+        raise wrong_value(what, text, "a path")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{what}: {text!r} given: {str(error).rstrip('.').lower()}") from None
+
+
+def checked_name(text: str, what: str) -> str:
+    """A name that files are called by, in a folder of ours. Raises `UserError` for what would lead out of it."""
+    if not text.strip(" .") or len(text.encode()) > _LONGEST_NAME or not text.isprintable() or set(text) & set("/\\"):
+        raise wrong_value(what, text, f"a name for files, without / and \\ and of at most {_LONGEST_NAME} bytes")
+    return text

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any
 
-from utils.errors import wrong_value
+from utils.errors import checked_text, wrong_value
 from utils.parameter import Parameter, choice, toggle
-from utils.text import checked_text
 
 ANY_TEXT = "a text that is not empty"
 

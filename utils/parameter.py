@@ -3,13 +3,19 @@
 Values travel as plain Python objects in a dict `{name: value}`; text is parsed at the edge.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from utils.errors import UnknownName, UserError, nearest, wrong_value
+from utils.text import quoted
 
 Values = Mapping[str, Any]
+
+# As people write numbers: Python also takes 1_0, " 10", digits of other scripts, nan and inf.
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +68,26 @@ def _shown(value: float) -> str:
     return short if float(short) == value else repr(value)
 
 
+def read_integer(text: str) -> int | None:
+    """The integer that a text of ASCII digits stands for; None where it is none, or has thousands of digits."""
+    try:
+        return int(text) if _INTEGER.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def read_number(text: str) -> float | None:
+    """The finite number that a text in decimal or scientific form stands for; None where it is none."""
+    value = float(text) if _NUMBER.fullmatch(text) else float("inf")
+    return None if abs(value) == float("inf") else value
+
+
 def integer(name: str, default: int | None, help: str, *, minimum: int, maximum: int = 2**63 - 1) -> Parameter:
     """An integer from `minimum` to `maximum`; a default of None means that it must be given."""
 
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum:
+        value = read_integer(text)
+        if value is None or value < minimum:
             raise wrong_value(name, text, f"an integer of {minimum} or more")
         if value > maximum:
             raise wrong_value(name, text, f"an integer from {minimum} to {maximum}")
@@ -93,11 +110,8 @@ def number(
     usage = _range(above, minimum, below, maximum)
 
     def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not (above < value < below and minimum <= value <= maximum and abs(value) != float("inf")):
+        value = read_number(text)
+        if value is None or not (above < value < below and minimum <= value <= maximum):
             raise wrong_value(name, text, usage)
         return value
 
@@ -173,10 +187,10 @@ def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ..
         if equals and key not in order:
             raise UnknownName(f"argument of {part.name}", key, order)
         if not equals and position >= len(order):
-            raise UserError(f"{name}: too many arguments in {' '.join([part.name, *words])!r}; expected {usage}")
+            raise UserError(f"{name}: too many arguments in {quoted(' '.join([part.name, *words]))}; expected {usage}")
         key, value = (key, value) if equals else (order[position], word)
         if key in given:
-            raise UserError(f"{name}: {key} is given twice in {' '.join([part.name, *words])!r}")
+            raise UserError(f"{name}: {key} is given twice in {quoted(' '.join([part.name, *words]))}; expected once")
         given[key] = value
     values = []
     for parameter in part.parameters:

@@ -19,12 +19,12 @@ T = TypeVar("T", bound=Named)
 class Registry(Mapping[str, T]):
     """A fixed table by name, in declaration order; a wrong name is an error that helps.
 
-    `kind` is what an entry is called in messages ("drafter", "command").
+    `kind` is what an entry is called in messages ("drafter", "command"), `listed` says where a long table can be read.
     Raises `ValueError` when two entries share a name.
     """
 
-    def __init__(self, kind: str, *entries: T) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, *entries: T, listed: str = "") -> None:
+        self.kind, self.listed = kind, listed
         self._entries = {entry.name: entry for entry in entries}
         if len(self._entries) != len(entries):
             raise ValueError(f"two entries of one name in the table of {kind}s")
@@ -33,7 +33,7 @@ class Registry(Mapping[str, T]):
         try:
             return self._entries[name]
         except KeyError:
-            raise UnknownName(self.kind, name, self._entries) from None
+            raise UnknownName(self.kind, name, self._entries, self.listed) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

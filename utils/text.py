@@ -1,17 +1,47 @@
 """Small rules for text that people gave or read."""
 
-from utils.errors import UserError
+import re
+
+_SHOWN, _LINE = 60, 400
+# What steers a terminal, breaks a line or turns its direction; and half characters, which no terminal can print.
+_UNSEEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_STEERING, _STEERING_IN_LINES = re.compile(f"[{_UNSEEN}]"), re.compile(f"(?![\n\t])[{_UNSEEN}]")
 
 
-def checked_text(text: str, what: str) -> str:
-    """The text, if it can be written down. Raises `UserError` for half a character (a lone surrogate)."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{what}: {text[:40]!r} holds half a character at {error.start}; expected valid Unicode"
-        ) from None
-    return text
+def shown(text: object, lines: bool = False) -> str:
+    """Text that others wrote, safe to print: control characters as their escapes. lines: line ends and tabs stay.
+
+    Example: "a\\x1b[2Jb" with a real escape character -> the eight visible characters `a\\x1b[2Jb`.
+    """
+    return (_STEERING_IN_LINES if lines else _STEERING).sub(lambda found: repr(found[0])[1:-1], str(text))
+
+
+def quoted(given: object) -> str:
+    """What was given, as a message shows it: in quotes if it is a text, and cut where it is long, with its length.
+
+    Example: "x" * 5000 -> 60 times x in quotes, then `... (5,000 characters)`.
+    """
+    if isinstance(given, str):
+        head, length = repr(given[:_SHOWN]), len(given)
+    else:
+        try:
+            text = repr(given)
+        except (RecursionError, ValueError):  # too deep, or a number of too many digits
+            return f"a {type(given).__name__}"
+        head, length = text[:_SHOWN], len(text)
+    return head if length <= _SHOWN else f"{head}... ({length:,} characters)"
+
+
+def printable(message: str) -> str:
+    """A message of several lines, safe to print, no line longer than 400 characters: what is cut is in the middle."""
+    return "\n".join(map(_fitting, shown(message, lines=True).split("\n")))
+
+
+def _fitting(line: str) -> str:
+    if len(line) <= _LINE:
+        return line
+    head, tail, mark = line[: _LINE // 2], line[-_LINE // 4 :], f" ... ({len(line):,} characters) ... "
+    return f"{head}{mark}{tail}"
 
 
 def counted(number: int, noun: str) -> str:

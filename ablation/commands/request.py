@@ -8,8 +8,8 @@ from ablation.commands.speculative_config import ServerConfig, parse_speculative
 from ablation.plan.prompt_file import Prompt, read_prompts
 from ablation.results.trace import is_trace
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UserError, wrong_value
-from utils.text import checked_text
+from utils.errors import UserError, checked_text, wrong_value
+from utils.text import quoted
 
 
 def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
@@ -35,20 +35,26 @@ def choose_config(text: str | None, methods: str | None, models: Mapping[str, An
     config = parse_speculative_config(text)
     for option, model in config.models.items():
         if models.get(option) not in (None, model):
-            raise UserError(f"--{option} {models[option]!r} and model {model!r} of --speculative-config differ")
+            given = quoted(models[option])
+            raise UserError(f"--{option} {given} and model {quoted(model)} of --speculative-config differ")
     return config
 
 
 def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, object]]) -> Settings:
-    """Settings from `name=value` texts and from options of their own (None = not given), which win."""
+    """Settings from `name=value` texts and from options of their own (None = not given), each given once."""
     pairs = []
     for text in assignments:
         name, equals, value = text.partition("=")
         usage = PARAMETERS[name].usage
         if not equals:
-            raise UserError(f"--set {text!r} given; expected {name}=VALUE, where VALUE is {usage}")
+            raise UserError(f"--set {quoted(text)} given; expected {name}=VALUE, where VALUE is {usage}")
         pairs.append((name, value))
     pairs += [(name, str(value)) for name, value in named if value is not None]
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise UserError(f"{name} is given twice, as {quoted(given[name])} and {quoted(value)}; expected once")
+        given[name] = value
     settings = Settings()
     settings.assign_all(pairs)
     return settings
@@ -65,5 +71,5 @@ def open_trace(path: Path | None) -> TextIO | None:
         if path.is_file() and not is_trace(path):
             raise UserError(f"{str(path)!r} exists and is not a trace; it was left alone. Choose another name")
         return path.open("a", encoding="utf-8", buffering=1)
-    except OSError as error:
-        raise UserError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{str(path)!r} cannot be written: {getattr(error, 'strerror', None) or error}") from None

@@ -10,6 +10,7 @@ from ablation.results.record import Record
 from ablation.results.stamp import stamped
 from sampling.methods import METHODS, REFERENCE
 from utils.machine import disturbance
+from utils.text import shown
 
 
 def show(console: Console, records: Sequence[Record]) -> None:
@@ -17,11 +18,11 @@ def show(console: Console, records: Sequence[Record]) -> None:
     if not records:
         return
     first = records[0]
-    console.print(Text(f"prompt {first.id}" + (f", turn {first.turn}" if first.turn > 1 else ""), style="bold"))
+    console.print(Text(f"prompt {shown(first.id)}" + (f", turn {first.turn}" if first.turn > 1 else ""), style="bold"))
     for text in dict.fromkeys(record.text for record in records if record.text is not None):
         methods = ", ".join(stamped(record.configuration, record.lossless) for record in records if record.text == text)
         console.print(Text(f"{methods}:", style="dim"))
-        console.print(Text(text), soft_wrap=True)
+        console.print(Text(shown(text, lines=True)), soft_wrap=True)
     console.print(comparison_table([_line(record) for record in records], console))
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
@@ -32,7 +33,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
             said = f"{record.configuration}: {other}; score {record.score:.3f}, {cost}"
             console.print(Text(said, style="dim"), soft_wrap=True)
         if record.error is not None:
-            console.print(Text(f"{record.configuration} failed: {record.error}", style="red"), soft_wrap=True)
+            console.print(Text(f"{record.configuration} failed: {shown(record.error)}", style="red"), soft_wrap=True)
 
 
 def _line(record: Record) -> Line:

@@ -1,6 +1,5 @@
 """`--speculative-config`: the JSON that inference servers take, as methods and settings of this tool."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -8,6 +7,8 @@ from typing import Any, Literal
 from sampling.methods import HEADS, REFERENCE
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
+from utils.json_text import read_json
+from utils.text import quoted
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
 _JUDGING = {"verify_strategy": "verify_strategy", "accept_policy": "accept_policy"}
@@ -115,18 +116,16 @@ def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:
     if ours.model is None or not isinstance(given, str):
         heads = f"{', '.join([*HEADS][:-1])} or {[*HEADS][-1]}"
         expected = f"a drafter's id or path, with draft_model; a head's folder, with {heads}"
-        raise UserError(f"model: {given!r} given for method {name!r}; expected {expected}")
+        raise UserError(f"model: {quoted(given)} given for method {name!r}; expected {expected}")
     return {ours.model: given}
 
 
 def _read(text: str) -> dict[str, Any]:
     """The object, with a method and no unknown key."""
     try:
-        entry = json.loads(text, object_pairs_hook=_once)
-    except UserError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"--speculative-config is not JSON: {error}") from None
+        entry = read_json(text)
+    except UserError as error:
+        raise UserError(f"--speculative-config: {error}") from None
     if not isinstance(entry, dict):
         raise UserError(f"--speculative-config: a {type(entry).__name__} given; expected a JSON object")
     for key in entry:
@@ -136,16 +135,6 @@ def _read(text: str) -> dict[str, Any]:
         raise UserError(f"--speculative-config has no method; expected {one_of(_OURS)}")
     if not isinstance(entry["method"], str) or entry["method"] not in _OURS:
         raise UnknownName("method of --speculative-config", str(entry["method"]), tuple(_OURS))
-    return entry
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as an object; a key that is there twice leaves open which of its values is meant."""
-    entry = dict(pairs)
-    if len(entry) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise UserError(f"--speculative-config: key {twice!r} is there twice; expected once")
     return entry
 
 

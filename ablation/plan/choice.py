@@ -10,7 +10,10 @@ from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
+from utils.text import quoted
 
+# A text that is longer names no method; the expressions below would read it for minutes.
+_LONGEST = 2000
 _QUOTED = re.compile(r"""\"[^"]*"|'[^']*'""")
 _PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""")
 # A value ends where the next name= begins, so that it may hold spaces; in quotes it may hold anything.
@@ -39,8 +42,10 @@ def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
 
     Example: 'mtp, mtp gamma=1, ngram set_ngramstorage="onelevel 4" top_k_filler=1' -> three runs.
     """
+    if len(text) > _LONGEST:
+        raise UserError(f"methods: {quoted(text)} given; expected at most {_LONGEST:,} characters")
     if re.search("[\"']", _QUOTED.sub("", text)):
-        raise UserError(f"{text!r} given: a quote is not closed")
+        raise UserError(f"{quoted(text)} given: a quote is not closed")
     runs: list[Configuration] = []
     for item in _items(text):
         run = _read(item)
@@ -48,7 +53,7 @@ def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
         if run not in runs:
             runs.append(run)
         elif run.parameters:
-            raise UserError(f"{run.name!r} is given twice; expected each run once")
+            raise UserError(f"{quoted(run.name)} is given twice; expected each run once")
     return tuple(runs)
 
 
@@ -76,7 +81,7 @@ def _read(item: str) -> Configuration:
         if key not in own:
             raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(f"parameter of {name}", key, own)
         if key in given:
-            raise UserError(f"{item}: {key} is given twice; expected one value")
+            raise UserError(f"{quoted(item)}: {key} is given twice; expected one value")
         given[key] = own[key].parse(text.strip("\"'"))
     return Configuration(method.name, tuple((key, given[key]) for key in own if key in given))
 
@@ -88,6 +93,6 @@ def _assignments(method: str, text: str, own: Sequence[str]) -> Iterator[tuple[s
         found = _VALUE.match(text, place)
         if found is None:
             allowed = f"NAME=VALUE with a name of {', '.join(own)}" if own else "no value"
-            raise UserError(f"{method}: {text[place:]!r} given; expected {allowed}")
+            raise UserError(f"{method}: {quoted(text[place:])} given; expected {allowed}")
         yield found[1], found[2]
         place = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip())

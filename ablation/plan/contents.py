@@ -19,6 +19,7 @@ from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, wrong_value
+from utils.files import checked_name
 from utils.option import words
 from utils.parameter import Chosen, integer, toggle
 
@@ -60,10 +61,14 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     """The whole file. Raises `UserError`."""
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"plan {str(path)!r} cannot be read: {why}; expected a TOML file") from None
+    try:
         entries = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"plan {str(path)!r} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UserError(f"plan {str(path)!r} is not TOML that can be read: nested too deep") from None
+    except ValueError as error:  # also a number of thousands of digits
         raise UserError(f"plan {str(path)!r} is not TOML: {error}") from None
     faults = Faults(str(path), PlanLines(text))
     top = PlanSection(entries, faults)
@@ -72,7 +77,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     values["length"] = top.read("length", one(LENGTH), values["length"])
     tables = read_tables(entries.get("methods", []), faults)
     contents = Contents(
-        name=top.read("name", one(words("name")), path.stem),
+        name=top.read("name", _name, "") or _name(path.stem),
         values=values,
         seeds=top.read("seeds", _seeds(values["seed"]), (values["seed"],)),
         repeats=top.read("repeats", one(REPEATS), 1),
@@ -87,6 +92,12 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     )
     faults.check()
     return contents
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise wrong_value("name", value, "a text")
+    return checked_name(value, "name")
 
 
 def _table(top: PlanSection, key: str) -> PlanSection:

@@ -37,6 +37,7 @@ from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, one_of
+from utils.files import checked_path
 from utils.option import words
 from utils.parameter import Parameter
 
@@ -74,7 +75,7 @@ def read_experiment(name_or_path: str, overrides: Overrides | None = None, base:
 
 def _find_plan(given: str) -> Path:
     if Path(given).suffix.lower() == ".toml":
-        return Path(given)
+        return checked_path(given, "plan")
     if given not in plan_names():
         raise unknown("plan", given, plan_names(), ".toml")
     return PLANS / f"{given}.toml"

@@ -2,7 +2,7 @@
 
 import re
 
-_HEADER = re.compile(r"\s*\[{1,2}\s*([^\[\]#]+?)\s*\]{1,2}\s*(#.*)?$")
+_HEADER = re.compile(r"\[{1,2}([^\[\]#]+)\]{1,2}\s*(#.*)?$")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 
 _Place = tuple[str, int, str]
@@ -18,7 +18,7 @@ class PlanLines:
         self._lines: dict[_Place, int] = {}
         table, seen = "", dict[str, int]()
         for number, line in enumerate(text.split("\n"), start=1):
-            if header := _HEADER.match(line):
+            if header := _HEADER.match(line.strip()):
                 table = _bare(header[1])
                 seen[table] = seen.get(table, 0) + 1
                 self._lines.setdefault((table, seen[table], ""), number)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any
 
 from ablation.plan.grid import AGAIN, Configuration
@@ -13,6 +14,8 @@ from utils.errors import UserError, one_of
 from utils.parameter import Parameter
 
 _Resolved = tuple[str, tuple[tuple[str, str], ...]]
+
+MOST_CONFIGURATIONS = 10_000
 
 _METHOD = Parameter("method", None, "", one_of(METHODS), lambda text: METHODS[text].name)
 
@@ -86,6 +89,11 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
     `values` holds every setting.
     """
     found: dict[_Resolved, tuple[Configuration, int]] = {}
+    try:
+        _refuse_many(tables)
+    except UserError as error:
+        faults.add(str(error), "methods")
+        return ()
     for table in tables:
         for configuration, resolved in _expand(table, values):
             try:
@@ -102,12 +110,22 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
 
 def multiply(tables: Sequence[MethodTable], values: Mapping[str, Any]) -> tuple[Configuration, ...]:
     """Each table multiplied out, each configuration once. Raises `UserError` for values that do not go together."""
+    _refuse_many(tables)
     found: dict[_Resolved, Configuration] = {}
     for table in tables:
         for configuration, resolved in _expand(table, values):
             _check_together(resolved)
             found.setdefault(resolved, configuration)
     return tuple(found.values())
+
+
+def _refuse_many(tables: Sequence[MethodTable]) -> None:
+    """Raises `UserError` for more configurations than could ever run; counted before the first of them is made."""
+    count = sum(prod(map(len, table.values.values())) for table in tables)
+    if count > MOST_CONFIGURATIONS:
+        raise UserError(
+            f"the [[methods]] tables multiply out to {count:,} configurations; expected at most {MOST_CONFIGURATIONS:,}"
+        )
 
 
 def framed(configurations: Sequence[Configuration], control: bool) -> tuple[Configuration, ...]:

@@ -8,6 +8,7 @@ from ablation.plan.grid import Configuration
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.option import option
+from utils.text import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,8 @@ class Overrides:
         for text in self.assignments:
             name, equals, values = text.partition("=")
             if not equals:
-                raise UserError(f"--set {text!r} given; expected {PARAMETERS[name].name}=VALUE,...")
-            if lists.setdefault(name, values) != values:
-                raise UserError(f"{name} is given twice: {lists[name]!r} and {values!r}")
+                raise UserError(f"--set {quoted(text)} given; expected {PARAMETERS[name].name}=VALUE,...")
+            if name in lists:
+                raise UserError(f"{name} is given twice, as {quoted(lists[name])} and {quoted(values)}; expected once")
+            lists[name] = values
         return lists

@@ -1,17 +1,21 @@
-"""Prompts from a JSONL file: plain prompts, or questions of Spec-Bench and MT-Bench as they are."""
+"""Prompts from a JSONL file: plain prompts, or questions of Spec-Bench and MT-Bench as they are (docs/prompts.md)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utils.errors import UnknownName, UserError, wrong_value
-from utils.text import checked_text
+from utils.errors import UnknownName, UserError, checked_text, wrong_value
+from utils.json_text import read_json
+from utils.parameter import integer
+from utils.text import quoted
 
-_KEYS = ("prompt", "id", "task", "max_new_tokens", "source")
+# Each thing that a line may say, by the name that our own files and those of Spec-Bench and MT-Bench give it.
+_SAID, _ID, _TASK, _LIMIT = ("prompt", "turns"), ("id", "question_id"), ("task", "category"), "max_new_tokens"
+_KEYS = (_SAID[0], _ID[0], _TASK[0], _LIMIT, "source")
 _SHOWN_ERRORS = 10
 _LONGEST_ID = 200
+_MOST_TOKENS = integer(_LIMIT, None, "maximum number of new tokens", minimum=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,9 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"prompt file {str(path)!r} cannot be read: {_why(error)}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"prompt file {str(path)!r} cannot be read: {why}; expected a JSONL file of prompts") from None
     prompts: dict[str | int, Prompt] = {}
     bad = []
     for number, line in enumerate(lines, start=1):
@@ -42,7 +47,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         try:
             prompt = parse_prompt(line, number)
             if prompt.id in prompts:
-                raise UserError(f"id {prompt.id!r} is taken by an earlier line; expected every id once")
+                raise UserError(f"id {quoted(prompt.id)} is taken by an earlier line; expected every id once")
             prompts[prompt.id] = prompt
         except UserError as error:
             bad.append(f"line {number}: {error}")
@@ -56,56 +61,62 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
 
 def parse_prompt(line: str, number: int) -> Prompt:
     """One line of a prompt file; `number` is its id when it brings none. Raises `UserError`."""
-    try:
-        entry = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"not JSON: {error}") from None
+    entry = read_json(line)
     if not isinstance(entry, dict):
         raise UserError(f"a {type(entry).__name__} given; expected a JSON object")
-    return _question(entry, number) if "turns" in entry else _plain(entry, number)
+    for names in (_SAID, _ID, _TASK):
+        if all(name in entry for name in names):
+            raise UserError(f"{names[0]!r} and {names[1]!r} are both there; expected one of them")
+    if "turns" not in entry:  # a question may bring what only its benchmark reads
+        for key in entry:
+            if key not in (*_KEYS, *_ID, *_TASK):
+                raise UnknownName("key", key, _KEYS)
+    return Prompt(_id(entry, number), _turns(entry), _task(entry), _limit(entry))
 
 
-def _plain(entry: Mapping[str, Any], number: int) -> Prompt:
-    for key in entry:
-        if key not in _KEYS:
-            raise UnknownName("key", key, _KEYS)
-    if "prompt" not in entry:
-        raise UserError("neither 'prompt' nor 'turns' is there; expected one of them")
-    limit = entry.get("max_new_tokens")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise wrong_value("max_new_tokens", limit, "an integer of 1 or more")
-    return Prompt(_id(entry, "id", number), (_said(entry["prompt"], "prompt"),), _task(entry, "task"), limit)
-
-
-def _question(entry: Mapping[str, Any], number: int) -> Prompt:
+def _turns(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    if "turns" not in entry:
+        if "prompt" not in entry:
+            raise UserError("neither 'prompt' nor 'turns' is there; expected one of them")
+        return (_said(entry["prompt"], "prompt"),)
     turns = entry["turns"]
     if not isinstance(turns, list) or not turns:
         raise wrong_value("turns", turns, "a list of one or more strings")
-    said = tuple(_said(turn, f"turn {place}") for place, turn in enumerate(turns, start=1))
-    return Prompt(_id(entry, "question_id", number), said, _task(entry, "category"))
+    return tuple(_said(turn, f"turn {place}") for place, turn in enumerate(turns, start=1))
 
 
-def _id(entry: Mapping[str, Any], key: str, number: int) -> str | int:
+def _id(entry: Mapping[str, Any], number: int) -> str | int:
+    key = next((name for name in _ID if name in entry), "")
     value = entry.get(key, number)
     if type(value) not in (str, int):
         raise wrong_value(key, value, "a string or an integer")
+    if not str(value).strip():
+        raise wrong_value(key, value, "a string that is not empty")
     if len(str(value)) > _LONGEST_ID:
         raise UserError(f"{key}: {len(str(value))} characters given; expected at most {_LONGEST_ID}")
     return checked_text(value, key) if isinstance(value, str) else value
 
 
-def _task(entry: Mapping[str, Any], key: str) -> str | None:
+def _task(entry: Mapping[str, Any]) -> str | None:
+    key = next((name for name in _TASK if name in entry), "")
     value = entry.get(key)
     if value is not None and not isinstance(value, str):
         raise wrong_value(key, value, "a string")
-    return value
+    if value is not None and len(value) > _LONGEST_ID:
+        raise UserError(f"{key}: {len(value):,} characters given; expected at most {_LONGEST_ID}")
+    return value and checked_text(value, key)
+
+
+def _limit(entry: Mapping[str, Any]) -> int | None:
+    value = entry.get(_LIMIT)
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise wrong_value(_LIMIT, value, "an integer of 1 or more")
+    return int(_MOST_TOKENS.parse(str(value)))
 
 
 def _said(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise wrong_value(what, value, "a string that is not empty")
     return checked_text(value, what)
-
-
-def _why(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

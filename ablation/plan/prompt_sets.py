@@ -9,6 +9,8 @@ from pathlib import Path
 from ablation.plan.prompt_file import Prompt, read_prompts
 from ablation.plan.section import unknown
 from utils.errors import UserError
+from utils.files import checked_path
+from utils.text import quoted, shown
 
 FOLDER = Path(__file__).parent.parent / "prompts"
 ALL = "all"
@@ -30,7 +32,7 @@ def _find(name: str, folder: Path) -> tuple[Path, ...]:
         return tuple(FOLDER / f"{one}.jsonl" for one in sets)
     if name in sets:
         return (FOLDER / f"{name}.jsonl",)
-    path = (folder / name).resolve()
+    path = (folder / checked_path(name, "prompts")).resolve()
     if path.suffix == ".jsonl" or path.is_file():
         return (path,)
     raise unknown("prompt set", name, (*sets, ALL), ".jsonl")
@@ -53,7 +55,9 @@ def gather(files: Sequence[Path]) -> tuple[Prompt, ...]:
         for prompt in prompts:
             earlier = owner.setdefault(str(prompt.id), file)
             if earlier != file:
-                raise UserError(f"prompt id {prompt.id!r} is in {str(earlier)!r} and in {str(file)!r}; rename one file")
+                raise UserError(
+                    f"prompt id {quoted(prompt.id)} is in {str(earlier)!r} and in {str(file)!r}; rename one file"
+                )
     return tuple(prompt for turn in zip_longest(*named) for prompt in turn if prompt is not None)
 
 
@@ -62,7 +66,9 @@ def _read(file: Path) -> tuple[Prompt, ...]:
     prompts = read_prompts(file)
     twice = [name for name, count in Counter(str(prompt.id) for prompt in prompts).items() if count > 1]
     if twice:
-        raise UserError(f"prompt file {str(file)!r}: id {twice[0]} is there as a number and as a text; rename one")
+        raise UserError(
+            f"prompt file {str(file)!r}: id {shown(twice[0])} is there as a number and as a text; rename one"
+        )
     return prompts
 
 

@@ -1,5 +1,6 @@
 """One table of a plan file, read key by key; what is wrong is collected, so that it is told all at once."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,13 +19,11 @@ class Faults:
 
     name: str
     lines: PlanLines
-    found: list[tuple[int, str]] = field(default_factory=list)
+    found: dict[tuple[int, str], None] = field(default_factory=dict)
 
     def add(self, message: str, key: str, table: str = "", place: int = 1) -> None:
         """Note what is wrong with a key; the same thing twice is noted once."""
-        fault = (self.lines.line(key, table, place) or 0, message)
-        if fault not in self.found:
-            self.found.append(fault)
+        self.found.setdefault((self.lines.line(key, table, place) or 0, message))
 
     def check(self) -> None:
         """Raises `UserError` with the first ten faults, in the order of the lines."""
@@ -55,9 +54,11 @@ class PlanSection:
 
     def allow(self, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
         """Note every key that is none of these; `shown`: what the message says is expected."""
-        for key in self.entries:
-            if key not in names:
-                self.fault(str(UnknownName("key", key, shown or names)), key)
+        strangers = [key for key in self.entries if key not in names]
+        for number, key in enumerate(strangers):
+            # The nearest name is looked for only as far as it is shown.
+            said = str(UnknownName("key", key, shown or names)) if number < _SHOWN_ERRORS else f"unknown key {key!r}"
+            self.fault(said, key)
 
     def fault(self, message: str, key: str) -> None:
         """Note what is wrong with a key."""
@@ -72,7 +73,11 @@ def one(parameter: Parameter) -> Callable[[Any], Any]:
             return parameter.parse("true" if value else "false")
         if not isinstance(value, str | int | float):
             raise wrong_value(parameter.name, value, parameter.usage)
-        return parameter.parse(str(value))
+        try:
+            text = str(value)
+        except ValueError:  # an integer of thousands of digits
+            raise wrong_value(parameter.name, value, parameter.usage) from None
+        return parameter.parse(text)
 
     return parse
 
@@ -85,10 +90,9 @@ def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
         if not given:
             raise UserError(f"{parameter.name}: an empty list given; expected one value or more")
         values = tuple(one(parameter)(entry) for entry in given)
-        shown = [parameter.show(entry) for entry in values]
-        twice = next((text for place, text in enumerate(shown) if text in shown[:place]), None)
-        if twice is not None:
-            raise UserError(f"{parameter.name}: {twice} is given twice; expected each value once")
+        twice = [text for text, count in Counter(map(parameter.show, values)).items() if count > 1]
+        if twice:
+            raise UserError(f"{parameter.name}: {twice[0]} is given twice; expected each value once")
         return values
 
     return parse

@@ -14,6 +14,7 @@ from sampling.parameters import WEIGHTS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.files import write_atomically
+from utils.json_text import read_json
 from utils.provenance import code_digest, commit, machine, versions, weights_digest
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def describe(plan: Plan, engine: "Engine", name: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """A manifest. Raises `UserError` for a file that is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = read_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # `UserError` is one
         raise UserError(f"manifest {str(path)!r} cannot be read: {error}") from None
     if (
         not isinstance(found, dict)
@@ -88,12 +89,18 @@ def chosen(path: Path, plan: Plan) -> tuple[str | None, bool | None]:
     if not path.is_file():
         return None, None
     fixed = read(path)["fixed"]
-    kernels = [(fixed.get(role) or {}).get("kernel") for role in ("target", "drafter")]
-    settings = fixed.get("grid", {}).get("configurations", {})
+    kernels = [_inside(fixed, role).get("kernel") for role in ("target", "drafter")]
+    settings = _inside(_inside(fixed, "grid"), "configurations")
     auto = [c.name for c in plan.configurations if {**plan.values, **dict(c.parameters)}[WEIGHTS.name] == "auto"]
-    came_to = {settings.get(name, {}).get(WEIGHTS.name) for name in auto}
-    rough = "int8" in came_to if came_to & {"int8", "full"} else None
-    return next((kernel for kernel in kernels if kernel), None), rough
+    came_to = [_inside(settings, name).get(WEIGHTS.name) for name in auto]
+    rough = "int8" in came_to if "int8" in came_to or "full" in came_to else None
+    return next((kernel for kernel in kernels if isinstance(kernel, str) and kernel), None), rough
+
+
+def _inside(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A table inside another; an empty one where the file holds something else."""
+    found = table.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def now() -> str:

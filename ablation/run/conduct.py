@@ -9,7 +9,7 @@ from ablation.run.display import display
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile
 from sampling.engine import Engine
-from utils.text import counted
+from utils.text import counted, shown
 
 
 def conduct(job: Job, err: Console) -> Outcome:
@@ -61,4 +61,4 @@ def _report(results: Path, outcome: Outcome, out: Console, err: Console) -> None
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    console.print(shown(text, lines=True), soft_wrap=True, markup=False, highlight=False)

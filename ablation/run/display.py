@@ -14,6 +14,7 @@ from ablation.run.bar import Bar, plain_line
 from sampling.events import Round
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
+from utils.text import shown
 
 _MOST_SHOWN = 5
 
@@ -40,7 +41,7 @@ def under_way(place: Place) -> str:
     processor = PARAMETERS["processor"].show(place.processor)
     turn = f" turn {place.turn}" if place.turn > 1 else ""
     repeat = f" repeat {place.repeat}" if place.repeat else ""
-    return f"{place.prompt.id}{turn} | {place.configuration.name} | {processor} | seed {place.seed}{repeat}"
+    return f"{shown(place.prompt.id)}{turn} | {place.configuration.name} | {processor} | seed {place.seed}{repeat}"
 
 
 class BarDisplay:
@@ -72,7 +73,8 @@ class BarDisplay:
         self._speedups.add(record)
         self._bar.advance()
         if record.error is not None:
-            self._bar.console.print(f"{record.id} {record.configuration} failed: {record.error}", style="red")
+            said = f"{shown(record.id)} {record.configuration} failed: {shown(record.error)}"
+            self._bar.console.print(Text(said, style="red"))
 
     def say(self, text: str) -> None:
         """A line above the bar."""
@@ -117,7 +119,7 @@ class LineDisplay:
     def _flush(self) -> None:
         if self._block:
             said = "  ".join(_words(self._block))
-            plain_line(self._console, self._done, self._total, f"{self._block[0].id}: {said}")
+            plain_line(self._console, self._done, self._total, f"{shown(self._block[0].id)}: {said}")
         self._block = []
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ablation.plan.grid import Plan
 from sampling.settings import PARAMETERS
-from utils.text import counted
+from utils.text import counted, shown
 
 _MINUTE, _HOUR = 60.0, 3600.0
 
@@ -48,7 +48,7 @@ def most_tokens(plan: Plan) -> int:
 
 def grid_table(plan: Plan) -> Table:
     """What would run, for people."""
-    tasks = Counter(prompt.task or "no task" for prompt in plan.prompts)
+    tasks = Counter(shown(prompt.task or "no task") for prompt in plan.prompts)
     rows = {
         "configurations": "\n".join(configuration.name for configuration in plan.configurations),
         "processors": "\n".join(PARAMETERS["processor"].show(processor) for processor in plan.processors),

@@ -13,6 +13,7 @@ from repl.session import Session
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
+from utils.files import checked_path
 
 
 def save(session: Session, argument: str) -> Message:
@@ -30,10 +31,7 @@ def load(session: Session, argument: str) -> Play:
 def _path(name: str, argument: str) -> Path:
     if not argument:
         raise UserError(f"/{name}: no file given; expected /{name} FILE")
-    try:
-        return Path(argument).expanduser()
-    except RuntimeError as error:
-        raise UserError(f"/{name}: {argument!r} given: {str(error).rstrip('.').lower()}") from None
+    return checked_path(argument, f"/{name}")
 
 
 def clear(session: Session, argument: str) -> Clear:

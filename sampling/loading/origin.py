@@ -79,7 +79,7 @@ def beside(path: Path) -> str:
     folder = path.parent
     while not folder.is_dir():
         path, folder = folder, folder.parent
-    near = nearest(path.name, sorted(entry.name for entry in _readable(folder) if entry.name[0] != "."))
+    near = nearest(path.name, sorted(entry.name for entry in _readable(folder) if entry.name[0] != "."), 0.7)
     return f". Did you mean {str(folder / near)!r}?" if near else ""
 
 

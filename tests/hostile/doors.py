@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import infer
+from ablation.commands.checked import CheckedCommand
 from ablation.commands.options import load_chosen
 from repl.app import _run
 from repl.loading import Loading
@@ -50,7 +51,7 @@ def _command(app: typer.Typer) -> Callable[[tuple[str, ...]], Came]:
 
 def _report() -> typer.Typer:
     app = typer.Typer()
-    app.command()(report_ablation.main)
+    app.command(cls=CheckedCommand)(report_ablation.main)
     return app
 
 
