@@ -8,6 +8,7 @@ import typer
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
 from utils.provenance import ROOT
+from utils.text import shown
 
 DEFAULT = ROOT / "scripts" / "ablation_results.csv"
 
@@ -42,9 +43,9 @@ def main(
             write_spec_bench(results, spec_bench)
         # Printed last: a reader who leaves early (`| head`) gets all files.
         report.print(out_console())
-        typer.echo(f"report: {report.folder / 'index.html'}")
+        typer.echo(f"report: {shown(report.folder / 'index.html')}")
         if spec_bench is not None:
-            typer.echo(f"Spec-Bench: {spec_bench}")
+            typer.echo(f"Spec-Bench: {shown(spec_bench)}")
 
 
 if __name__ == "__main__":

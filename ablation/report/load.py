@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from ablation.results.manifest import manifest_path, read
+from ablation.results.sense import AMOUNTS, WORDS, first_wrong
 from ablation.results.stamp import stamped
 from ablation.results.table import kinds, setting_columns
 from sampling.methods import REFERENCE
 from utils.errors import UserError
+from utils.text import shown
 
 # What was generated under the same circumstances: in a block every configuration comes once.
 BLOCK = ["id", "turn", "processor", "seed", "repeat", "length"]
@@ -58,6 +60,8 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
         raise UserError(f"{str(results)!r} holds no row yet; expected a file with at least one finished generation")
     # Only now, from text: read as categories at once, "007" would become 7 and "true" a truth value.
     words = [name for name in dtypes if known[name] == "text"]
+    for name in words:  # ids and tasks are others' words: what steers a terminal or breaks a table is escaped
+        frame[name] = frame[name].map(shown, na_action="ignore")
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
 
@@ -108,13 +112,14 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     frame["task"] = frame["task"].fillna(NO_TASK)
     frame["block"] = frame.groupby(BLOCK, observed=True, sort=False).ngroup()
     frame["failed"] = frame["error"].notna()
+    _refuse_nonsense(frame, results)
     _refuse_damaged(frame, results)
     _stamp(frame)
     twice = frame.duplicated(["block", "configuration"])
     if twice.any():
         row = frame[twice].iloc[0]
-        shown = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
-        raise UserError(f"{str(results)!r} holds a generation twice: {shown}; expected each one once")
+        told = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
+        raise UserError(f"{str(results)!r} holds a generation twice: {told}; expected each one once")
     return frame
 
 
@@ -125,6 +130,13 @@ def _stamp(frame: pd.DataFrame) -> None:
         names = frame["configuration"].astype(str)
         lossy = rows.groupby([frame["processor"], names], observed=True).transform("any")
         frame["configuration"] = names.where(~lossy, names.map(lambda name: stamped(name, False))).astype("category")
+
+
+def _refuse_nonsense(frame: pd.DataFrame, results: Path) -> None:
+    """Raises `UserError` for words and counts that no run writes."""
+    words = {name: frame[name].tolist() for name in WORDS}
+    if wrong := first_wrong(words, {name: frame[name].to_numpy(np.float64) for name in AMOUNTS}):
+        raise UserError(f"{str(results)!r}, record {wrong[0] + 2}: {wrong[1]}")
 
 
 def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:

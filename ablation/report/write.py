@@ -17,6 +17,7 @@ from ablation.report.plots import answer_plot, processor_plots
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
 from utils.errors import UserError
+from utils.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         summary.to_csv(folder / "summary.csv", index=False)
         pairs.to_csv(folder / "pairs.csv", index=False)
         sections = _sections(results, frame, summary, pairs, folder)
-        title = f"Ablation report: {results.stem}"
-        content = Content(title, facts(frame, results.name), warnings, sections, manifest_text(manifest))
+        title = f"Ablation report: {shown(results.stem)}"
+        content = Content(title, facts(frame, shown(results.name)), warnings, sections, manifest_text(manifest))
         (folder / "report.md").write_text(markdown(content), encoding="utf-8")
         (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
     except OSError as error:

@@ -11,6 +11,7 @@ from typing import Any, Self, TextIO
 from ablation.plan.grid import Key, Plan
 from ablation.results import manifest
 from ablation.results.record import Record
+from ablation.results.sense import first_wrong_of
 from ablation.results.store import Store
 from ablation.results.table import columns, key, row
 from ablation.results.trace import is_trace, trace_path
@@ -63,6 +64,8 @@ class ResultsFile:
         self._store = Store(self.files.results, columns()).__enter__()
         try:
             rows = self._store.rows if self.resume else []
+            if wrong := first_wrong_of(rows):
+                raise UserError(f"{str(self.files.results)!r}, record {wrong[0] + 2}: {wrong[1]}; it was left alone")
             self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
             self._manifest = manifest.describe(self.plan, self.engine, self.name)
             if rows:
