@@ -7,6 +7,7 @@ from pathlib import Path
 from platformdirs import user_cache_dir
 
 from utils.errors import UserError, wrong_value
+from utils.text import quoted
 
 CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
 _LONGEST_NAME = 100
@@ -41,9 +42,13 @@ def checked_path(text: str, what: str) -> Path:
     if not text.strip() or "\0" in text:
         raise wrong_value(what, text, "a path")
     try:
-        return Path(text).expanduser()
+        path = Path(text).expanduser()
+        path.exists()
     except RuntimeError as error:
-        raise UserError(f"{what}: {text!r} given: {str(error).rstrip('.').lower()}") from None
+        raise UserError(f"{what}: {quoted(text)} given: {str(error).rstrip('.').lower()}") from None
+    except OSError as error:  # such as a name that is too long
+        raise UserError(f"{what}: {quoted(text)} given: {error.strerror or error}; expected a path") from None
+    return path
 
 
 def checked_name(text: str, what: str) -> str:

@@ -16,7 +16,7 @@ def methods(
 ) -> None:
     """List every method with its parameters, their defaults, its source, and whether it is lossless."""
     with exit_statuses():
-        chosen = [METHODS[name]] if name else list(METHODS.values())
+        chosen = [METHODS[name]] if name is not None else list(METHODS.values())
         if json:
             for method in chosen:
                 typer.echo(json_module.dumps(method_facts(method)))

@@ -11,7 +11,7 @@ import typer
 from sampling.loading.options import load_options
 from utils.errors import UserError
 from utils.parameter import Values
-from utils.text import shown
+from utils.text import printable, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ def exit_statuses() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     except OSError as error:
-        typer.echo(f"error: {shown(error.filename or 'output')}: {error.strerror or error}", err=True)
+        typer.echo(printable(f"error: {shown(error.filename or 'output')}: {error.strerror or error}"), err=True)
         raise typer.Exit(1) from None
 
 

@@ -24,6 +24,7 @@ from utils.option import words
 from utils.parameter import Chosen, integer, toggle
 
 _MOST_RUNS = 1000
+_MOST_BYTES = 1_000_000
 
 LENGTH, PROCESSOR, _SEED = (PARAMETERS[name] for name in ("length", "processor", "seed"))
 SEEDS = integer("seeds", 1, "number of seeds", minimum=1, maximum=_MOST_RUNS)
@@ -59,11 +60,7 @@ class Contents:
 
 def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     """The whole file. Raises `UserError`."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UserError(f"plan {str(path)!r} cannot be read: {why}; expected a TOML file") from None
+    text = _read_text(path)
     try:
         entries = tomllib.loads(text)
     except RecursionError:
@@ -92,6 +89,18 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     )
     faults.check()
     return contents
+
+
+def _read_text(path: Path) -> str:
+    """The file's text. Raises `UserError`; also for a file that the parser, which is slow, would read for minutes."""
+    try:
+        content = path.read_bytes()
+        if len(content) > _MOST_BYTES:
+            raise UserError(f"plan {str(path)!r}: {len(content):,} bytes given; expected at most {_MOST_BYTES:,}")
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"plan {str(path)!r} cannot be read: {why}; expected a TOML file") from None
 
 
 def _name(value: Any) -> str:

@@ -17,6 +17,7 @@ from ablation.report.plots import answer_plot, processor_plots
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
 from utils.errors import UserError
+from utils.files import checked_path
 from utils.text import shown
 
 
@@ -43,6 +44,8 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
 
     Raises `UserError` for a results file or manifest that cannot be read and a folder that cannot be written.
     """
+    if checked_path(str(results), "results file").is_dir():
+        raise UserError(f"results file {str(results)!r} cannot be read: it is a folder; expected a CSV file")
     folder = folder or report_folder(results)
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)

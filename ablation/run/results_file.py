@@ -20,6 +20,7 @@ from ablation.run.job import Outcome
 from sampling.engine import Engine
 from sampling.forward.choices import made
 from utils.errors import UserError
+from utils.files import checked_path
 
 _ROW_BYTES = 4096
 
@@ -156,6 +157,7 @@ def check_output(results: Path, resume: bool, overwrite: bool) -> None:
     """Raises `UserError`, before anything is loaded, where the results could not be written."""
     if resume and overwrite:
         raise UserError("--resume and --overwrite: expected one of them")
+    checked_path(str(results), "--out")
     if results.is_dir():
         raise UserError(
             f"--out {str(results)!r} is a folder; expected a file, such as {str(results / 'results.csv')!r}"

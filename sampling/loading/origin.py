@@ -11,6 +11,7 @@ from urllib.request import getproxies
 from sampling.loading.gguf_cache import converted
 from sampling.loading.stages import Progress
 from utils.errors import UserError, nearest
+from utils.files import checked_path
 
 ALLOWED = "a hub id (owner/name), a folder with a config.json, a .gguf file, or nothing for the embedded default"
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
@@ -35,7 +36,7 @@ def resolve(given: str | None, progress: Progress) -> Origin:
     """
     if given is None:
         return Origin(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
-    path = Path(given).expanduser()
+    path = checked_path(given, "model")
     if path.is_file():
         return _file(given, path, progress)
     if path.is_dir():

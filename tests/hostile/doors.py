@@ -18,6 +18,7 @@ from ablation.commands.options import load_chosen
 from repl.app import _run
 from repl.loading import Loading
 from repl.session import Session
+from sampling.loading.options import load_options
 from sampling.pair import Pair
 from scripts import report_ablation, run_ablation
 from tests.tiny import tiny_pair
@@ -37,7 +38,8 @@ class Came:
 
 def loaded(given: Mapping[str, Any]) -> Pair:
     """What is named is loaded as ever, and a tiny pair where nothing is."""
-    return load_chosen(given) if "target" in given else _TINY.fresh()
+    options = load_options(given)
+    return _TINY.fresh() if options.target is None else load_chosen(given)
 
 
 def _command(app: typer.Typer) -> Callable[[tuple[str, ...]], Came]:

@@ -1,0 +1,181 @@
+"""Results files and manifests: reported, and gone on with."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ablation.plan.grid import Configuration
+from ablation.results.table import columns, row
+from tests.ablation.playing import play, results_file
+from tests.ablation.synthetic import AR, record
+from tests.hostile.row import Row
+
+_SD = Configuration("speculative", (("gamma", 4),))
+_COUNTS = {"rounds": 4, "drafted": 8, "tested": 6, "accepted": 4}
+_MADE = ("r.report/*",)
+
+
+def _csv(*rows: dict[str, Any]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _cells(configuration: Configuration = _SD, /, **changes: Any) -> dict[str, Any]:
+    return {**row(record(configuration, **_COUNTS)), **changes}
+
+
+def _report(content: str | bytes, *says: str, name: str = "", manifest: str | None = None) -> Row:
+    files: dict[str, str | bytes] = {"r.csv": content}
+    if manifest is not None:
+        files["r.manifest.json"] = manifest
+    return Row("report", ("r.csv",), 2, says, files=files, name=name or says[-1])
+
+
+# A row that no run writes: (what is changed, what is said).
+_NONSENSE: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"method": "medusaa"}, ("method: 'medusaa' given; expected one of target",)),
+    ({"method": "\x1b[2J"}, ("method: '",)),
+    ({"divergence_verdict": "faster"}, ("divergence_verdict: 'faster' given; expected one of exact, tie, BUG",)),
+    ({"divergence_verdict": "EXACT"}, ("divergence_verdict: 'EXACT' given",)),
+    ({"lossless": "maybe"}, ("lossless: 'maybe' given; expected one of true, false",)),
+    ({"finish_reason": "tired"}, ("finish_reason: 'tired' given; expected one of stop, length, context",)),
+    ({"accepted": 7}, ("accepted: 7 given; expected at most tested, which is 6",)),
+    ({"tested": 9}, ("tested: 9 given; expected at most drafted, which is 8",)),
+    ({"accepted": 5, "new_tokens": 4}, ("accepted: 5 given; expected at most new_tokens, which is 4",)),
+    ({"drafted": -1}, ("drafted: -1 given; expected a number of 0 or more",)),
+    ({"new_tokens": -8}, ("new_tokens: -8 given",)),
+    ({"rounds": "-1"}, ("rounds: -1 given",)),
+    ({"decode_s": "-1"}, ("decode_s: -1 given",)),
+]
+_ODD: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"tokens_per_s": "inf"}, ("tokens_per_s",)),
+    ({"speedup": "-inf"}, ("speedup",)),
+    ({"decode_s": "fast"}, ("fast",)),
+    ({"turn": "first"}, ("first",)),
+    ({"turn": "1.5"}, ("r.csv",)),
+    ({"repeat": ""}, ("r.csv",)),
+    ({"drafted": "x" * 100_000}, ("r.csv",)),
+]
+
+
+def _resume(changes: dict[str, Any]) -> Callable[[Path], object]:
+    """A run that goes on with a file in which a row was changed."""
+
+    def files(folder: Path) -> None:
+        path = folder / "r.csv"
+        play(path)
+        with path.open(encoding="utf-8", newline="") as file:
+            first, *others = csv.DictReader(file)
+        path.write_text(_csv({**first, **_COUNTS, "new_tokens": 8, **changes}, *others), encoding="utf-8")
+
+    return files
+
+
+def _go_on(folder: Path) -> object:
+    with results_file(folder / "r.csv", resume=True):
+        return "went on"
+
+
+def _with_manifest(content: str) -> Callable[[Path], object]:
+    def files(folder: Path) -> None:
+        play(folder / "r.csv")
+        (folder / "r.manifest.json").write_text(content)
+
+    return files
+
+
+_LOCK = (".r.csv.lock",)
+_STEERING = {"id": "\x1b[2J\x07|", "task": "\x1b]0;t\x07\u202e", "configuration": "a\x1b[2J", "error": ""}
+_GOOD = _csv(_cells(AR, accepted=0, tested=0, drafted=0), _cells(**_STEERING))
+
+
+def _escaped(folder: Path) -> str:
+    """The report of a file whose words would steer a terminal, as it is written."""
+    from ablation.report.write import write_report
+
+    write_report(folder / "r.csv")
+    return "".join((folder / "r.report" / name).read_text() for name in ("report.md", "summary.csv", "pairs.csv"))[
+        :3000
+    ].replace("\n", " \n")
+
+
+ROWS = [
+    *(_report(_csv(_cells(AR), _cells(**c)), "'r.csv', record 3", *says) for c, says in _NONSENSE),
+    *(_report(_csv(_cells(AR), _cells(**c)), "'r.csv'", *says, name=f"odd {c}"[:50]) for c, says in _ODD),
+    *(
+        Row("python", _go_on, 2, (*says, "it was left alone"), _resume(c), makes=_LOCK, name=f"resume {says[0]}")
+        for c, says in (*_NONSENSE[2:], *_ODD)
+    ),
+    # files that are none
+    _report("", "'r.csv' is empty"),
+    _report("\n\n", "'r.csv' is empty"),
+    _report("a,b\n1,2\n", "is not a results file: it has no column id"),
+    _report(b"\xff\xfe\x00\n", "is not a results file"),
+    _report("x" * 5_000_000 + "\n", "is not a results file", name="5 MB of one line"),
+    _report(",".join(columns()) + "\n", "holds no row yet"),
+    _report(_csv(_cells())[:-5], "ends in a torn row"),
+    _report(_csv(_cells()) + '"', "ends in a torn row", name="an open quote"),
+    _report(_csv(_cells()) + "1,2\n", "r.csv", name="a short row"),
+    _report(_csv(_cells(), _cells()), "holds a generation twice"),
+    Row("report", (".",), 2, ("'.' cannot be read: it is a folder",)),
+    Row("report", ("none.csv",), 2, ("'none.csv' cannot be read: No such file",)),
+    Row("report", ("n" * 5000 + ".csv",), 2, ("File name too long",)),
+    Row("report", ("\x1b[2J.csv",), 2, ("'\\x1b[2J.csv' cannot be read",)),
+    Row("report", ("r.csv", "--out", "r.csv"), 2, ("r.csv",), files={"r.csv": _GOOD}),
+    Row("report", ("r.csv", "s.csv"), 2, ("'s.csv' given; expected nothing there",)),
+    Row("report", ("--out",), 2, ("'--out' requires an argument",)),
+    # manifests
+    *(
+        _report(_GOOD, "r.manifest.json", *says, manifest=manifest, name=f"manifest {manifest[:20]}")
+        for manifest, says in (
+            ("", ("not JSON",)),
+            ("{", ("not JSON",)),
+            ("[]", ("is not a manifest",)),
+            ("{}", ("is not a manifest",)),
+            ('{"fixed": 3, "runs": []}', ("is not a manifest",)),
+            ('{"fixed": {}, "runs": {}}', ("is not a manifest",)),
+            ('{"fixed": {}, "fixed": {}, "runs": []}', ("key 'fixed' is there twice",)),
+            ('{"fixed": {}, "runs": ' + "[" * 50_000 + "]" * 50_000 + "}", ("nested too deep",)),
+            ('{"fixed": {"a": NaN}, "runs": []}', ("NaN given",)),
+        )
+    ),
+    *(
+        Row("python", _go_on, 2, says, _with_manifest(manifest), makes=_LOCK, name=f"resume, manifest {manifest[:30]}")
+        for manifest, says in (
+            ("", ("cannot be read: not JSON",)),
+            ("{}", ("is not a manifest",)),
+            ("[" * 50_000, ("nested too deep",)),
+            ('{"fixed": {"grid": 3, "target": "x", "heads": []}, "runs": []}', ("this run differs", "grid: 3 then")),
+        )
+    ),
+    # words that would steer a terminal
+    Row("report", ("r.csv",), 0, ("a\\x1b[2J",), files={"r.csv": _GOOD}, makes=_MADE),
+    Row("python", _escaped, 0, ("a\\",), files={"r.csv": _GOOD}, makes=_MADE, name="report.md and summary.csv"),
+]  # fmt: skip
+
+
+def _chosen(fixed: Any) -> Callable[[Path], object]:
+    def act(folder: Path) -> object:
+        from ablation.results.manifest import chosen
+        from tests.ablation.mock_engine import mock_plan
+
+        (folder / "m.json").write_text(json.dumps({"fixed": fixed, "runs": []}))
+        return chosen(folder / "m.json", mock_plan())
+
+    return act
+
+
+ROWS += [
+    Row("python", _chosen(fixed), 0, ("(None, None)",), makes=("m.json",), name=f"chosen {fixed}")
+    for fixed in (
+        {"target": 3, "drafter": [], "grid": 3},
+        {"target": {"kernel": ["packed"]}, "grid": {"configurations": []}},
+        {"grid": {"configurations": {"speculative gamma=2": {"draft_weights": ["int8"]}}}},
+    )
+]

@@ -1,0 +1,136 @@
+"""Flags of the commands."""
+
+from tests.hostile.row import Row
+
+_RUN = ("run", "--prompt", "a")
+_SETTING = "names, which `infer.py methods` and `/help all` list"
+
+
+def _wrong(*flags: str, says: tuple[str, ...]) -> Row:
+    return Row("infer", (*_RUN, *flags), 2, says, never=("Usage:",))
+
+
+ROWS = [
+    # what is not there
+    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "expected one of run, selftest, methods")),
+    Row("infer", ("rnu",), 2, ("unknown command 'rnu'", "Did you mean 'run'?")),
+    Row("infer", ("x" * 5_000_000,), 2, ("unknown command 'xxx", "(5,000,000 characters)")),
+    Row("infer", ("run", "extra"), 2, ("'extra' given; expected nothing there",)),
+    Row("infer", ("run", "--", "--prompt"), 2, ("'--prompt' given; expected nothing there",)),
+    Row("infer", ("run",), 2, ("--prompt and --prompts: expected one of them",)),
+    Row("infer", ("methods", "mtpp"), 2, ("unknown method 'mtpp'", "Did you mean 'mtp'?")),
+    Row("infer", ("methods", ""), 2, ("unknown method ''",)),
+    Row("infer", ("methods", "mtp", "egag"), 2, ("'egag' given; expected nothing there",)),
+    Row("infer", ("methods", "\x1b[2J"), 2, ("unknown method '\\x1b[2J'",)),
+    Row("infer", ("selftest", "--methods", "mtpp"), 2, ("unknown method 'mtpp'",)),
+    Row("infer", ("selftest", "--prompt", "a"), 2, ("unknown option '--prompt'",)),
+    Row("infer", ("--nope",), 2, ("unknown option '--nope'",)),
+    Row("infer", ("--scrip", "x"), 2, ("unknown option '--scrip'. Did you mean '--script'?",)),
+    _wrong("--nope", "3", says=("unknown option '--nope'", "run --help")),
+    _wrong("--jsn", says=("Did you mean '--json'?",)),
+    _wrong("--" + "n" * 100_000, says=("unknown option '--nnn", "characters)")),
+    _wrong("--json=3", says=("'--json' does not take a value",)),
+    _wrong("--length", says=("'--length' requires an argument",)),
+    _wrong("-l", "3", says=("unknown option '-l'",)),
+    # what stands at the wrong place is not passed over
+    Row("infer", ("--target", "x", *_RUN), 2, ("--target given before run; expected behind it",)),
+    Row("infer", ("--trust-remote-code", *_RUN), 2, ("--trust-remote-code given before run",)),
+    Row("infer", ("--script", "x", *_RUN), 2, ("--script given before run",)),
+    # numbers
+    *(
+        _wrong("--repeat", text, says=(f"--repeat: {text!r} given", "an integer of 1 or more"))
+        for text in ("0", "-1", "x", "", " ", "1.5", "1e3", "1_0", " 3", "3 ", "٣", "３", "0x10", "nan", "inf", "--")
+    ),
+    _wrong("--repeat", "9" * 5000, says=("--repeat: '999", "(5,000 characters)", "an integer of 1 or more")),
+    _wrong("--repeat=\x1b[2J", says=("--repeat: '\\x1b[2J' given",)),
+    *(_wrong("--length", text, says=(f"--length: {text!r} given",)) for text in ("1_0", " 10", "٣", "1.0")),
+    _wrong("--length", "0", says=("length: '0' given; expected an integer of 1 or more",)),
+    _wrong("--length", "-3", says=("length: '-3' given",)),
+    _wrong("--length", "9" * 30, says=("length: '999", "9223372036854775807")),
+    _wrong("--seed", "-1", says=("seed: '-1' given; expected an integer of 0 or more",)),
+    _wrong("--seed", "True", says=("--seed: 'True' given",)),
+    _wrong("--seed", "4" * 4000, says=("seed: '444", "(4,000 characters)")),
+    # the same twice
+    _wrong("--prompt", "b", says=("--prompt is given 2 times; expected once",)),
+    _wrong("--length", "3", "--length", "4", says=("--length is given 2 times",)),
+    _wrong("--json", "--json", says=("--json is given 2 times",)),
+    _wrong("--seed", "1", "--seed", "2", "--seed", "3", says=("--seed is given 3 times",)),
+    _wrong("--set", "gamma=2", "--set", "gamma=3", says=("gamma is given twice, as '2' and '3'; expected once",)),
+    _wrong("--set", "gamma=2", "--set", "gamma=2", says=("gamma is given twice",)),
+    _wrong("--set", "length=2", "--length", "3", says=("length is given twice, as '2' and '3'",)),
+    Row("infer", ("--script", "a", "--script", "b"), 2, ("--script is given 2 times",)),
+    Row("infer", ("--target", "a", "--target", "b"), 2, ("--target is given 2 times",)),
+    # settings
+    _wrong("--set", "gama=2", says=("unknown setting 'gama'", _SETTING, "Did you mean 'gamma'?")),
+    _wrong("--set", "GAMMA=2", says=("unknown setting 'GAMMA'",)),
+    _wrong("--set", "=2", says=("unknown setting ''",)),
+    _wrong("--set", "", says=("unknown setting ''",)),
+    _wrong("--set", "gamma", says=("--set 'gamma' given; expected gamma=VALUE",)),
+    _wrong("--set", "gamma=", says=("gamma: '' given; expected an integer of 0 or more",)),
+    _wrong("--set", "gamma=2=3", says=("gamma: '2=3' given",)),
+    _wrong("--set", "gamma=٣", says=("gamma: '٣' given",)),
+    _wrong("--set", "gamma=1_0", says=("gamma: '1_0' given",)),
+    _wrong("--set", "gamma= 10", says=("gamma: ' 10' given",)),
+    _wrong("--set", "gamma=+", says=("gamma: '+' given",)),
+    _wrong("--set", "gamma=" + "1" * 5_000_000, says=("gamma: '111", "(5,000,000 characters)")),
+    _wrong("--set", "g" * 5_000_000 + "=2", says=("unknown setting 'ggg", "(5,000,000 characters)")),
+    *(
+        _wrong("--set", f"min_token_prob={text}", says=(f"min_token_prob: {text!r} given", "0 <= NUMBER <= 1"))
+        for text in ("nan", "inf", "-inf", "1e400", "1_0.5", "٠.5", "0x1p-1", "1,5", "infinity", "-0.1", ".", "e5")
+    ),
+    _wrong("--set", "cache=maybe", says=("cache: 'maybe' given; expected on or off",)),
+    _wrong("--set", "verify_strategy=rejecton", says=("'rejecton'", "Did you mean 'rejection'?")),
+    _wrong("--set", "egag_gamma_min=9", says=("egag_gamma_min 9 is above egag_gamma_max 6",)),
+    _wrong("--set", "gamma=\x1b]0;title\x07", says=("gamma: '\\x1b]0;title\\x07' given",)),
+    _wrong("--set", "set_ngramstorage=basic -3", says=("'-3' given",)),
+    _wrong("--set", "set_ngramstorage=", says=("unknown",)),
+    # processors
+    _wrong("--processor", "", says=("unknown",)),
+    _wrong("--processor", "nuclus 1 1", says=("Did you mean 'nucleus'?",)),
+    _wrong("--processor", "nucleus 0.8", says=("nucleus needs top_p; expected nucleus temperature top_p",)),
+    _wrong("--processor", "nucleus 0.8 0.9 1", says=("too many arguments",)),
+    _wrong("--processor", "nucleus 0.8 " + "9 " * 100_000, says=("too many arguments in 'nucleus", "characters)")),
+    _wrong("--processor", "nucleus temperature=1 temperature=2", says=("temperature is given twice",)),
+    _wrong("--processor", "nucleus temprature=1", says=("Did you mean 'temperature'?",)),
+    _wrong("--processor", "nucleus nan 0.9", says=("temperature: 'nan' given",)),
+    _wrong("--processor", "nucleus 1 1.5", says=("top_p: '1.5' given",)),
+    _wrong("--processor", "topk 1 0", says=("top_k: '0' given",)),
+    _wrong("--processor", "topk 1 1_0", says=("top_k: '1_0' given",)),
+    # methods
+    _wrong("--methods", "", says=("no method to run; expected one of target",)),
+    _wrong("--methods", ",,,", says=("no method to run",)),
+    _wrong("--methods", "Target", says=("unknown method 'Target'", "Did you mean")),
+    _wrong("--methods", "mtp gamma=1,mtp gamma=1", says=("'mtp gamma=1' is given twice",)),
+    _wrong("--methods", "mtp gamma=1 gamma=2", says=("gamma is given twice",)),
+    _wrong("--methods", "mtp gamma", says=("mtp: 'gamma' given; expected NAME=VALUE",)),
+    _wrong("--methods", "mtp gama=1", says=("unknown parameter of mtp 'gama'", "Did you mean 'gamma'?")),
+    _wrong("--methods", "mtp num_beams=1", says=("num_beams is not a parameter of mtp, it belongs to beam",)),
+    _wrong("--methods", 'ngram set_ngramstorage="onelevel 4', says=("a quote is not closed",)),
+    _wrong("--methods", "target gamma=1", says=("gamma is not a parameter of target", "expected none")),
+    _wrong("--methods", "a" * 1_000_000, says=("methods: 'aaa", "at most 2,000 characters")),
+    _wrong("--methods", "mtp gamma=1" + " " * 1_000_000 + "x=1", says=("at most 2,000 characters",)),
+    _wrong("--methods", "\x00", says=("unknown method '\\x00'",)),
+    # texts
+    Row("infer", ("run", "--prompt", ""), 2, ("--prompt: '' given; expected a text that is not empty",)),
+    Row("infer", ("run", "--prompt", " \n\t"), 2, ("--prompt: ' \\n\\t' given",)),
+    Row("infer", ("run", "--prompt", "half \udcff"), 2, ("--prompt: 'half \\udcff' holds half a character at 5",)),
+    Row("infer", ("run", "--prompt", "a " * 3_000_000, "--length", "2", "--methods", "target"), 1,
+        ("6,000,000 characters; expected at most 51,200",)),
+    _wrong("--prompts", "b.jsonl", says=("--prompt and --prompts: expected one of them",)),
+    # what is loaded
+    _wrong("--dtype", "float8", says=("unknown dtype 'float8'", "expected one of auto, float32, bfloat16, float16")),
+    _wrong("--kernel", "fast", says=("unknown kernel 'fast'", "auto, packed, plain")),
+    _wrong("--target", "", says=("target: '' given; expected ID|DIR|FILE.gguf",)),
+    _wrong("--target", "/nope", says=("/nope: no such file or folder; expected a hub id",)) ,
+    _wrong("--target", "{folder}/nope/deeper", says=("nope/deeper: no such file or folder",)),
+    _wrong("--target", "/no\x1bpe", says=("/no\\x1bpe: no such file or folder",)),
+    _wrong("--target", "/" + "n" * 5000, says=("/nnn", "(5,001 characters)", "File name too long")),
+    # traces
+    _wrong("--trace", "none/t.jsonl", says=("'none/t.jsonl' cannot be written",)),
+    _wrong("--trace", ".", says=("'.' cannot be written",)),
+    Row("infer", (*_RUN, "--trace", "t.jsonl"), 2, ("exists and is not a trace; it was left alone",),
+        files={"t.jsonl": "my notes\n"}),
+    # scripts of the session
+    Row("infer", ("--script", "none.txt"), 2, ("cannot read none.txt", "expected a script")),
+    Row("infer", ("--script", "."), 2, ("cannot read .",)),
+]  # fmt: skip
