@@ -32,7 +32,9 @@ SpeculativeConfig = Annotated[
 def run(
     *,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
-    prompts: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts (docs/prompts.md).")
+    ] = None,
     methods: Runs = None,
     assignments: Assignments = None,
     length: Annotated[int | None, typer.Option(help="Maximum number of new tokens.")] = None,

@@ -20,7 +20,7 @@ class Overrides:
 
     prompt: str | None = option(None, "One prompt instead of the plan's.", "TEXT")
     prompts: tuple[str, ...] = option(
-        (), "dialogue, translation, long, code, grounded, all, or a JSONL file.", "SET|FILE"
+        (), "dialogue, translation, long, code, grounded, all, or a file (docs/prompts.md).", "SET|FILE"
     )
     methods: str | None = option(None, "Only these methods.", "NAME,...")
     gamma: str | None = option(None, "Draft lengths to try, such as 2,4,6,8.", "N,...")

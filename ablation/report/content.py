@@ -11,6 +11,7 @@ from ablation.report.cells import Table, draft_table, pair_table, speed_table
 from ablation.report.figure import Plot
 from ablation.report.pairs import shown
 from ablation.report.summary import ALL
+from utils.text import shown as shown_text
 
 METHOD = (
     "Everything is paired: one block is a prompt, turn, processor, seed, repeat and length, in which every "
@@ -94,7 +95,7 @@ def manifest_text(manifest: Mapping[str, Any] | None) -> str | None:
     if isinstance(grid, dict) and isinstance(grid.get("prompts"), dict):
         kept = {**grid, "prompts": f"{len(grid['prompts'])} prompts, in the manifest's file"}
         manifest = {**manifest, "fixed": {**manifest["fixed"], "grid": kept}}
-    return json.dumps(manifest, indent=2, ensure_ascii=False)
+    return shown_text(json.dumps(manifest, indent=2, ensure_ascii=False), lines=True)
 
 
 _COUNTED = {"prompt": "id", "task": "task", "configuration": "configuration", "processor": "processor", "seed": "seed"}

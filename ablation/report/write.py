@@ -50,7 +50,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
     summary, pairs = summarise(frame), compare(frame)
-    warnings = caveats(frame, summary, manifest)
+    warnings = tuple(map(shown, caveats(frame, summary, manifest)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         summary.to_csv(folder / "summary.csv", index=False)

@@ -6,8 +6,8 @@ what it was made from. A folder appears whole, by one rename, or not at all.
 
 import hashlib
 import json
+import secrets
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ def _ensure(gguf: Path, digest: str, progress: Progress) -> Path:
     folder = cache_folder() / f"{stem}v{CONVERTER_VERSION}"
     if not (folder / META).is_file():
         _remove(f".{stem}*")
-        scratch = Path(tempfile.mkdtemp(prefix=f".{stem}", dir=cache_folder()))
+        scratch = cache_folder() / f".{stem}{secrets.token_hex(8)}"
+        scratch.mkdir()
         try:
             convert(gguf, scratch, part(progress, 0.05, 1.0))
             _write_meta(scratch, {"version": CONVERTER_VERSION, "sha256": digest, "sources": []})

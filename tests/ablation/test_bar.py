@@ -7,10 +7,12 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from ablation.plan.grid import Place
+from ablation.plan.prompt_file import Prompt
 from ablation.run import bar as progress
 from ablation.run.bar import Bar, told
 from ablation.run.display import display
-from tests.ablation.synthetic import record
+from tests.ablation.synthetic import AR, GREEDY, record
 
 CURSOR_UP, ERASE_LINE = "\x1b[1A", "\x1b[2K"
 
@@ -69,3 +71,14 @@ def test_a_plain_line_tells_the_speed() -> None:
     with display(ablation, 0, 1) as shown:
         shown.record(record(id="p1"))
     assert out.getvalue() == "1/1 p1: target 8.0 tok/s\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_ids_and_errors_steer_no_terminal_and_are_no_markup(terminal: bool) -> None:
+    console, file = _console(terminal)
+    name = "[/nope] \x1b]0;owned\x07"
+    with display(console, 0, 1) as shown:
+        shown.begin(Place(Prompt(name, ("a",)), 1, AR, GREEDY, 1, 0))
+        shown.record(record(id=name, error="[red]\x1b[8m"))
+    assert "[/nope] \\x1b]0;owned\\x07" in file.getvalue()
+    assert "\x1b]0" not in file.getvalue() and "\x1b[8m" not in file.getvalue()

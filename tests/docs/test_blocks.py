@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.plan.file import read_experiment
+from ablation.plan.prompt_file import read_prompts
 from repl.commands.table import find
 from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of, inline_code, page_name
 
 _SOURCE = re.compile(r"# from (\S+)\n")
 # Commands are in test_commands.py; the text blocks of the API reference are written by a script.
-LANGUAGES = {"python", "sh", "bash", "text", "toml"}
+LANGUAGES = {"python", "sh", "bash", "text", "toml", "jsonl"}
 
 PYTHON = [block for block in blocks_of("python") if block.page != WALK_THROUGH]
 PROGRAMS = [block for block in PYTHON if not block.text.startswith("# from ")]
@@ -78,6 +79,13 @@ def test_commands_of_the_session_are_there(page: Path) -> None:
     for code in inline_code(page):
         if named := re.fullmatch(r"/([a-z_]+)( .*)?", code):
             find(named[1])
+
+
+@pytest.mark.parametrize("block", blocks_of("jsonl"), ids=str)
+def test_lines_of_prompts_are_read(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(block.text, encoding="utf-8")
+    assert len(read_prompts(path)) == len(block.text.splitlines())
 
 
 @pytest.mark.parametrize("block", blocks_of("toml"), ids=str)
