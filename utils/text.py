@@ -20,5 +20,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of another library says first, for one of our sentences; its class where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """What an error of another library says first, for one of our sentences; its class where it says nothing.
+
+    A line that ends in a colon goes on with the next.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return f"{type(error).__name__}: {said}" if isinstance(error, KeyError) else said
