@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, Literal
 
-from utils.errors import UserError, wrong_value
+from utils.errors import UserError, nearest, wrong_value
 
 _SIZES = {
     "hidden_size": (1, 2**20),
@@ -104,7 +104,9 @@ class HeadConfig:
         known = {one.name for one in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise UserError(f"{place}: config.json has {', '.join(unknown)}; expected only {', '.join(sorted(known))}")
+            near = nearest(unknown[0], known)
+            hint = f". Did you mean {near!r}?" if near else ""
+            raise UserError(f"{place}: config.json has {unknown[0]!r}; expected only keys of a head{hint}")
         missing = [name for name in _REQUIRED if name not in values]
         if missing:
             raise UserError(f"{place}: config.json has no {', '.join(missing)}; expected the folder of a trained head")
