@@ -5,6 +5,7 @@ and each sees the prompt's rows, which all share, and those of its own text. So 
 tree of drafts runs on, and nothing is recomputed.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,6 +18,7 @@ from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 from sampling.forward.runner import Runner, prefill
 from sampling.loop import check_room
 from utils.errors import UserError
+from utils.logits_processor import no_distribution
 from utils.timing import PhaseClock
 
 
@@ -140,9 +142,14 @@ class BeamSearch:
 
 
 def extensions(beams: Sequence[Hypothesis], logits: Tensor, top_k: int) -> list[Candidate]:
-    """Each beam with its `top_k` most likely next tokens; logits `[len(beams), V]`."""
+    """Each beam with its `top_k` most likely next tokens; logits `[len(beams), V]`.
+
+    Raises `UserError` for logits that are no distribution.
+    """
     top = torch.log_softmax(logits.float(), dim=-1).topk(min(top_k, logits.shape[-1]))
-    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    rows = list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
+    if any(math.isnan(values[0]) for _, values in rows):
+        raise no_distribution("model")
     return [
         Candidate(parent, token, beams[parent].log_prob + log_prob)
         for parent, row in enumerate(rows)

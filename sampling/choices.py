@@ -1,7 +1,9 @@
 """Tables of what a setting's value names, with arguments: `nucleus 0.8 0.9`, `basic 3`. No torch is imported here."""
 
+from dataclasses import replace
+
 from sampling.part import Part
-from utils.parameter import integer, number
+from utils.parameter import integer
 from utils.registry import Registry
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
@@ -26,7 +28,7 @@ PROCESSORS = Registry[Part](
         "greedy",
         "utils.logits_processor:GreedyProcessor",
         "always the most likely token",
-        parameters=(number("temperature", 1.0, "accepted, has no effect", above=0.0),),
+        parameters=(replace(TEMPERATURE, default=1.0, help="accepted, has no effect"),),
     ),
     Part(
         "multinomial",

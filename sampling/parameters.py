@@ -25,7 +25,7 @@ SUFFIX = (
 WEIGHTS = choice(
     "draft_weights",
     "auto",
-    "int8: rounded weights; full: the target's dtype; auto: int8 for drafters trained here, if that is faster",
+    "int8: rounded weights; full: the target's dtype; auto: int8 for heads and distilled drafters, if that is faster",
     ("auto", "int8", "full"),
 )
 HEAD = (

@@ -14,7 +14,8 @@ class Proposal:
     hangs off row i - 1). probs: `[n, V]` float32, the q each token was drawn from, given its earlier
     siblings (drawn without replacement: they are 0 in it); None = a point mass (the drafter was certain, as
     an n-gram match is). first: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None where
-    there are none.
+    there are none. chances: `[n]`, the probability of each point mass that comes from logits: 1, NaN where they are
+    no distribution.
 
     Example: the tree  root -> a, root -> b, a -> c  is tokens [a, b, c], parents (-1, -1, 0).
     """
@@ -23,6 +24,7 @@ class Proposal:
     parents: tuple[int, ...] | None = None
     probs: Tensor | None = None
     first: Tensor | None = None
+    chances: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

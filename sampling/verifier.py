@@ -6,6 +6,7 @@ after full acceptance the bonus one. p is the target's distribution, q the draft
 Everything is decided where the distributions lie, and read once: `Verifier.verify` packs what the host has to know.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from torch import Tensor
 from egag.entropy import entropy
 from sampling.forward.tree import ancestor_mask, children
 from sampling.proposal import Proposal
-from utils.logits_processor import LogitsProcessor, sample
+from utils.logits_processor import LogitsProcessor, no_distribution, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,12 @@ class Verifier(ABC):
         return sample(p, rng)
 
     def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        """The verdict from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i."""
+        """The verdict from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i.
+
+        Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
+        """
         if not len(proposal):
-            return Verdict((), (), int(self.last(p, rng)), 0, (), (), None)
+            return Verdict((), (), _token(p, self.last(p, rng)), 0, (), (), None)
         return _read(proposal, p, self.decide(proposal, p, rng))
 
 
@@ -209,7 +213,7 @@ def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
     """(p, q) of each draft at its place, `[n]`."""
     p_x = p[judging_rows(proposal, p.device), proposal.tokens]
     if proposal.probs is None:
-        return p_x, torch.ones_like(p_x)
+        return p_x, torch.ones_like(p_x) if proposal.chances is None else proposal.chances
     return p_x, proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1)
 
 
@@ -218,13 +222,20 @@ def _exact(device: torch.device) -> torch.dtype:
 
 
 def _read(proposal: Proposal, p: Tensor, decision: Decision) -> Verdict:
-    """One packet, read once: where the path ends, the next token, the entropy, then tokens, p, q and who passed."""
+    """One packet, read once: where the path ends, the next token and its probability, the entropy, then tokens, p, q
+    and who passed.
+    """
     count, wide = len(proposal), _exact(p.device)
     surprise = p.new_full((1,), torch.nan) if proposal.first is None else entropy(proposal.first).to(p.device).view(1)
     passed = proposal.tokens.new_zeros(count) if decision.passed is None else decision.passed
-    parts = (decision.end.view(1), decision.token, surprise, proposal.tokens, *_of_drafts(proposal, p), passed)
-    end, token, nats, *rows = torch.cat([part.to(wide) for part in parts]).tolist()
+    chosen = p[decision.end + 1, decision.token]
+    parts = (decision.end.view(1), decision.token, chosen, surprise, proposal.tokens, *_of_drafts(proposal, p), passed)
+    end, token, chance, nats, *rows = torch.cat([part.to(wide) for part in parts]).tolist()
     path = _path(proposal, int(end))
+    if not chance > 0.0 or any(math.isnan(rows[count + row]) for row in path):
+        raise no_distribution("model")
+    if any(math.isnan(q) for q in rows[2 * count : 3 * count]):
+        raise no_distribution("drafter")
     return Verdict(
         drafts=tuple(int(draft) for draft in rows[:count]),
         path=path,
@@ -234,6 +245,14 @@ def _read(proposal: Proposal, p: Tensor, decision: Decision) -> Verdict:
         q=tuple(rows[2 * count : 3 * count]),
         entropy=None if proposal.first is None else nats,
     )
+
+
+def _token(p: Tensor, token: Tensor) -> int:
+    """The next token where nothing was drafted, read together with its probability."""
+    chosen, chance = torch.cat([token.to(_exact(p.device)), p[0, token].to(_exact(p.device))]).tolist()
+    if not chance > 0.0:
+        raise no_distribution("model")
+    return int(chosen)
 
 
 def _path(proposal: Proposal, end: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from utils.errors import UserError
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
 _NUCLEUS_FIRST_LOOK = 256
@@ -19,7 +20,8 @@ _NUCLEUS_FIRST_LOOK = 256
 class LogitsProcessor(ABC):
     """Distribution after the user's sampling settings; `greedy` says that every row is one-hot.
 
-    The constructors raise `UserError` for a temperature that is not above 0, a top_k below 1, a top_p outside (0, 1].
+    The constructors raise `UserError` for a temperature outside [1e-10, 1e10], a top_k below 1, a top_p outside (0, 1].
+    Logits that are no distribution, because the best of them is NaN or infinite, come out as NaN.
     """
 
     greedy: bool = False
@@ -51,6 +53,19 @@ def sample(probs: Tensor, rng: torch.Generator) -> Tensor:
     return drawn.clamp(max=probs.shape[-1] - 1).squeeze(-1)
 
 
+def one_if_finite(logits: Tensor) -> Tensor:
+    """1 for each logit in float32, NaN for one that is NaN or infinite."""
+    return logits.float() - logits + 1.0
+
+
+def no_distribution(whose: str) -> UserError:
+    """The error for logits that no token can be chosen from."""
+    return UserError(
+        f"the logits of the {whose} are NaN or infinite, so that no token can be chosen; expected weights without "
+        "damage, in a number format that is wide enough for them, such as float32"
+    )
+
+
 class GreedyProcessor(LogitsProcessor):
     """One-hot at the argmax, the lowest id on a tie; a temperature is accepted and has no effect."""
 
@@ -61,7 +76,9 @@ class GreedyProcessor(LogitsProcessor):
 
     def __call__(self, logits: Tensor) -> Tensor:
         best = logits.argmax(dim=-1, keepdim=True)
-        return torch.zeros(logits.shape, device=logits.device).scatter_(-1, best, 1.0)
+        return torch.zeros(logits.shape, device=logits.device).scatter_(
+            -1, best, one_if_finite(logits.gather(-1, best))
+        )
 
 
 class MultinomialProcessor(LogitsProcessor):

@@ -38,7 +38,11 @@ class Parameter:
 
     def checked(self, value: Any) -> Any:
         """An argument of a Python call, refused in the words of the command line."""
-        return self.parse(str(value))
+        try:
+            text = str(value)
+        except ValueError:  # a number of too many digits
+            raise UserError(f"{self.name}: a number of thousands of digits given; expected {self.usage}") from None
+        return self.parse(text)
 
 
 class Parametrised(Protocol):

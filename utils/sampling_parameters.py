@@ -2,6 +2,9 @@
 
 from utils.parameter import integer, number
 
-TEMPERATURE = number("temperature", None, "softmax temperature", above=0.0)
+# Beyond these logits are no numbers in float32 once they are divided; greedy is what the lower one comes to.
+COLDEST, HOTTEST = 1e-10, 1e10
+
+TEMPERATURE = number("temperature", None, "softmax temperature", minimum=COLDEST, maximum=HOTTEST)
 TOP_K = integer("top_k", None, "how many tokens stay in", minimum=1)
 TOP_P = number("top_p", None, "mass of the tokens that stay in", above=0.0, maximum=1.0)

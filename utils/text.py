@@ -7,6 +7,8 @@ _SHOWN, _LINE = 60, 400
 _UNSEEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _STEERING, _STEERING_IN_LINES = re.compile(f"[{_UNSEEN}]"), re.compile(f"(?![\n\t])[{_UNSEEN}]")
 
+_SENTENCE = 200
+
 
 def shown(text: object, lines: bool = False) -> str:
     """Text that others wrote, safe to print: control characters as their escapes. lines: line ends and tabs stay.
@@ -50,5 +52,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of another library says first, for one of our sentences; its class where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """What an error of another library says first, for one of our sentences; its class where it says nothing.
+
+    A line that ends in a colon goes on with the next; more than 200 characters are cut.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    said = f"{type(error).__name__}: {said}" if isinstance(error, KeyError) else said
+    return said if len(said) <= _SENTENCE else f"{said[:_SENTENCE]}..."

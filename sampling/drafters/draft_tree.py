@@ -1,5 +1,6 @@
 """A tree of drafts, grown layer by layer from the chances that a drafter gives."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sampling.heads.config import HeadConfig
+from utils.logits_processor import no_distribution
 from utils.parameter import Values
 
 # Ranks of a head that was published without them: a first guess is right about half of the time.
@@ -75,6 +77,8 @@ def _children(
     """The most likely tokens behind each parent; `chances` are the parents'."""
     probs, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
     table: Sequence[Sequence[float]] = probs.tolist()
+    if any(math.isnan(row[0]) for row in table):
+        raise no_distribution("drafter")
     if shape.ranks is not None:
         table = [shape.ranks[min(level, len(shape.ranks) - 1)]] * len(parents)
     return [

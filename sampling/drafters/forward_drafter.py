@@ -11,7 +11,7 @@ from sampling.drafter import Drafter
 from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from utils.logits_processor import sample
+from utils.logits_processor import one_if_finite, sample
 
 
 class ForwardDrafter(Drafter):
@@ -60,9 +60,11 @@ class ForwardDrafter(Drafter):
         first = logits[0]
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
+        best: list[Tensor] = []
         while gamma.before(len(tokens), logits[0]):
             if seq.processor.greedy:
                 tokens.append(logits.to(seq.device).argmax(dim=-1))
+                best.append(logits.to(seq.device)[0, tokens[-1]])
             else:
                 probs.append(seq.processor(logits.to(seq.device)))
                 tokens.append(sample(probs[-1], seq.rng))
@@ -71,4 +73,6 @@ class ForwardDrafter(Drafter):
             logits = feed(tokens[-1], [len(tokens) - 2])
         if not tokens:
             return Proposal.empty(seq.device)
-        return Proposal(torch.cat(tokens), None, torch.cat(probs) if probs else None, first)
+        if probs:
+            return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
+        return Proposal(torch.cat(tokens), None, None, first, one_if_finite(torch.cat(best)))

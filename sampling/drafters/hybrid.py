@@ -4,6 +4,7 @@ from collections import abc
 from typing import Any, Protocol, Self
 
 import torch
+from torch.nn import functional as F
 
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Drafter
@@ -75,7 +76,8 @@ class ExtendedDrafter(_Pair):
         copied = torch.tensor(tokens, dtype=torch.long, device=seq.device)
         both = torch.cat([drawn.tokens, copied])
         if drawn.probs is None:
-            return Proposal(both, None, None, drawn.first)
+            chances = None if drawn.chances is None else F.pad(drawn.chances, (0, len(tokens)), value=1.0)
+            return Proposal(both, None, None, drawn.first, chances)
         certain = torch.zeros(len(tokens), drawn.probs.shape[1], device=seq.device)
         certain.scatter_(1, copied.unsqueeze(1), 1.0)
         return Proposal(both, None, torch.cat([drawn.probs, certain]), drawn.first)

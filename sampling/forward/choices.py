@@ -88,8 +88,9 @@ def _probed(question: str, case: str, probe: Callable[[], RaceVerdict]) -> Choic
         return Choice(verdict.answer, f"undecided, while other processes kept {busy:.1f} cores busy")
     if busy > BUSY_CORES:
         return Choice(verdict.answer, f"measured while other processes kept {busy:.1f} cores busy")
+    again = ", as the file of earlier choices is damaged" if store_path().is_file() and _machines() is None else ""
     _write(question, case, verdict.answer)
-    return Choice(verdict.answer, "measured now")
+    return Choice(verdict.answer, f"measured now{again}")
 
 
 def _machine() -> str:
@@ -100,17 +101,22 @@ def _machine() -> str:
 
 def _read() -> dict[str, Any]:
     """The choices of all machines; none where the file is missing, damaged or of another form."""
-    try:
-        found = json.loads(store_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(found, dict) or found.get("format") != _FORMAT or not isinstance(found.get("machines"), dict):
-        return {}
     return {
         machine: questions
-        for machine, questions in found["machines"].items()
+        for machine, questions in (_machines() or {}).items()
         if isinstance(questions, dict) and all(isinstance(answers, dict) for answers in questions.values())
     }
+
+
+def _machines() -> dict[str, Any] | None:
+    """What the file holds; None where it is missing, damaged or of another form."""
+    try:
+        found = json.loads(store_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("format") != _FORMAT or not isinstance(found.get("machines"), dict):
+        return None
+    return dict(found["machines"])
 
 
 def _write(question: str, case: str, answer: bool) -> None:

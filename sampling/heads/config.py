@@ -2,9 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import inf
 from typing import Any, Literal
 
-from utils.errors import UserError
+from utils.errors import UserError, nearest, wrong_value
+
+_SIZES = {
+    "hidden_size": (1, 2**20),
+    "vocab_size": (1, 2**31),
+    "draft_vocab": (1, 2**31),
+    "steps": (1, 1000),
+    "layers": (1, 1000),
+    "intermediate_size": (0, 2**24),
+    "heads": (1, 2**16),
+    "kv_heads": (1, 2**16),
+    "head_dim": (0, 2**16),
+    "window": (1, 2**62),
+    "target_size": (0, 2**20),
+}
+_NUMBERS = ("rms_norm_eps", "rope_theta")
+_SWITCHES = ("normed", "input_norm", "final_norm", "own_output", "normed_residual", "normed_feedback")
+_TEXTS = ("method", "base", "base_digest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +41,7 @@ class HeadConfig:
     default, by transformers' names. normed_residual: what the block adds to is the feature behind its norm.
     normed_feedback: while drafting, the head reads its own states behind the output's norm. recommended: values
     of parameters by name, such as `gamma`, that suit the methods that draft with it; a session begins with them, and
-    nothing else reads them.
+    nothing else reads them. Raises `UserError` for a value that no head has.
     """
 
     method: str
@@ -54,21 +72,55 @@ class HeadConfig:
     normed_feedback: bool = False
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name, (least, most) in _SIZES.items():
+            value = getattr(self, name)
+            self._expect(name, type(value) is int and least <= value <= most, f"an integer from {least} to {most}")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            self._expect(name, type(value) in (int, float) and 0 < value < inf, "a number above 0")
+        for name in _SWITCHES:
+            self._expect(name, isinstance(getattr(self, name), bool), "true or false")
+        for name in _TEXTS:
+            self._expect(name, isinstance(getattr(self, name), str), "a text")
+        self._expect("fuse", self.fuse in ("linear", "attention"), "linear or attention")
+        self._expect("features", all(type(layer) is int and layer >= 0 for layer in self.features), "numbers of layers")
+        self._expect("ranks", all(row and all(map(_share, row)) for row in self.ranks), "rows of shares from 0 to 1")
+        self._expect("rope_scaling", isinstance(self.rope_scaling, Mapping | None), "an object, or null")
+        self._expect("recommended", isinstance(self.recommended, Mapping), "an object")
+        self._expect("kv_heads", self.heads % self.kv_heads == 0, f"a divisor of heads {self.heads}")
+
+    def _expect(self, name: str, right: bool, expected: str) -> None:
+        if not right:
+            raise wrong_value(name, getattr(self, name), expected)
+
     def as_dict(self) -> dict[str, Any]:
         """For config.json."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], place: str) -> "HeadConfig":
-        """From config.json. Raises `UserError` for keys that are missing or unknown."""
+        """From config.json. Raises `UserError` for keys that are missing or unknown, and for wrong values."""
         known = {one.name for one in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise UserError(f"{place}: config.json has {', '.join(unknown)}; expected only {', '.join(sorted(known))}")
-        values = dict(values)
-        values["features"] = tuple(values.get("features", ()))
-        values["ranks"] = tuple(tuple(row) for row in values.get("ranks", ()))
+            near = nearest(unknown[0], known)
+            hint = f". Did you mean {near!r}?" if near else ""
+            raise UserError(f"{place}: config.json has {unknown[0]!r}; expected only keys of a head{hint}")
+        missing = [name for name in _REQUIRED if name not in values]
+        if missing:
+            raise UserError(f"{place}: config.json has no {', '.join(missing)}; expected the folder of a trained head")
         try:
-            return cls(**values)
-        except TypeError as error:
-            raise UserError(f"{place}: config.json is not that of a head: {error}") from error
+            rows = tuple(tuple(row) for row in values.get("ranks", ()))
+            return cls(**{**values, "features": tuple(values.get("features", ())), "ranks": rows})
+        except UserError as error:
+            raise UserError(f"{place}: config.json: {error}") from None
+        except TypeError:
+            raise UserError(f"{place}: config.json: features or ranks hold no lists; expected lists") from None
+
+
+_REQUIRED = [one.name for one in fields(HeadConfig)[:6]]
+
+
+def _share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1

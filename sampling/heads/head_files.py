@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,8 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sampling.heads.config import HeadConfig
+from sampling.heads.contents import check_draft_ids, check_numbers, check_weights
 from utils.errors import UserError
 from utils.files import write_atomically
+from utils.text import first_line
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 DRAFT_IDS = "draft_ids"
@@ -41,7 +43,7 @@ def save_head(folder: Path, config: HeadConfig, weights: Mapping[str, Tensor], d
 
 
 def load_head(folder: Path) -> Head:
-    """Read a head. Raises `UserError` for a folder that is none."""
+    """Read a head. Raises `UserError` for a folder that is none, by the file and the key or weight that is wrong."""
     config = HeadConfig.from_dict(read_json(folder / CONFIG), str(folder))
     try:
         weights = load_file(folder / WEIGHTS)
@@ -49,8 +51,17 @@ def load_head(folder: Path) -> Head:
         raise UserError(f"{folder / WEIGHTS}: cannot be read: {error}") from error
     if DRAFT_IDS not in weights:
         raise UserError(f"{folder / WEIGHTS} has no {DRAFT_IDS}; expected the folder of a trained head")
-    ids = weights.pop(DRAFT_IDS).long()
-    return Head(config, {name: weight.float() for name, weight in weights.items()}, ids, str(folder))
+    ids = weights.pop(DRAFT_IDS)
+    check_weights(str(folder), config, weights)
+    return sound(Head(config, weights, ids, str(folder)))
+
+
+def sound(head: Head) -> Head:
+    """The head, its weights in float32. Raises `UserError` for numbers and draft ids that no head has."""
+    check_numbers(head.place, head.config, head.weights)
+    check_draft_ids(head.place, head.config, head.draft_ids)
+    weights = {name: weight.float() for name, weight in head.weights.items()}
+    return replace(head, weights=weights, draft_ids=head.draft_ids.long())
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -59,10 +70,10 @@ def read_json(path: Path) -> dict[str, object]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}; expected the folder of a trained head") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON: {first_line(error)}; expected a JSON object") from error
     if not isinstance(values, dict):
-        raise UserError(f"{path}: not a JSON object")
+        raise UserError(f"{path}: not a JSON object; expected the configuration of a trained head")
     return values
 
 

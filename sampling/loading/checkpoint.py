@@ -1,8 +1,6 @@
 """One model from where it lies: the right loader, the refusals, and errors in the user's words."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -13,14 +11,14 @@ import torch
 from sampling.forward import lean
 from sampling.forward.runner import CausalModel
 from sampling.loading.checks import has_encoder, refuse_config
+from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes, refuse_untrained, unused_weights
+from sampling.loading.explained import explained, folder_of, reading, within_memory
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf_cache import META
 from sampling.loading.gguf_convert import quiet
-from sampling.loading.origin import ALLOWED, Origin, beside, hub_answers
-from sampling.loading.stop import neutral, stop_ids
+from sampling.loading.origin import Origin, hub_answers
+from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
 from sampling.pair import ModelInfo
-from utils.errors import UserError
-from utils.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,7 +49,7 @@ class Loaded:
 
 def load_model(origin: Origin, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
-    with _ONE_AT_A_TIME, _explained(origin, trust_remote_code), quiet():
+    with _ONE_AT_A_TIME, explained(origin, trust_remote_code), quiet():
         if origin.local and (Path(origin.place) / META).is_file():
             converted = _converted(origin, device, dtype)
             if converted is not None:
@@ -63,49 +61,56 @@ def _converted(origin: Origin, device: torch.device, dtype: torch.dtype) -> Load
     """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(PreTrainedTokenizerFast.from_pretrained, origin.place)
-        model = lean_folder(Path(origin.place), device, dtype)
-        tokenizer = reading.result()
+    with reading(origin, "it", False):
+        with ThreadPoolExecutor(1) as pool:
+            tokens = pool.submit(PreTrainedTokenizerFast.from_pretrained, origin.place)
+            model = lean_folder(Path(origin.place), device, dtype)
+            tokenizer = tokens.result()
+        settings = GenerationConfig.from_pretrained(origin.place)
     if model is None:
         return None
-    stop = stop_ids(tokenizer, GenerationConfig.from_pretrained(origin.place))
-    return Loaded(model, tokenizer, stop, _info(origin, model, "lean forward"))
+    stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, settings)
+    return Loaded(model, tokenizer, stop, _info(origin, model, "lean forward"), odd)
 
 
 def _checkpoint(origin: Origin, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     shared = {"trust_remote_code": trust, "local_files_only": not (origin.local or hub_answers())}
-    config = AutoConfig.from_pretrained(origin.place, **shared)
+    with reading(origin, "its config.json", trust):
+        config = AutoConfig.from_pretrained(origin.place, **shared)
+    refuse_sizes(origin.name, config)
     refuse_config(origin.name, config, _stateful(config))
-    tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
-    with _within_memory(origin, config, dtype):
-        hf = (
-            _auto_class(config)
-            .from_pretrained(
-                origin.place,
-                dtype=dtype,
-                device_map=None if device.type == "cpu" else {"": str(device)},
-                **shared,
-            )
-            .eval()
-        )
+    with reading(origin, "its tokenizer", trust):
+        tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
+    refuse_no_tokens(origin.name, tokenizer)
+    with within_memory(origin, config, dtype):
+        hf, unused = _weights(origin, config, device, dtype, shared)
         refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
         model, forward = _runnable(origin, hf)
-        kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
-        stop = stop_ids(tokenizer, hf.config, hf.generation_config)
-        hf.generation_config = GenerationConfig(**kept)
-    notes = (f"{origin.name}: {ignored}.",) if ignored else ()
+    kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
+    stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, hf.config, hf.generation_config)
+    hf.generation_config = GenerationConfig(**kept)
+    notes = (f"{origin.name}: {ignored}." if ignored else None, unused, *odd)
     info = _info(origin, model, forward)
-    return Loaded(model, tokenizer, stop, info, notes, encoder=has_encoder(config))
+    return Loaded(model, tokenizer, stop, info, tuple(note for note in notes if note), encoder=has_encoder(config))
 
 
-def _auto_class(config: Any) -> Any:
-    """The transformers class that reads a checkpoint of this configuration."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
-    return AutoModelForSeq2SeqLM if has_encoder(config) else AutoModelForCausalLM
+def _weights(
+    origin: Origin, config: Any, device: torch.device, dtype: torch.dtype, shared: dict[str, Any]
+) -> tuple[Any, str | None]:
+    """The transformers model, whole, and a note on weights that it has no use for."""
+    refuse_broken_settings(folder_of(origin))
+    with reading(origin, "its weights", shared["trust_remote_code"]):
+        hf, told = auto_class(config).from_pretrained(
+            origin.place,
+            dtype=dtype,
+            device_map=None if device.type == "cpu" else {"": str(device)},
+            output_loading_info=True,
+            **shared,
+        )
+    refuse_untrained(origin.name, hf, told)
+    return hf.eval(), unused_weights(origin.name, told)
 
 
 def _runnable(origin: Origin, hf: Any) -> tuple[CausalModel, str]:
@@ -131,58 +136,3 @@ def _info(origin: Origin, model: CausalModel, forward: str) -> ModelInfo:
     dtype = str(model.dtype).removeprefix("torch.")
     kernel = model.kernel if isinstance(model, lean.LeanModel) else None
     return ModelInfo(origin.name, str(model.device), dtype, detail, origin.place, kernel=kernel)
-
-
-@contextmanager
-def _within_memory(origin: Origin, config: Any, dtype: torch.dtype) -> Iterator[None]:
-    """Turn running out of memory into a sentence that says how much the weights take."""
-    try:
-        yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise UserError(
-            f"{origin.name}: out of memory; its weights take {_weights_gib(config, dtype):.1f} GiB in "
-            f"{str(dtype).removeprefix('torch.')}, and the cache comes on top; "
-            "try a smaller model, --dtype bfloat16 or another --device"
-        ) from error
-
-
-def _weights_gib(config: Any, dtype: torch.dtype) -> float:
-    """Size of the weights, counted on a model without storage."""
-    with torch.device("meta"):
-        empty = _auto_class(config).from_config(config)
-    return float(sum(weight.numel() for weight in empty.parameters()) * dtype.itemsize / 2**30)
-
-
-@contextmanager
-def _explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
-    """Turn what transformers raises for a checkpoint that cannot be had into a `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise UserError(f"{origin.name}: out of memory; try a smaller model or another --device") from error
-    except ImportError as error:
-        raise UserError(f"{origin.name}: a package it needs is missing: {first_line(error)}") from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(_explanation(origin, error, trust_remote_code)) from error
-
-
-def _explanation(origin: Origin, error: Exception, trust_remote_code: bool) -> str:
-    text = str(error)
-    if "trust_remote_code" in text and not trust_remote_code:
-        return f"{origin.name}: it runs code of its own; give --trust-remote-code if you trust its author"
-    if not origin.local and isinstance(error, OSError):
-        why = _hub_reason(text)
-        hint = beside(Path(origin.place))
-        return f"{origin.name}: hub id {origin.place!r} could not be fetched: {why}; expected {ALLOWED}{hint}"
-    expected = "a causal or an encoder-decoder language model"
-    return f"{origin.name}: transformers cannot load it ({first_line(error)}); expected {expected}"
-
-
-def _hub_reason(text: str) -> str:
-    if "gated" in text:
-        return "it is gated: log in with `hf auth login` once you have been granted access"
-    if "not a valid model identifier" in text or "404" in text:
-        return "the hub has no such model, or it is private"
-    return "no network and not in the local cache"

@@ -3,7 +3,6 @@
 Importing that code costs more than everything else at start, and it would only be asked for shapes.
 """
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 from sampling.forward import lean
 from sampling.forward.kernels import kernel
 from sampling.forward.linear import PackedLinear
+from sampling.loading.damage import read_object
 from sampling.loading.gguf_cache import META
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -58,7 +58,7 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> lean.
     weights_file = folder / "model.safetensors"
     if not (folder / META).is_file() or not weights_file.is_file():
         return None
-    config = SimpleNamespace(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    config = SimpleNamespace(**read_object(folder / "config.json"))
     rope = getattr(config, "rope_parameters", {})
     if not lean.covers(config.architectures[0], config) or rope.get("rope_type") != "default":
         return None

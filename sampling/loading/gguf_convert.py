@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sampling.loading.contents import refuse_untrained
 from sampling.loading.stages import Progress, part
 from utils.errors import UserError
 from utils.text import first_line
@@ -27,7 +28,7 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> None:
     try:
         tokenizer = _tokenizer(gguf, pre_tokenizer)
         model = _model(gguf, part(progress, 0.2, 0.9))
-    except (MemoryError, OSError):
+    except (MemoryError, OSError, UserError):
         raise
     except Exception as error:  # tokenizers raises plain Exception for a vocabulary that makes no sense
         raise UserError(
@@ -70,12 +71,15 @@ def _model(gguf: Path, progress: Progress) -> Any:
     from transformers import AutoModelForCausalLM, GgufConfig
 
     with quiet(), _watched(progress):
-        return AutoModelForCausalLM.from_pretrained(
+        model, told = AutoModelForCausalLM.from_pretrained(
             str(gguf.parent),
             gguf_file=gguf.name,
             quantization_config=GgufConfig(dequantize=True),
             dtype=torch.float32,
+            output_loading_info=True,
         )
+    refuse_untrained(str(gguf), model, told)
+    return model
 
 
 @contextmanager

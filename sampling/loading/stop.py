@@ -1,17 +1,40 @@
 """When an answer ends, and what a checkpoint's generation settings may not do."""
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
+
+from sampling.loading.damage import read_object
+from utils.errors import UserError, wrong_value
+from utils.text import first_line
 
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 _MARK = "\u2042answer\u2042"
 
 
-def stop_ids(tokenizer: Any, *configs: Any) -> frozenset[int]:
-    """Ids that end an answer: end of sequence in the tokenizer and every config, and the template's end of turn."""
+def stop_ids(name: str, tokenizer: Any, rows: int, *configs: Any) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Ids that end an answer: end of sequence in the tokenizer and every config, and the template's end of turn.
+
+    With a note for ids that are none of the model's `rows`. Raises `UserError` for what is no id.
+    """
     named = [tokenizer.eos_token_id, *(getattr(config, "eos_token_id", None) for config in configs)]
-    ids = {number for value in named for number in _as_list(value)}
-    return frozenset(ids | _end_of_turn(tokenizer))
+    ids = {number for value in named for number in _as_list(name, value)} | _end_of_turn(tokenizer)
+    known = frozenset(number for number in ids if 0 <= number < rows)
+    odd = ", ".join(map(str, sorted(ids - known)))
+    note = f"{name}: eos_token_id {odd:.60} is none of its {rows} tokens and ends no answer."
+    return known, (note,) if odd else ()
+
+
+def refuse_broken_settings(folder: Path | None) -> None:
+    """Raise `UserError` for a generation_config.json that cannot be read: transformers would pass over it."""
+    path = folder and folder / "generation_config.json"
+    if path and path.is_file():
+        try:
+            read_object(path)
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(
+                f"{path} cannot be read ({first_line(error)}); expected a complete file, or none"
+            ) from error
 
 
 def neutral(settings: Any, obeyed: Collection[str] = ()) -> tuple[dict[str, Any], str | None]:
@@ -24,7 +47,7 @@ def neutral(settings: Any, obeyed: Collection[str] = ()) -> tuple[dict[str, Any]
     diff = settings.to_diff_dict()
     asked = {key: value for key, value in sorted(diff.items()) if not (key in obeyed or _harmless(key, value))}
     kept = {key: getattr(settings, key) for key in _IDS if getattr(settings, key, None) is not None}
-    listed = ", ".join(f"{key}={value}" for key, value in asked.items())
+    listed = ", ".join(f"{key}={value!s:.60}" for key, value in asked.items())
     return kept, f"generation settings are ignored: {listed}" if asked else None
 
 
@@ -58,7 +81,8 @@ def _added(tokenizer: Any) -> Iterable[int]:
     return (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
 
 
-def _as_list(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [int(number) for number in value] if isinstance(value, (list, tuple)) else [int(value)]
+def _as_list(name: str, value: Any) -> list[int]:
+    ids = list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    if not all(type(number) is int for number in ids):
+        raise wrong_value(f"{name}: eos_token_id", value, "a token id or a list of them")
+    return ids

@@ -94,7 +94,7 @@ def test_samples_follow_the_distribution_and_the_generator() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: TopKProcessor(0, 5), "temperature: '0' given; expected NUMBER > 0"),
+        (lambda: TopKProcessor(0, 5), "temperature: '0' given; expected 1e-10 <= NUMBER <= 1e.10"),
         (lambda: MultinomialProcessor(float("nan")), "temperature: 'nan' given"),
         (lambda: GreedyProcessor("a"), "temperature: 'a' given"),  # type: ignore[arg-type]
         (lambda: TopKProcessor(1.0, 2.5), "top_k: '2.5' given; expected an integer of 1 or more"),  # type: ignore[arg-type]

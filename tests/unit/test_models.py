@@ -179,9 +179,9 @@ def test_the_end_of_turn_of_the_template_stops(hub: Path) -> None:
     assert pair(hub / "llama").stop == {END, END_OF_TURN}
     tokenizer = tiny.tiny_tokenizer()
     tokenizer.chat_template = "{% for m in messages %}[{{ m['content'] }}]<|im_start|>{% endfor %}"
-    assert stop_ids(tokenizer) == {END, tiny.SPECIALS.index("<|im_start|>")}
+    assert stop_ids("it", tokenizer, tiny.TOKENS) == ({END, tiny.SPECIALS.index("<|im_start|>")}, ())
     tokenizer.chat_template = "{{ raise_exception('no') }}"
-    assert stop_ids(tokenizer, GenerationConfig(eos_token_id=[5, 6])) == {END, 5, 6}
+    assert stop_ids("it", tokenizer, tiny.TOKENS, GenerationConfig(eos_token_id=[5, 6]))[0] == {END, 5, 6}
 
 
 def test_paths_that_lead_nowhere(hub: Path, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ def block_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
     windowed = config.get("use_sliding_window", config.get("model_type") == "mistral") and config.get("sliding_window")
     if kinds or windowed:
         raise files.refuse(f"its attention is {', '.join(kinds) or 'windowed'}", "full attention")
+    for name in ("num_attention_heads", "hidden_size"):
+        if name in config and (type(config[name]) is not int or config[name] < 1):
+            raise files.refuse(f"{name} is {config[name]!r} in its config.json", "an integer of 1 or more")
     try:
         heads, size = config["num_attention_heads"], config["hidden_size"]
         return {

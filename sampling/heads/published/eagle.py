@@ -82,7 +82,7 @@ def _fields(files: HeadFiles, config: Mapping[str, Any], base: str) -> dict[str,
 
 def _first(files: HeadFiles, inner: Mapping[str, Any], base: str, weights: dict[str, Tensor]) -> Head:
     fields = _fields(files, inner, base)
-    config = HeadConfig(
+    config = files.make(
         **fields,
         draft_vocab=fields["vocab_size"],
         features=(files.target_layers,),
@@ -112,7 +112,7 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
     weights.pop("t2d", None)
     fields = _fields(files, inner, base)
     ids = _draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
-    config = HeadConfig(
+    config = files.make(
         **fields,
         draft_vocab=len(ids),
         features=_layers(files, layers),

@@ -1,18 +1,18 @@
 """A published head on disk: its config.json and its weights, whatever they are stored as."""
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from sampling.heads.config import HeadConfig
-from sampling.heads.head_files import Head, read_json
+from sampling.heads.head_files import Head, read_json, sound
 from utils.errors import UserError
+from utils.text import first_line
 
 USUAL = ("model.safetensors", "pytorch_model.bin")
 _SCRAP = ".rotary_emb.inv_freq"
@@ -46,12 +46,18 @@ class HeadFiles:
     def head(self, config: HeadConfig, weights: Mapping[str, Tensor], draft_ids: Tensor | None = None) -> Head:
         """The head under our names; without ids it drafts from the whole vocabulary."""
         ids = torch.arange(config.draft_vocab) if draft_ids is None else draft_ids
-        return Head(config, weights, ids, str(self.folder))
+        return sound(Head(config, weights, ids, str(self.folder)))
+
+    def make(self, **values: Any) -> HeadConfig:
+        """What its config.json comes to in our words. Raises `UserError` for a value that no head has."""
+        return HeadConfig.from_dict(values, str(self.folder))
 
     def _parts(self, name: str, prefix: str) -> dict[str, Tensor]:
         places = read_json(self.folder / f"{name}.index.json").get("weight_map")
         if not isinstance(places, dict):
             raise self.refuse(f"{name}.index.json has no weight_map", "the index of a checkpoint in parts")
+        if not all(isinstance(part, str) for part in places.values()):
+            raise self.refuse(f"{name}.index.json names parts that are no files", "the index of a checkpoint in parts")
         parts = sorted({part for weight, part in places.items() if weight.startswith(prefix)})
         return {weight: value for part in parts for weight, value in _read(self.folder / part, prefix).items()}
 
@@ -64,8 +70,8 @@ def _read(path: Path, prefix: str) -> dict[str, Tensor]:
                 found = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise UserError(f"{path}: cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+    except Exception as error:  # a damaged pickle may raise anything
+        raise UserError(f"{path}: cannot be read: {first_line(error)}; expected a file of named tensors") from error
     if not isinstance(found, dict) or not all(isinstance(weight, Tensor) for weight in found.values()):
         raise UserError(f"{path}: no weights by name; expected a file of named tensors")
     return {name.removeprefix(prefix): weight for name, weight in found.items() if name.startswith(prefix)}

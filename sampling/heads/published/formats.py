@@ -13,6 +13,7 @@ from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.medusa import read_hydra, read_medusa
 from sampling.heads.published.mtp import COUNTS, read_mtp
 from utils.errors import UserError
+from utils.text import first_line
 
 _OWN = "method"
 
@@ -61,7 +62,14 @@ def read_head(folder: Path, target: CausalModel) -> Head:
     config = read_json(folder / CONFIG)
     if _OWN in config:
         return load_head(folder)
-    return _format(folder, config).read(HeadFiles(folder, config, target.num_layers, target.vocab_size))
+    layout = _format(folder, config)
+    try:
+        return layout.read(HeadFiles(folder, config, target.num_layers, target.vocab_size))
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        if isinstance(error, UserError):
+            raise
+        why = first_line(error)
+        raise UserError(f"{folder / CONFIG}: a value is of the wrong kind ({why}); expected {layout.name}") from error
 
 
 def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: str) -> None:
@@ -73,6 +81,10 @@ def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: st
         raise UserError(
             f"{head.place} was trained on the weights of {head.config.base}, and {name} ({place}) has others; "
             "expected a head for this target"
+        )
+    if any(layer > target.num_layers for layer in head.config.features):
+        raise UserError(
+            f"{head.place} reads the states {list(head.config.features)} of {name}; expected 0 to {target.num_layers}"
         )
     theirs = head.config.target_size or head.config.hidden_size, head.config.vocab_size
     ours = target.embedding.shape[1], target.vocab_size

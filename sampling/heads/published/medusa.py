@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
 
@@ -72,7 +71,7 @@ def _head(files: HeadFiles, kind: str, weights: Mapping[str, Tensor], steps: int
         if output is not None or kind == "hydra":
             shapes[f"outputs.{k}.weight"] = (vocab, size)
     check_shapes(files, weights, shapes)
-    config = HeadConfig(
+    config = files.make(
         method="medusa" if kind == "medusa" else "hydra",
         base=str(files.config.get("base_model_name_or_path", "")),
         base_digest="",

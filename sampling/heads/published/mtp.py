@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
@@ -86,7 +85,7 @@ def read_mtp(files: HeadFiles) -> Head:
         raise files.refuse(f"the module of a {kind} checkpoint has a block of its own kind", one_of(PLAIN))
     weights = rename(files, found, layout.names)
     fields = block_fields(files, files.config)
-    config = HeadConfig(
+    config = files.make(
         method="mtp",
         base=str(files.config.get("_name_or_path") or files.folder.name),
         base_digest="",

@@ -1,0 +1,51 @@
+"""What the configuration, the weights and the tokenizer of a checkpoint must hold, whatever its architecture."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sampling.loading.checks import has_encoder
+from utils.errors import UserError, wrong_value
+
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
+
+
+def auto_class(config: Any) -> Any:
+    """The transformers class that reads a checkpoint of this configuration."""
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    return AutoModelForSeq2SeqLM if has_encoder(config) else AutoModelForCausalLM
+
+
+def refuse_sizes(name: str, config: Any) -> None:
+    """Raise `UserError` for a configuration with a size that no model has; some are lists, a number a layer."""
+    for key in _SIZES:
+        value = getattr(config, key, None)
+        if isinstance(value, bool | float | str) or (isinstance(value, int) and value < 1):
+            raise wrong_value(f"{name}: {key} in config.json", value, "an integer of 1 or more")
+
+
+def refuse_untrained(name: str, model: Any, told: Mapping[str, Any]) -> None:
+    """Raise `UserError` where a checkpoint lacks weights of its model, which transformers fills with random numbers.
+
+    told: what `from_pretrained` tells with `output_loading_info`.
+    """
+    trained = {weight for weight, _ in model.named_parameters()}
+    missing = sorted(trained.intersection(told["missing_keys"]))
+    if missing:
+        raise UserError(f"{name}: its weights lack {_first(missing)}; expected all that its config.json asks for")
+
+
+def unused_weights(name: str, told: Mapping[str, Any]) -> str | None:
+    """A note on weights of the file that the model has no place for, or None. told: as above."""
+    unused = sorted(told["unexpected_keys"])
+    return f"{name}: its config.json has no place for {_first(unused)}: left out." if unused else None
+
+
+def refuse_no_tokens(name: str, tokenizer: Any) -> None:
+    """Raise `UserError` for a tokenizer without a vocabulary: transformers makes one up where its files are missing."""
+    if len(tokenizer) <= len(tokenizer.added_tokens_decoder):
+        raise UserError(f"{name}: its tokenizer has no vocabulary; expected a folder with a tokenizer.json")
+
+
+def _first(names: list[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
