@@ -44,3 +44,29 @@ def _middle_ranks(count: int, draws: int) -> tuple[Ranks, Ranks]:
         parts.append(np.partition(drawn, middle, axis=1)[:, middle])
     ranks = np.concatenate(parts)
     return ranks[:, 0], ranks[:, 1]
+
+
+def bootstrap_ratio(
+    parts: NDArray[np.float64], wholes: NDArray[np.float64], draws: int = 2000, level: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percentile bootstrap intervals of ratios of sums, resampled by rows: (low, high), `[K]` each.
+
+    parts, wholes: `[n, K]`, a row for each unit of replication. NaN where fewer than two rows know a ratio.
+    The resampling seed is fixed.
+    """
+    often = _row_counts(len(parts), draws)
+    sums = often @ wholes
+    ratios = np.divide(often @ parts, sums, out=np.full_like(sums, np.nan), where=sums > 0)
+    tail = (1.0 - level) / 2.0
+    known = (wholes > 0).sum(axis=0) > 1
+    low, high = np.full((2, parts.shape[1]), np.nan)
+    if known.any():
+        low[known], high[known] = np.nanquantile(ratios[:, known], (tail, 1.0 - tail), axis=0)
+    return low, high
+
+
+@lru_cache(maxsize=8)
+def _row_counts(count: int, draws: int) -> NDArray[np.float64]:
+    """How often each of `count` rows is drawn in each resample, `[draws, count]`."""
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1.0 / count), size=draws)
+    return drawn.astype(np.float64)

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -16,7 +17,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#666666"
-NAME_WIDTH, WIDE_NAMES = 32, 50
+NAME_WIDTH, WIDE_NAMES = 32, 40
+# Inches: as wide as the text of a page, so that letters stay readable when a figure is set that wide.
+WIDTH = 8.0
+# A name is not a formula, whatever dollar signs it holds.
+matplotlib.rcParams["text.parse_math"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +33,18 @@ class Plot:
     figure: Figure
 
     def save(self, folder: Path) -> None:
-        """Write the PNG and the SVG."""
+        """Write the PNG, the SVG and a PDF whose text is text."""
         self.save_svg(folder)
         self.figure.savefig(folder / f"{self.stem}.png", dpi=120)
+        # Type 42: what publishers ask for, and a text that can be searched.
+        with matplotlib.rc_context({"pdf.fonttype": 42}):
+            self.figure.savefig(folder / f"{self.stem}.pdf", metadata={"CreationDate": None})
 
     def save_svg(self, folder: Path) -> None:
         """Write the SVG alone."""
-        # Laid out once and by hand: a figure that has a layout engine is drawn twice for each file.
-        ConstrainedLayoutEngine().execute(self.figure)
+        # Laid out once and by hand: a figure that has a layout engine is laid out for each file. The margin is for
+        # letters that are wider at the resolution of a file.
+        ConstrainedLayoutEngine(w_pad=0.1).execute(self.figure)
         # No date: the same results give the same file.
         self.figure.savefig(folder / f"{self.stem}.svg", metadata={"Date": None})
 
@@ -67,6 +76,16 @@ def name_labels(names: Sequence[str]) -> list[str]:
     return [wrapped(name, width) for name in names]
 
 
+def row_places(heights: Sequence[float]) -> list[float]:
+    """Where the middle of each row is, in inches from below. Example: 1, 2 -> 0.5, 2."""
+    return [sum(heights[:place]) + height / 2 for place, height in enumerate(heights)]
+
+
+def whiskers(middle: Any, low: Any, high: Any) -> Any:
+    """Lengths of the error bars below and above, `[2, n]`; none where the interval is unknown."""
+    return np.nan_to_num(np.maximum(0.0, np.array([middle - low, high - middle])))
+
+
 def label_height(labels: Sequence[str]) -> float:
     """Inches that a row needs so that no label meets the next."""
     return 0.16 + 0.14 * max(label.count("\n") + 1 for label in labels)
@@ -80,12 +99,6 @@ def wrapped(name: str, width: int) -> str:
 def slug(name: str) -> str:
     """A name as part of a file name on every system."""
     return re.sub(r"[^\w=.,-]+", "_", name).strip("_.") or "_"
-
-
-def summed(cells: Iterable[str]) -> list[int]:
-    """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
-    lists = (list(map(int, cell.split())) for cell in cells)
-    return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
 
 
 def prompts_in(counts: Iterable[int]) -> str:

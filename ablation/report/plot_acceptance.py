@@ -1,81 +1,52 @@
 """Plots of acceptance: by position in the draft, and how many drafts a round kept."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
-import pandas as pd
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.figure import COLOURS, GREY, blank, label_height, style, summed, wrapped
-from ablation.report.load import in_order
+from ablation.report.acceptance import FEW_ROUNDS, Positions, Share
+from ablation.report.figure import COLOURS, GREY, WIDTH, blank, label_height, row_places, style, whiskers, wrapped
 
-# A share of fewer rounds than this says nothing.
-LEAST_ROUNDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """Rounds that accepted i drafts (`hist[i]`), and that judged a draft at position i + 1 (`tested_at[i]`)."""
-
-    method: str
-    name: str
-    hist: list[int]
-    tested_at: list[int]
-
-    def accepted_at(self, position: int) -> int:
-        """Rounds that accepted the draft at a position, from 1. Example: hist 5 3 2 -> 5 at 1, 2 at 2."""
-        return sum(self.hist[position:])
-
-    def mean(self) -> float:
-        """Accepted drafts a round."""
-        return sum(place * count for place, count in enumerate(self.hist)) / sum(self.hist)
-
-    def unconditional(self) -> list[tuple[int, float]]:
-        """(position, share of all rounds that accepted the draft there)."""
-        rounds = sum(self.hist)
-        return [(i, self.accepted_at(i) / rounds) for i in range(1, len(self.tested_at) + 1) if rounds >= LEAST_ROUNDS]
-
-    def conditional(self) -> list[tuple[int, float]]:
-        """(position, share of the rounds that judged a draft there that accepted it)."""
-        judged = enumerate(self.tested_at, start=1)
-        return [(i, self.accepted_at(i) / tested) for i, tested in judged if tested >= LEAST_ROUNDS]
-
-
-def positions(frame: pd.DataFrame) -> list[Positions]:
-    """One for each configuration that drafted, summed over the runs that did not fail."""
-    rows = frame[~frame["failed"] & (frame["drafted"] > 0) & frame["accept_hist"].notna() & frame["tested_at"].notna()]
-    found = []
-    for name in in_order(rows):
-        part = rows[rows["configuration"] == name]
-        lists = summed(part["accept_hist"].tolist()), summed(part["tested_at"].tolist())
-        found.append(Positions(str(part["method"].iloc[0]), name, *lists))
-    return found
+# Beside one position the marks of all configurations spread over so much of the way to the next.
+_SPREAD = 0.5
+_LEAST_BAR = 0.006
 
 
 def position_figure(found: list[Positions], processor: str, prompts: int) -> Figure | str:
-    """Acceptance by position: a column of panels a method; or why there is none."""
-    found = [one for one in found if one.conditional()]
+    """Acceptance by position: a row of two panels a method; or why there is none."""
+    found = [one for one in found if one.tested.any()]
     if not found:
-        return f"Acceptance by position needs {LEAST_ROUNDS} rounds that judged a draft."
+        return "No round judged a draft."
     methods = list(dict.fromkeys(one.method for one in found))
-    most = max(sum(one.method == method for one in found) for method in methods)
-    title = f"Acceptance by position in the draft under {processor}, all tasks (n = {prompts} prompts)"
-    width = max(5.4, 3.4 * len(methods))
-    figure, axes = blank(title, width, 5.6 + 0.19 * most, 2, len(methods), sharex="col", sharey=True)
-    for column, method in enumerate(methods):
-        above, below = axes[column], axes[len(methods) + column]
-        for place, one in enumerate(entry for entry in found if entry.method == method):
-            label = one.name.removeprefix(method).strip() or one.name
-            above.plot(*zip(*one.unconditional(), strict=True), **style(place))
-            below.plot(*zip(*one.conditional(), strict=True), label=wrapped(label, 40), **style(place))
-        above.set_title(method, fontsize=10)
-        below.set_xlabel("position in the draft, from 1", fontsize=9)
-        below.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), fontsize=7.5, frameon=False)
-    axes[0].set_ylim(0.0, 1.03)
-    axes[0].set_ylabel("accepted / all rounds", fontsize=9)
-    axes[len(methods)].set_ylabel("accepted / judged there", fontsize=9)
+    families = [[one for one in found if one.method == method] for method in methods]
+    heights = [max(1.5, 0.45 + 0.14 * sum(_label(one).count("\n") + 1 for one in family)) for family in families]
+    title = (
+        f"Acceptance by position in the draft under {processor}, all tasks (n = {prompts} prompts; "
+        f"95 % intervals over prompts; hollow: fewer than {FEW_ROUNDS} rounds)"
+    )
+    figure, axes = blank(
+        title, WIDTH, 1.2 + sum(heights), len(methods), 2, sharex="row", sharey=True, height_ratios=heights
+    )
+    for left, right, family in zip(axes[::2], axes[1::2], families, strict=True):
+        for place, one in enumerate(family):
+            beside = _SPREAD * ((place + 0.5) / len(family) - 0.5)
+            look = style(place)
+            _curve(left, one.unconditional(), beside, look)
+            _curve(right, one.conditional(), beside, look | {"label": _label(one)})
+        left.set_title(family[0].method, fontsize=9.5, loc="left", fontweight="bold")
+        left.set_ylabel("share of rounds", fontsize=8)
+        left.set_xlim(0.5, max(one.tested.shape[1] for one in family) + 0.5)
+        left.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=7.5, frameon=False)
+    axes[0].set_ylim(-0.03, 1.03)
+    axes[0].set_title("accepted / all rounds", fontsize=9, loc="right")
+    axes[1].set_title("accepted / judged there", fontsize=9, loc="right")
+    for axis in axes[-2:]:
+        axis.set_xlabel("position in the draft, from 1", fontsize=9)
     return figure
 
 
@@ -86,29 +57,53 @@ def histogram_figure(found: list[Positions], processor: str, prompts: int) -> Fi
     """
     if not found:
         return "No configuration drafted anything."
-    most = max(len(one.hist) for one in found)
+    found = found[::-1]
+    labels = [f"{wrapped(one.name, 34)}\n{_mean(one)}" for one in found]
+    heights = [max(0.55, label_height([label])) for label in labels]
+    bases = [place - height / 2 for place, height in zip(row_places(heights), heights, strict=True)]
     title = f"Drafts that a round accepted under {processor}, all tasks (n = {prompts} prompts)"
-    labels = [f"{wrapped(one.name, 38)}\nmean {one.mean():.2f}, {sum(one.hist)} rounds" for one in reversed(found)]
-    height = max(0.55, label_height(labels))
-    figure, (axis,) = blank(title, min(12.0, 4.2 + 0.5 * most), 1.0 + height * len(found), 1, 1)
-    methods = list(dict.fromkeys(one.method for one in found))
-    highest = max(max(one.hist) / sum(one.hist) for one in found)
-    for base, one in enumerate(reversed(found)):
-        _bars(axis, one, base, 0.72 / highest, COLOURS[methods.index(one.method) % len(COLOURS)])
+    figure, (axis,) = blank(title, WIDTH, 1.0 + sum(heights), 1, 1)
+    methods = list(dict.fromkeys(one.method for one in found[::-1]))
+    scale = 0.36 / max(max(one.shares) for one in found)
+    for base, one in zip(bases, found, strict=True):
+        _bars(axis, one, base, scale, COLOURS[methods.index(one.method) % len(COLOURS)])
         axis.axhline(base, color=GREY, linewidth=0.5)
-    axis.set_yticks([base + 0.3 for base in range(len(found))], labels)
+    axis.set_yticks([base + height / 2 for base, height in zip(bases, heights, strict=True)], labels)
     axis.tick_params(axis="y", length=0)
-    axis.set_ylim(-0.1, len(found))
+    axis.set_ylim(-0.05, sum(heights))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.grid(visible=False)
-    axis.set_xlabel("accepted drafts a round (bars: share of rounds)", fontsize=9)
+    axis.set_xlabel("accepted drafts a round (bars: share of all rounds of the configuration)", fontsize=9)
     return figure
 
 
-def _bars(axis: Axes, one: Positions, base: int, scale: float, colour: str) -> None:
-    """The shares as bars on the line `base`, with their percentages from 1 % on."""
-    shares = [count / sum(one.hist) for count in one.hist]
-    axis.bar(range(len(shares)), [scale * share for share in shares], bottom=base, color=colour, width=0.85)
-    for place, share in enumerate(shares):
-        if share >= 0.01:
-            axis.text(place, base + scale * share + 0.02, f"{share:.0%}", ha="center", va="bottom", fontsize=6.5)
+def _label(one: Positions) -> str:
+    return wrapped(one.name.removeprefix(one.method).strip() or one.name, 24)
+
+
+def _mean(one: Positions) -> str:
+    """Example: "mean 1.13 [0.90, 1.41], 1,105 rounds"."""
+    mean = one.mean()
+    interval = "" if np.isnan(mean.low) else f" [{mean.low:.2f}, {mean.high:.2f}]"
+    return f"mean {mean.share:.2f}{interval}, {one.rounds:,} rounds"
+
+
+def _curve(axis: Axes, shares: Sequence[Share], beside: float, look: dict[str, Any]) -> None:
+    """Shares with their intervals, moved aside so that equal curves do not hide each other; of few rounds hollow."""
+    x = np.array([share.position for share in shares]) + beside
+    middle, low, high = (np.array([getattr(share, name) for share in shares]) for name in ("share", "low", "high"))
+    axis.plot(x, middle, **look | {"markersize": 3.5, "linewidth": 1.1})
+    axis.errorbar(x, middle, yerr=whiskers(middle, low, high), fmt="none", ecolor=look["color"], elinewidth=0.8)
+    few = np.array([share.rounds < FEW_ROUNDS for share in shares])
+    hollow = {"marker": look["marker"], "markersize": 3.5, "markerfacecolor": "white", "linestyle": ""}
+    axis.plot(x[few], middle[few], color=look["color"], zorder=3, **hollow)
+
+
+def _bars(axis: Axes, one: Positions, base: float, scale: float, colour: str) -> None:
+    """The shares as bars on the line `base`, with their percentages; the smallest is still seen."""
+    known = [(place, share) for place, share in enumerate(one.shares) if share]
+    heights = [max(_LEAST_BAR, scale * share) for _, share in known]
+    axis.bar([place for place, _ in known], heights, bottom=base, color=colour, width=0.85)
+    for (place, share), height in zip(known, heights, strict=True):
+        words = f"{share:.0%}" if share >= 0.01 else "<1%"
+        axis.text(place, base + height + 0.01, words, ha="center", va="bottom", fontsize=6.5)

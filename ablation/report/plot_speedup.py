@@ -1,20 +1,39 @@
 """Plots of speed: by configuration and task, and against gamma."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ablation.plan.grid import CONTROL
-from ablation.report.figure import COLOURS, GREY, blank, label_height, name_labels, prompts_in, style
+from ablation.report.figure import (
+    COLOURS,
+    GREY,
+    WIDTH,
+    blank,
+    label_height,
+    name_labels,
+    prompts_in,
+    row_places,
+    style,
+    whiskers,
+    wrapped,
+)
 from ablation.report.summary import ALL
 from ablation.results.table import setting_columns
 from sampling.methods import REFERENCE
+from utils.intervals import bootstrap_ratio
 
-_LENGTHS = ("gamma", "egag_gamma_max")
+# Settings of the draft length, and whether a rule chooses below it.
+_LENGTHS = {"gamma": False, "egag_gamma_max": True, "ucb_gamma_max": True}
 _PANELS_A_ROW = 5
+# Points of families that share a gamma stand so far apart, in tokens.
+_BESIDE = 0.08
 
 
 def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
@@ -25,74 +44,97 @@ def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
     tasks = list(dict.fromkeys(rows["task"]))
     tasks = tasks if len(tasks) > 2 else [ALL]
     names = list(dict.fromkeys(rows["configuration"]))[::-1]
-    columns = min(_PANELS_A_ROW, len(tasks))
-    lines = -(-len(tasks) // columns)
+    lines = -(-len(tasks) // _PANELS_A_ROW)
+    columns = -(-len(tasks) // lines)
     labels = name_labels(["AR again (noise)" if name == CONTROL else name for name in names])
-    line = label_height(labels)
-    size = 2.4 + 2.0 * max(columns, 2), 0.8 + lines * (0.75 + line * len(names))
+    heights = [label_height([label]) for label in labels]
+    places = dict(zip(names, row_places(heights), strict=True))
     title = f"Speedup over AR under {processor}: median over prompts, 95 % interval"
-    figure, axes = blank(title, *size, lines, columns, sharex=True, sharey=True)
+    figure, axes = blank(title, WIDTH, 0.8 + lines * (0.75 + sum(heights)), lines, columns, sharex=True, sharey=True)
     methods = [method for method in dict.fromkeys(rows["method"]) if method != REFERENCE]
     colours = {REFERENCE: GREY, **{method: COLOURS[place % len(COLOURS)] for place, method in enumerate(methods)}}
     for axis, task in zip(axes, tasks, strict=False):
         part = rows[rows["task"] == task]
-        _points(axis, part, names, colours)
-        axis.set_title(f"{task} ({prompts_in(part['prompts'])})", fontsize=9)
+        _points(axis, part, places, colours)
+        axis.set_title(wrapped(f"{task} ({prompts_in(part['prompts'])})", 100 // columns), fontsize=9)
     for place, axis in enumerate(axes):
         axis.set_visible(place < len(tasks))
+        # A panel that has none below it names the axis itself.
+        axis.tick_params(axis="x", labelbottom=place + columns >= len(tasks))
         if place % columns:
             # One object in place of a tick, a label and a grid line a configuration, which take seconds to draw.
             axis.yaxis.set_visible(False)
             axis.hlines(
-                range(len(names)), 0, 1, transform=axis.get_yaxis_transform(), color="#b0b0b0", alpha=0.3, lw=0.6
+                list(places.values()), 0, 1, transform=axis.get_yaxis_transform(), color="#b0b0b0", alpha=0.3, lw=0.6
             )
-    axes[0].set_yticks(range(len(names)), labels)
-    axes[0].set_ylim(-0.6, len(names) - 0.4)
+    axes[0].xaxis.set_major_locator(MaxNLocator(nbins=4))
+    axes[0].set_yticks(list(places.values()), labels)
+    axes[0].set_ylim(-0.08, sum(heights) + 0.08)
     figure.supxlabel("speedup = tokens/s over tokens/s of AR on the same prompt (line: AR = 1.0)", fontsize=9)
     return figure
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Configurations of which only the draft length differs: `rows` of the summary with `draft_length`, ascending."""
+    """Configurations of which only the draft length differs: `rows` of the summary with `draft_length`, ascending.
+
+    adaptive: that length is the most that a rule may ask for.
+    """
 
     label: str
     rows: pd.DataFrame
+    adaptive: bool
 
 
 def gamma_figure(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> Figure | str:
-    """Speedup and acceptance rate against the draft length; or why there is none."""
+    """Speedup and acceptance rate against the mean gamma; or why there is none.
+
+    A rule's limit (gamma_max) stands beside its points: what it asks for is less.
+    """
     families = list(_families(frame, summary[summary["task"] == ALL]))
     if not families:
         return "No two configurations differ in gamma alone."
     title = f"Speedup over AR and acceptance rate against gamma under {processor}, all tasks"
     count = prompts_in(int(n) for family in families for n in family.rows["prompts"])
-    figure, (speed, rate) = blank(f"{title} ({count} prompts)", 8.6, 4.6, 1, 2)
+    figure, (speed, rate) = blank(f"{title} ({count} prompts; 95 % intervals over prompts)", WIDTH, 4.4, 1, 2)
     for place, family in enumerate(families):
         rows, look = family.rows, style(place)
-        x = rows["draft_length"].to_numpy()
         # Side by side, or the intervals of families would hide each other.
-        beside = x + 0.12 * (place - (len(families) - 1) / 2)
-        middle = rows["speedup"]
-        errors = [(middle - rows["speedup_low"]).fillna(0.0), (rows["speedup_high"] - middle).fillna(0.0)]
-        speed.errorbar(beside, middle, yerr=errors, capsize=2, label=family.label, **look)
-        rate.plot(x, rows["acceptance_rate"], **look)
+        beside = rows["mean_gamma"] + _BESIDE * (place - (len(families) - 1) / 2)
+        errors = whiskers(rows["speedup"], rows["speedup_low"], rows["speedup_high"])
+        speed.errorbar(beside, rows["speedup"], yerr=errors, capsize=2, label=family.label, **look)
+        low, high = np.array([_acceptance(frame, name) for name in rows["configuration"]]).T
+        errors = whiskers(rows["acceptance_rate"], low, high)
+        rate.errorbar(beside, rows["acceptance_rate"], yerr=errors, capsize=2, **look)
+        if family.adaptive:
+            for x, y, most in zip(beside, rows["speedup"], rows["draft_length"], strict=True):
+                speed.annotate(
+                    f"max {most}", (x, y), xytext=(4, 4 - 11 * (place % 2)), textcoords="offset points", fontsize=7
+                )
     speed.axhline(1.0, color="black", linewidth=1.0)
-    speed.set_ylabel("speedup over AR (median, 95 % interval)", fontsize=9)
+    speed.set_ylabel("speedup over AR on the same prompt, median", fontsize=9)
     rate.set_ylabel("acceptance rate = accepted / drafted", fontsize=9)
-    rate.set_ylim(0.0, 1.0)
+    rate.set_ylim(-0.03, 1.03)
     for axis in (speed, rate):
-        axis.set_xticks(sorted({x for family in families for x in family.rows["draft_length"]}))
-        axis.set_xlabel("gamma in tokens (EGAG: gamma_max)", fontsize=9)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axis.set_xlabel("mean gamma, tokens asked for a round", fontsize=9)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 
-def _points(axis: Axes, rows: pd.DataFrame, names: list[str], colours: dict[str, str]) -> None:
+def _acceptance(frame: pd.DataFrame, configuration: str) -> tuple[float, float]:
+    """The 95 % interval of the acceptance rate, resampled by prompts."""
+    rows = frame[(frame["configuration"] == configuration) & ~frame["failed"]]
+    sums = rows.groupby("id", observed=True)[["accepted", "drafted"]].sum().to_numpy()
+    low, high = bootstrap_ratio(sums[:, :1], sums[:, 1:])
+    return float(low[0]), float(high[0])
+
+
+def _points(axis: Axes, rows: pd.DataFrame, places: Mapping[str, float], colours: Mapping[str, str]) -> None:
     for method, part in rows.groupby("method"):
-        places, middle = [names.index(name) for name in part["configuration"]], part["speedup"]
-        errors = [(middle - part["speedup_low"]).fillna(0.0), (part["speedup_high"] - middle).fillna(0.0)]
-        axis.errorbar(middle, places, xerr=errors, fmt="o", color=colours[str(method)], markersize=3.5, linewidth=1.8)
+        errors = whiskers(part["speedup"], part["speedup_low"], part["speedup_high"])
+        y = [places[name] for name in part["configuration"]]
+        axis.errorbar(part["speedup"], y, xerr=errors, fmt="o", color=colours[str(method)], markersize=3.5, lw=1.8)
     axis.axvline(1.0, color="black", linewidth=1.0)
 
 
@@ -101,19 +143,20 @@ def _families(frame: pd.DataFrame, rows: pd.DataFrame) -> Iterator[Family]:
     columns = [name for name in setting_columns() if name in frame and name not in ("length", "processor", "seed")]
     settings = frame.drop_duplicates("configuration").set_index("configuration")[columns].astype(object)
     rows = rows.join(settings, on="configuration")
-    for length in _LENGTHS:
+    for length, adaptive in _LENGTHS.items():
         if length not in columns:
             continue
         others = [name for name in columns if name != length]
-        known = rows[rows[length].notna()].fillna(dict.fromkeys(others, ""))
+        known = rows[rows[length].notna() & rows["speedup"].notna()].fillna(dict.fromkeys(others, ""))
         known = known.assign(draft_length=known[length].astype(int))
+        known["mean_gamma"] = known["mean_gamma"].fillna(known["draft_length"])
         for _, part in known.groupby(["method", *others], sort=False):
-            part = part.drop_duplicates("draft_length").sort_values("draft_length")
+            part = part.drop_duplicates("draft_length").sort_values("mean_gamma")
             if len(part) > 1:
-                yield Family(_label(part.iloc[0], known[known["method"] == part["method"].iloc[0]], others), part)
+                yield Family(_label(part, length), part, adaptive)
 
 
-def _label(row: pd.Series, of_method: pd.DataFrame, others: list[str]) -> str:
-    """The method, with those settings in which its families differ."""
-    told = [f"{name}={row[name]}" for name in others if of_method[name].nunique() > 1]
-    return f"{row['method']} {', '.join(told)}".strip()
+def _label(part: pd.DataFrame, length: str) -> str:
+    """The configurations' names without the draft length; the first one's where they do not agree on the rest."""
+    names = {re.sub(rf"\b{length}=\d+(, )?", "", name).rstrip(", ") for name in part["configuration"]}
+    return names.pop() if len(names) == 1 else f"{part['configuration'].iloc[0]} and others"

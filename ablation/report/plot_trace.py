@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.figure import COLOURS, blank, wrapped
+from ablation.report.figure import COLOURS, WIDTH, blank, wrapped
 from ablation.results.stamp import stamped
 
 _METHODS = ("speculative", "egag")
@@ -39,7 +39,7 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
         return f"The trace ({path.name}) does not begin with an answer by speculative decoding or EGAG."
     first = rounds[chosen[0]][0]
     caption = f"Gamma and entropy along one answer: prompt {first['id']} under {first['processor']}"
-    figure, axes = blank(caption, 8.6, 0.9 + 1.75 * len(chosen), len(chosen), 1, sharex=True, sharey=True)
+    figure, axes = blank(caption, WIDTH, 0.9 + 1.75 * len(chosen), len(chosen), 1, sharex=True, sharey=True)
     drawn = [line for name in chosen for line in rounds[name]]
     tokens = max(max(line["gamma"], line["accepted"]) for line in drawn)
     nats = max((line["entropy"] for line in drawn if line["entropy"] is not None), default=1.0)

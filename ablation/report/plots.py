@@ -4,13 +4,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
+from ablation.report.acceptance import positions
 from ablation.report.figure import Plot, slug
-from ablation.report.plot_acceptance import histogram_figure, position_figure, positions
+from ablation.report.plot_acceptance import histogram_figure, position_figure
 from ablation.report.plot_speedup import gamma_figure, speedup_figure
 from ablation.report.plot_trace import trace_figure
 from ablation.results.trace import trace_path
+
+_CAPTIONS = {
+    "speedup": (
+        "Speedup over AR by configuration and task",
+        "Dot: the median over prompts of tokens/s over those of AR on the same prompt. Line: its 95 % bootstrap "
+        "interval over prompts. Right of 1.0 is faster than AR.",
+    ),
+    "gamma": (
+        "Speedup and acceptance rate against gamma",
+        "Configurations that differ in the draft length alone. Gamma is what a round asked for on average; a rule's "
+        "limit stands beside its points. Points at one gamma are moved apart.",
+    ),
+    "positions": (
+        "Acceptance by position in the draft",
+        "Left: of all rounds; right: of the rounds that judged a draft there, so that those before it were accepted. "
+        "Points at one position are moved apart.",
+    ),
+    "accepted": (
+        "Accepted drafts a round",
+        "Each row's bars add up to all rounds of the configuration; the target's own token comes on top.",
+    ),
+}
 
 
 def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> Iterator[Plot | str]:
@@ -19,17 +41,18 @@ def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) 
     table = summary[summary["processor"] == processor]
     prompts = int(table["prompts"].max())
     found = positions(rows)
-    drawn: dict[str, tuple[str, Figure | str]] = {
-        "speedup": ("Speedup over AR by configuration and task", speedup_figure(table, processor)),
-        "gamma": ("Speedup and acceptance rate against gamma", gamma_figure(rows, table, processor)),
-        "positions": ("Acceptance by position in the draft", position_figure(found, processor, prompts)),
-        "accepted": ("Accepted drafts a round", histogram_figure(found, processor, prompts)),
+    drawn = {
+        "speedup": speedup_figure(table, processor),
+        "gamma": gamma_figure(rows, table, processor),
+        "positions": position_figure(found, processor, prompts),
+        "accepted": histogram_figure(found, processor, prompts),
     }
-    for stem, (caption, figure) in drawn.items():
+    for stem, figure in drawn.items():
+        title, explained = _CAPTIONS[stem]
         if isinstance(figure, str):
-            yield f"{caption}: not drawn. {figure}"
+            yield f"{title}: not drawn. {figure}"
         else:
-            yield Plot(f"{stem}_{slug(processor)}", f"{caption}, {processor}", figure)
+            yield Plot(f"{stem}_{slug(processor)}", f"{title}, {processor}. {explained}", figure)
 
 
 def answer_plot(results: Path) -> Plot | str:

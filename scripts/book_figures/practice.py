@@ -7,7 +7,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from ablation.report.figure import COLOURS, GREY, MARKERS, summed
+from ablation.report.acceptance import summed
+from ablation.report.figure import COLOURS, GREY, MARKERS
 from egag.egag import EntropyGamma
 from sampling.methods import REFERENCE
 from scripts.book_figures.common import axes, by_configuration, expected_tokens, look

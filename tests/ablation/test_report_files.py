@@ -42,11 +42,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_every_file_is_there(written: Report) -> None:
     names = {path.name for path in written.folder.iterdir()}
     plots = {f"{stem}.{kind}" for stem in ("speedup_greedy", "positions_greedy", "accepted_greedy", "answer")
-             for kind in ("png", "svg")}  # fmt: skip
+             for kind in ("png", "svg", "pdf")}  # fmt: skip
     assert written.folder.name == "grid.report"
     assert names == {"report.md", "index.html", "summary.csv", "pairs.csv"} | plots
     assert all((written.folder / name).stat().st_size > 100 for name in names)
     assert (written.folder / "answer.png").read_bytes().startswith(b"\x89PNG")
+    pdf = (written.folder / "speedup_greedy.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF") and b"/CIDFontType2" in pdf and b"/Type3" not in pdf  # text, in embedded fonts
 
 
 def test_the_page_needs_nothing_but_itself(written: Report) -> None:

@@ -10,12 +10,13 @@ import pytest
 from scipy.stats import wilcoxon
 
 from ablation.plan.grid import Configuration
+from ablation.report.acceptance import Positions, positions, summed
 from ablation.report.caveats import caveats
-from ablation.report.figure import summed
+from ablation.report.figure import WIDTH
 from ablation.report.load import load_results
 from ablation.report.pairs import can_tell, compare, holm, shown, signed_ranks
-from ablation.report.plot_acceptance import Positions, positions
-from ablation.report.plot_speedup import gamma_figure
+from ablation.report.plot_acceptance import histogram_figure, position_figure
+from ablation.report.plot_speedup import gamma_figure, speedup_figure
 from ablation.report.summary import summarise
 from ablation.results.record import Record
 from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record, write_results
@@ -270,14 +271,54 @@ def test_code_that_changed_is_warned_of(tmp_path: Path) -> None:
 
 
 def test_acceptance_by_position_by_hand(tmp_path: Path) -> None:
-    one = Positions("speculative", "sd", hist=[5, 3, 2], tested_at=[10, 5])
-    assert one.unconditional() == [(1, 0.5), (2, 0.2)]
-    assert one.conditional() == [(1, 0.5)]  # 5 rounds judged position 2: too few to show
-    assert one.mean() == pytest.approx(0.7)
+    one = Positions("speculative", "sd", np.array([[5.0, 3.0, 2.0]]), np.array([[10.0, 5.0]]))
+    assert [(share.position, share.share, share.rounds) for share in one.unconditional()] == [
+        (1, 0.5, 10),
+        (2, 0.2, 10),
+    ]
+    assert [(share.position, share.share, share.rounds) for share in one.conditional()] == [(1, 0.5, 10), (2, 0.4, 5)]
+    assert all(math.isnan(share.low) for share in one.conditional())  # a single prompt has no interval
+    assert one.mean().share == pytest.approx(0.7) and one.shares == pytest.approx([0.5, 0.3, 0.2])
     assert summed(["1 2", "3", "0 1 1"]) == [4, 3, 1]
     lists = {"drafted": 4, "accept_hist": [1, 2], "tested_at": [3]}
-    found = positions(table(tmp_path, ran(SD, "p1", 5.0, **lists), ran(SD, "p2", 5.0, **lists), ran(AR, "p1", 9.0)))
-    assert [(one.name, one.hist, one.tested_at) for one in found] == [(SD.name, [2, 4], [6])]
+    longer = {"drafted": 8, "accept_hist": [0, 1, 1], "tested_at": [2, 2]}
+    found = positions(table(tmp_path, ran(SD, "p1", 5.0, **lists), ran(SD, "p2", 5.0, **longer), ran(AR, "p1", 9.0)))
+    assert [one.name for one in found] == [SD.name]
+    assert found[0].hist.tolist() == [[1, 2, 0], [0, 1, 1]] and found[0].tested.tolist() == [[3, 0], [2, 2]]
+    first, second = found[0].conditional()
+    assert first.share == pytest.approx(4 / 5) and (first.low, first.high) == pytest.approx((2 / 3, 1.0))
+    assert second.share == pytest.approx(1 / 2) and math.isnan(second.low)  # only one prompt came so far
+
+
+def test_equal_curves_stand_beside_each_other_and_no_point_is_dropped() -> None:
+    hist, tested = np.array([[60.0, 30, 2], [60.0, 30, 2]]), np.array([[92.0, 4], [92.0, 4]])
+    alike = [Positions("mtp", f"mtp gamma={n}", hist, tested) for n in range(3)]
+    figure: Any = position_figure(alike, "greedy", 2)
+    left, right = figure.axes
+    for axis in (left, right):
+        curves = [line for line in axis.lines if line.get_linestyle() == "-"]
+        assert [len(line.get_xdata()) for line in curves] == [2, 2, 2]
+        assert len({tuple(line.get_xdata()) for line in curves}) == 3
+    hollow = [len(line.get_xdata()) for line in right.lines if line.get_markerfacecolor() == "white"]
+    assert hollow == [1, 1, 1]  # 8 rounds judged the second position
+
+
+def test_the_smallest_bar_is_seen_and_named() -> None:
+    one = Positions("mtp", "mtp", np.array([[600.0, 399, 0, 1]]), np.array([[1000.0, 400, 1]]))
+    figure: Any = histogram_figure([one], "greedy", 1)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["60%", "40%", "<1%"]
+    assert min(bar.get_height() for bar in figure.axes[0].patches) > 0.005
+
+
+def test_no_figure_is_wider_than_a_page() -> None:
+    counts = np.array([[50.0, 50]]), np.array([[100.0]])
+    found = [Positions(f"method{n}", f"method{n}", *counts) for n in range(8)]
+    rows = pd.DataFrame({"configuration": [f"method{n}" for n in range(8)], "speedup": 1.0, "prompts": 3})
+    rows = rows.assign(method=rows["configuration"], speedup_low=0.9, speedup_high=1.1)
+    tasks = pd.concat([rows.assign(task=task) for task in ("all", *"abcdefg")])
+    drawn: list[Any] = [position_figure(found, "greedy", 1), histogram_figure(found, "greedy", 1)]
+    for figure in (*drawn, speedup_figure(tasks, "greedy")):
+        assert figure.get_size_inches()[0] == WIDTH
 
 
 def test_the_gamma_plot_needs_two_configurations_that_differ_in_gamma_alone(tmp_path: Path) -> None:
@@ -288,3 +329,17 @@ def test_the_gamma_plot_needs_two_configurations_that_differ_in_gamma_alone(tmp_
     other = Configuration("egag", (("egag_gamma_max", 8), ("egag_ema", 0.0)))
     assert "No two configurations" in figure(SD, NGRAM, Configuration("egag"), other)
     assert not isinstance(figure(SD, Configuration("speculative", (("gamma", 8),))), str)
+
+
+def test_a_rule_stands_at_the_gamma_that_it_asked_for(tmp_path: Path) -> None:
+    records = [ran(AR, "p1", 10.0), ran(AR, "p2", 10.0)]
+    for most, mean in ((4, 2.5), (8, 3.5)):
+        rule = Configuration("egag", (("egag_gamma_max", most),))
+        drafts = {"drafted": 10, "accepted": 5, "mean_gamma": mean}
+        records += [ran(rule, id, 5.0, **drafts) for id in ("p1", "p2")]
+    frame = table(tmp_path, *records)
+    figure: Any = gamma_figure(frame, summarise(frame), "greedy")
+    speed, _ = figure.axes
+    assert list(speed.lines[0].get_xdata()) == [2.5, 3.5]
+    assert [text.get_text() for text in speed.texts] == ["max 4", "max 8"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["egag"]

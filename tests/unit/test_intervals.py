@@ -1,9 +1,11 @@
+import math
 import random
 from statistics import median
 
+import numpy as np
 import pytest
 
-from utils.intervals import bootstrap_median
+from utils.intervals import bootstrap_median, bootstrap_ratio
 
 
 def test_one_value_is_its_own_interval() -> None:
@@ -36,3 +38,14 @@ def test_a_higher_level_is_wider() -> None:
     _, low, high = bootstrap_median(values, level=0.5)
     _, lower, higher = bootstrap_median(values, level=0.99)
     assert lower < low < high < higher
+
+
+def test_ratios_of_sums_are_resampled_by_rows() -> None:
+    parts, wholes = np.array([[1.0, 4.0, 0.0], [3.0, 0.0, 0.0]]), np.array([[4.0, 8.0, 0.0], [4.0, 0.0, 0.0]])
+    low, high = bootstrap_ratio(parts, wholes)
+    assert (low[0], high[0]) == pytest.approx((0.25, 0.75))  # one row twice, or the other twice
+    assert np.isnan(low[1:]).all() and np.isnan(high[1:]).all()  # one row knows the second, none the third
+    rng = np.random.default_rng(1)
+    wholes = np.full((200, 1), 10.0)
+    low, high = bootstrap_ratio(rng.binomial(10, 0.3, (200, 1)).astype(float), wholes)
+    assert high[0] - low[0] == pytest.approx(2 * 1.96 * math.sqrt(0.3 * 0.7 / 2000), rel=0.15)

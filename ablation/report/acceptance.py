@@ -1,0 +1,108 @@
+"""Acceptance by position in the draft, in numbers: how many rounds judged and accepted a draft there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ablation.report.load import in_order
+from utils.intervals import bootstrap_ratio
+
+# A share of fewer rounds than this is drawn hollow.
+FEW_ROUNDS = 10
+
+Counts = NDArray[np.float64]
+
+
+class Share(NamedTuple):
+    """A share of `rounds` rounds at a position (from 1), with its 95 % interval; NaN where one prompt knows it."""
+
+    position: int
+    share: float
+    low: float
+    high: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """A configuration's rounds by prompt, a row each, `[n, K + 1]` and `[n, K]`.
+
+    `hist[:, i]` accepted i drafts; `tested[:, i]` judged a draft at position i + 1.
+    """
+
+    method: str
+    name: str
+    hist: Counts
+    tested: Counts
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of the rounds that accepted 0, 1, 2, ... drafts."""
+        return [float(share) for share in self.hist.sum(axis=0) / self.hist.sum()]
+
+    @property
+    def rounds(self) -> int:
+        """All of them."""
+        return int(self.hist.sum())
+
+    def mean(self) -> Share:
+        """Accepted drafts a round. Its position says nothing."""
+        accepted = self.hist @ np.arange(self.hist.shape[1])
+        return _shares(accepted[:, None], self.hist.sum(axis=1, keepdims=True))[0]
+
+    def unconditional(self) -> list[Share]:
+        """Share of all rounds that accepted the draft at each position."""
+        accepted = self._accepted()
+        return _shares(accepted, np.broadcast_to(self.hist.sum(axis=1, keepdims=True), accepted.shape))
+
+    def conditional(self) -> list[Share]:
+        """Share of the rounds that judged a draft at each position that accepted it."""
+        return _shares(self._accepted(), self.tested)
+
+    def _accepted(self) -> Counts:
+        """Rounds that accepted the draft at each position, `[n, K]`. Example: hist 5 3 2 -> 5 at 1, 2 at 2."""
+        from_behind: Counts = self.hist[:, ::-1].cumsum(axis=1)[:, ::-1]
+        wanted = self.tested.shape[1]
+        return np.pad(from_behind[:, 1 : wanted + 1], ((0, 0), (0, max(0, wanted + 1 - from_behind.shape[1]))))
+
+
+def positions(frame: pd.DataFrame) -> list[Positions]:
+    """One for each configuration that drafted, from the runs that did not fail."""
+    rows = frame[~frame["failed"] & (frame["drafted"] > 0) & frame["accept_hist"].notna() & frame["tested_at"].notna()]
+    found = []
+    for name in in_order(rows):
+        part = rows[rows["configuration"] == name]
+        groups = part.groupby("id", observed=True)
+        hist, tested = (_matrix(summed(cells) for _, cells in groups[key]) for key in ("accept_hist", "tested_at"))
+        found.append(Positions(str(part["method"].iloc[0]), name, hist, tested))
+    return found
+
+
+def summed(cells: Iterable[str]) -> list[int]:
+    """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
+    lists = (list(map(int, cell.split())) for cell in cells)
+    return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
+
+
+def _shares(parts: Counts, wholes: Counts) -> list[Share]:
+    low, high = bootstrap_ratio(parts, wholes)
+    sums = zip(parts.sum(axis=0), wholes.sum(axis=0), low, high, strict=True)
+    return [
+        Share(place, float(part / whole), float(a), float(b), int(whole))
+        for place, (part, whole, a, b) in enumerate(sums, start=1)
+        if whole
+    ]
+
+
+def _matrix(lists: Iterable[list[int]]) -> Counts:
+    """Lists as rows, filled up with zeros."""
+    rows = list(lists)
+    made = np.zeros((len(rows), max(map(len, rows))))
+    for place, row in enumerate(rows):
+        made[place, : len(row)] = row
+    return made
