@@ -25,7 +25,7 @@ def main(
         Path | None, typer.Option(metavar="FOLDER", help="also write Spec-Bench's answer files and table there")
     ] = None,
 ) -> None:
-    """Write report.md, index.html, summary.csv, pairs.csv and the plots of a results file.
+    """Write the report of a results file: index.html, report.md, tables (.csv, .tex) and plots (.png, .svg, .pdf).
 
     \b
     uv run scripts/report_ablation.py
@@ -40,7 +40,7 @@ def main(
 
         report = write_report(results, out)
         if spec_bench is not None:
-            write_spec_bench(results, spec_bench)
+            write_spec_bench(results, spec_bench, report.warnings)
         # Printed last: a reader who leaves early (`| head`) gets all files.
         report.print(out_console())
         typer.echo(f"report: {shown(report.folder / 'index.html')}")

@@ -1,6 +1,7 @@
 """What all plots share: colours that colour-blind readers can tell apart, readable text, and how they are saved."""
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,15 @@ class Plot:
     figure: Figure
 
     def save(self, folder: Path) -> None:
-        """Write the PNG, the SVG and a PDF whose text is text."""
+        """Write the PNG, the SVG and a PDF whose text is text.
+
+        Letters that the font lacks are drawn as boxes, without a word.
+        """
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            self._save(folder)
+
+    def _save(self, folder: Path) -> None:
         self.save_svg(folder)
         self.figure.savefig(folder / f"{self.stem}.png", dpi=120)
         # Type 42: what publishers ask for, and a text that can be searched.

@@ -9,9 +9,8 @@ from ablation.report.content import METHOD, Content, ReportSection
 
 def markdown(content: Content) -> str:
     """The whole report.md."""
-    lines = [f"# {_safe(content.title)}", "", _safe(content.facts), ""]
-    if content.warnings:
-        lines += ["## Warnings", "", *(f"- **{_safe(warning)}**" for warning in content.warnings), ""]
+    lines = [f"# {safe(content.title)}", "", safe(content.facts), ""]
+    lines += warning_lines(content.warnings)
     for section in content.sections:
         lines += _section(section)
     lines += ["## How it was computed", ""]
@@ -22,31 +21,36 @@ def markdown(content: Content) -> str:
     return "\n".join(lines)
 
 
+def warning_lines(warnings: tuple[str, ...]) -> list[str]:
+    """The warnings under their heading; nothing where there are none."""
+    return ["## Warnings", "", *(f"- **{safe(warning)}**" for warning in warnings), ""] if warnings else []
+
+
 def table_lines(table: Table) -> list[str]:
     """A table's lines: header, rule, rows; numbers to the right."""
     return [
-        _row(table.headers),
+        _row(tuple(map(safe, table.headers))),
         "|" + "|".join(["---", *["---:"] * (len(table.headers) - 1)]) + "|",
-        *(_row(tuple(_safe(cell) for cell in row)) for row in table.rows),
+        *(_row(tuple(safe(cell) for cell in row)) for row in table.rows),
     ]
 
 
+def safe(text: str) -> str:
+    """Text that Markdown shows as it is: names may hold underscores, pipes and angle brackets."""
+    for mark in "\\|_*<`[]~$&":
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())
+
+
 def _section(section: ReportSection) -> Iterator[str]:
-    yield from (f"## {_safe(section.title)}", "")
+    yield from (f"## {safe(section.title)}", "")
     for table in (*section.tables, *([section.pairs] if section.pairs else [])):
-        yield from (f"### {_safe(table.title)}", "", *table_lines(table), "")
+        yield from (f"### {safe(table.title)}", "", *table_lines(table), "")
     for plot in section.plots:
-        yield from (f"![{_safe(plot.caption)}]({quote(plot.stem)}.png)", "")
+        yield from (f"![{safe(plot.caption)}]({quote(plot.stem)}.png)", "", safe(plot.caption), "")
     for note in section.notes:
-        yield from (_safe(note), "")
+        yield from (safe(note), "")
 
 
 def _row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _safe(text: str) -> str:
-    """Text that Markdown shows as it is: names may hold underscores, pipes and angle brackets."""
-    for mark in "\\|_*<`[":
-        text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ablation.report.figure import COLOURS, WIDTH, blank, wrapped
 from ablation.results.stamp import stamped
+from utils.text import shown
 
 _METHODS = ("speculative", "egag")
 _MOST = 6
@@ -26,7 +27,7 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
         return f"There is no trace ({path.name}) to draw gamma and entropy from."
     rounds: dict[str, list[Line]] = {}
     for line in _first_answer(path):
-        rounds.setdefault(stamped(line["configuration"], line.get("lossless")), []).append(line)
+        rounds.setdefault(stamped(shown(line["configuration"]), line.get("lossless")), []).append(line)
     # One of each method before a second of any, so that the methods can be compared.
     turns: dict[str, int] = {}
     places = {}
@@ -38,7 +39,7 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
     if not chosen:
         return f"The trace ({path.name}) does not begin with an answer by speculative decoding or EGAG."
     first = rounds[chosen[0]][0]
-    caption = f"Gamma and entropy along one answer: prompt {first['id']} under {first['processor']}"
+    caption = f"Gamma and entropy along one answer: prompt {shown(first['id'])} under {shown(first['processor'])}"
     figure, axes = blank(caption, WIDTH, 0.9 + 1.75 * len(chosen), len(chosen), 1, sharex=True, sharey=True)
     drawn = [line for name in chosen for line in rounds[name]]
     tokens = max(max(line["gamma"], line["accepted"]) for line in drawn)

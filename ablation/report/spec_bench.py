@@ -16,7 +16,7 @@ import pandas as pd
 from ablation.report.cells import Table, number, title_of
 from ablation.report.figure import slug
 from ablation.report.load import in_order, load_results
-from ablation.report.markdown import table_lines
+from ablation.report.markdown import safe, table_lines, warning_lines
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 
@@ -27,15 +27,20 @@ _MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "ex
 _RUN = ["seed", "repeat"]
 
 
-def write_spec_bench(results: Path, folder: Path) -> Path:
+def write_spec_bench(results: Path, folder: Path, warnings: tuple[str, ...]) -> Path:
     """Write `answers/*.jsonl`, spec_bench.md and spec_bench.csv into a folder, and return it.
 
+    warnings: those of the report on the same results, a sentence each; spec_bench.md begins with them.
     Raises `UserError` for a results file that cannot be read and a folder that cannot be written.
     """
     frame = load_results(results, also=("text", "tokens_by_round", "started"))
     # A conversation is an answer only as a whole.
     broken = frame.groupby(["processor", "configuration", "id", *_RUN], observed=True)["failed"].transform("any")
     whole = frame[~broken & (frame["wall_s"] > 0)]
+    left_out = len(frame) - len(whole)
+    if left_out:
+        reason = "with a turn that failed, or took no time"
+        warnings = (*warnings, f"{left_out} of {len(frame)} rows are left out here: conversations {reason}.")
     try:
         (folder / "answers").mkdir(parents=True, exist_ok=True)
         for name, rows in _files(whole):
@@ -44,7 +49,7 @@ def write_spec_bench(results: Path, folder: Path) -> Path:
                     print(json.dumps(answer, ensure_ascii=False), file=file)
         table = spec_bench_table(whole)
         table.to_csv(folder / "spec_bench.csv", index=False)
-        (folder / "spec_bench.md").write_text(_markdown(table), encoding="utf-8")
+        (folder / "spec_bench.md").write_text(_markdown(table, warnings), encoding="utf-8")
     except OSError as error:
         raise UserError(f"folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return folder
@@ -122,9 +127,9 @@ def _seconds(started: Any) -> float | None:
     return None if pd.isna(started) else pd.Timestamp(started).timestamp()
 
 
-def _markdown(table: pd.DataFrame) -> str:
+def _markdown(table: pd.DataFrame, warnings: tuple[str, ...]) -> str:
     """Spec-Bench's layout: a row a method, the tasks' speedups, mean accepted tokens, the overall speedup."""
-    lines = ["# Spec-Bench layout", ""]
+    lines = ["# Spec-Bench layout", "", *warning_lines(warnings)]
     for processor, part in table.groupby("processor", sort=False):
         tasks = [task for task in dict.fromkeys(part["task"]) if task != OVERALL]
         headers = ("Models", *tasks, "#Mean Accepted Tokens", "tokens/s", "Overall")
@@ -136,6 +141,6 @@ def _markdown(table: pd.DataFrame) -> str:
             )
             accepted, speed = by_task["mean_accepted_tokens"][OVERALL], by_task["tokens_per_s"][OVERALL]
             rows.append((title_of(name), *shown, number(accepted), number(speed, 1), last))
-        lines += [f"## {processor}", "", *table_lines(Table(str(processor), headers, tuple(rows))), ""]
+        lines += [f"## {safe(str(processor))}", "", *table_lines(Table(str(processor), headers, tuple(rows))), ""]
     doc = "\n".join(line.strip() for line in (__doc__ or "").split("\n\n", 1)[1].splitlines())
     return "\n".join([*lines, doc])

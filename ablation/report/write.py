@@ -9,8 +9,10 @@ from rich.console import Console
 from ablation.report.caveats import caveats
 from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
 from ablation.report.figure import Plot
+from ablation.report.latex import pair_tables, summary_tables
 from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
+from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
 from ablation.report.pairs import compare
 from ablation.report.plots import answer_plot, processor_plots
@@ -40,7 +42,9 @@ def report_folder(results: Path) -> Path:
 
 
 def write_report(results: Path, folder: Path | None = None) -> Report:
-    """Write report.md, index.html, summary.csv, pairs.csv and the plots; files of an earlier report are replaced.
+    """Write report.md, index.html, the summary and the pairs as .csv and .tex, and the plots.
+
+    Files of an earlier report are replaced.
 
     Raises `UserError` for a results file or manifest that cannot be read and a folder that cannot be written.
     """
@@ -57,9 +61,12 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         pairs.to_csv(folder / "pairs.csv", index=False)
         sections = _sections(results, frame, summary, pairs, folder)
         title = f"Ablation report: {shown(results.stem)}"
-        content = Content(title, facts(frame, shown(results.name)), warnings, sections, manifest_text(manifest))
+        told = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
+        content = Content(title, " ".join(filter(None, told)), warnings, sections, manifest_text(manifest))
         (folder / "report.md").write_text(markdown(content), encoding="utf-8")
         (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
+        (folder / "summary.tex").write_text(summary_tables(content), encoding="utf-8")
+        (folder / "pairs.tex").write_text(pair_tables(content), encoding="utf-8")
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return Report(folder, summary, warnings)

@@ -68,7 +68,7 @@ def test_spec_benchs_table_leaves_it_out(records: list[Record], tmp_path: Path) 
         "target",
         "ngram",
     }
-    folder = write_spec_bench(results, tmp_path / "spec")
+    folder = write_spec_bench(results, tmp_path / "spec", ())
     (answer, _) = objects((folder / "answers" / "beam.jsonl").read_text(encoding="utf-8"))
     assert answer["choices"][0]["accept_lengths"] == []
 

@@ -44,7 +44,7 @@ def test_every_file_is_there(written: Report) -> None:
     plots = {f"{stem}.{kind}" for stem in ("speedup_greedy", "positions_greedy", "accepted_greedy", "answer")
              for kind in ("png", "svg", "pdf")}  # fmt: skip
     assert written.folder.name == "grid.report"
-    assert names == {"report.md", "index.html", "summary.csv", "pairs.csv"} | plots
+    assert names == {"report.md", "index.html", "summary.csv", "pairs.csv", "summary.tex", "pairs.tex"} | plots
     assert all((written.folder / name).stat().st_size > 100 for name in names)
     assert (written.folder / "answer.png").read_bytes().startswith(b"\x89PNG")
     pdf = (written.folder / "speedup_greedy.pdf").read_bytes()
@@ -226,7 +226,7 @@ def test_spec_bench_answers(tmp_path: Path) -> None:
         return record(AR, **about | {"turn": number, "seed": seed, "text": f'"{number}",'} | more)
 
     records = [turn(number, seed) for seed in (1, 2) for number in (1, 2)] + [turn(1, 3), turn(2, 3, error="lost")]
-    folder = write_spec_bench(write_results(tmp_path / "r.csv", records), tmp_path / "out")
+    folder = write_spec_bench(write_results(tmp_path / "r.csv", records), tmp_path / "out", ("AR varies.",))
     (answer,) = objects((folder / "answers" / "target.jsonl").read_text(encoding="utf-8"))
     assert (answer["question_id"], answer["category"], answer["tstamp"]) == (81, "writing", 1.5)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]  # the broken conversation is no answer
@@ -238,6 +238,8 @@ def test_spec_bench_answers(tmp_path: Path) -> None:
         "wall_time": [1.5, 1.5],
         "accept_lengths": [1, 2, 1, 2],
     }
+    page = (folder / "spec_bench.md").read_text(encoding="utf-8")
+    assert "- **AR varies.**" in page and "**2 of 6 rows are left out here" in page
 
 
 def test_spec_bench_table_by_hand(tmp_path: Path) -> None:
@@ -264,6 +266,7 @@ def test_the_script_reports_and_refuses(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, [str(tmp_path / "none.csv")])
     assert wrong.exit_code == 2 and "expected" in wrong.output
     right = CliRunner().invoke(app, [str(results), "--out", str(tmp_path / "o"), "--spec-bench", str(tmp_path / "s")])
+    assert "Only 1 prompt" in (tmp_path / "s" / "spec_bench.md").read_text(encoding="utf-8")
     assert right.exit_code == 0 and (tmp_path / "o" / "index.html").exists() and (tmp_path / "s" / "answers").is_dir()
 
 
