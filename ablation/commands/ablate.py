@@ -103,7 +103,7 @@ def _dry_run(experiment: "Experiment") -> int:
     from ablation.run.probe import estimated
 
     out_console().print(grid_table(experiment.plan))
-    typer.echo(estimated(_engine(experiment.pair), experiment.plan, one_a_method=True).text)
+    typer.echo(estimated(_engine(experiment.pair), experiment.plan, processors=1).text)
     return 0
 
 

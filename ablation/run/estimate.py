@@ -1,13 +1,15 @@
-"""What a plan costs before it runs: how much there is to generate, and how long that takes at most."""
+"""What a plan costs before it runs: how much there is to generate, and between which times that will take."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
 from rich.text import Text
 
 from ablation.plan.grid import Plan
+from sampling.events import Event, Round
+from sampling.measure.metrics import RunMetrics
 from sampling.settings import PARAMETERS
 from utils.text import counted, shown
 
@@ -15,30 +17,106 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """An upper bound: an answer may stop early, and then takes less."""
+class Pace:
+    """Seconds of a prefill, and seconds a token: if every draft is accepted, and if none is.
 
-    seconds: float
+    rounds: how many were timed.
+    """
+
+    prefill_s: float
+    accepted_s: float
+    rejected_s: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """AR behind two prompts of so many tokens: short, as every configuration was timed, and as the longest text."""
+
+    short_tokens: int
+    long_tokens: int
+    short: Pace
+    long: Pace
+
+    @property
+    def growth(self) -> float:
+        """A round behind the long prompt over one behind the short one, 1 at least."""
+        return max(1.0, self.long.rejected_s / self.short.rejected_s) if self.short.rejected_s else 1.0
+
+    def prefill_growth(self, tokens: int) -> float:
+        """A prefill of so many tokens over the short one, on a line through both: above the truth between them."""
+        if not self.short.prefill_s or self.long_tokens <= self.short_tokens:
+            return 1.0
+        slope = (self.long.prefill_s / self.short.prefill_s - 1.0) / (self.long_tokens - self.short_tokens)
+        return 1.0 + max(0.0, slope) * max(0, tokens - self.short_tokens)
+
+    @property
+    def least_prefill(self) -> float:
+        """The fastest prefill over the short one."""
+        return min(1.0, self.long.prefill_s / self.short.prefill_s) if self.short.prefill_s else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Between which times a plan's generations take: `low_s` if all drafts pass, `high_s` if none does.
+
+    Both for answers that use their whole length. basis: what was timed.
+    """
+
+    low_s: float
+    high_s: float
     generations: int
     tokens: int
+    basis: str
 
     @property
     def text(self) -> str:
-        """For people: "about 12 min (at most; 160 generations of 10,240 tokens in all)"."""
-        return f"about {_duration(self.seconds)} (at most; {_amount(self.generations, self.tokens)})"
+        """For people: the range and what it means, and what was timed; a line each."""
+        return (
+            f"{_range(self.low_s, self.high_s)} for {_amount(self.generations, self.tokens)} "
+            "(if all drafts are accepted, if none is); less where answers stop early\n"
+            f"{self.basis}"
+        )
 
 
-def estimate(plan: Plan, speeds: Mapping[str, tuple[float, float]]) -> Estimate:
-    """How long a plan takes at most.
+def pace(events: Iterable[Event], account: RunMetrics) -> Pace:
+    """The pace of a generation, from its rounds but the first, which pays for what no later one does.
 
-    speeds: for each configuration, by its name, seconds a token and seconds a prefill, as a short warm-up
-    prompt shows them; prefill of longer prompts takes longer.
+    Full acceptance: the fastest round, by the most tokens that one asked for. None: nine rounds in ten are as fast.
     """
-    each = [speeds[configuration.name] for configuration in plan.configurations]
-    token_s, prefill_s = (sum(column) for column in zip(*each, strict=True))
-    prompts = sum(len(prompt.turns) for prompt in plan.prompts)
-    seconds = (_tokens_once(plan) * token_s + prompts * prefill_s) * _passes(plan)
-    return Estimate(seconds, plan.generations, most_tokens(plan))
+    rounds = [event for event in events if isinstance(event, Round)]
+    if not rounds:  # a search
+        token_s = account.decode_s / max(account.new_tokens, 1)
+        return Pace(account.prefill_s, token_s, token_s, account.rounds)
+    times = sorted(one.draft_s + one.verify_s + one.other_s for one in rounds[1:] or rounds)
+    most = 1 + max(one.gamma for one in rounds)
+    return Pace(account.prefill_s, times[0] / most, times[9 * len(times) // 10], len(times))
+
+
+def estimate(
+    plan: Plan, paces: Sequence[Mapping[str, Pace]], timed: Timed, lengths: Mapping[str | int, Sequence[int]]
+) -> Estimate:
+    """Between which times a plan takes.
+
+    paces: for each processor, by a configuration's name, on the short prompt. lengths: tokens of each turn's
+    prompt, by the prompt's id.
+    """
+    each = [by_name[configuration.name] for by_name in paces for configuration in plan.configurations]
+    repeats = len(plan.seeds) * plan.repeats
+    tokens = _tokens_once(plan) * repeats
+    turns = [length for of_prompt in lengths.values() for length in of_prompt]
+    prefill_s = sum(one.prefill_s for one in each) * repeats
+    low = tokens * sum(one.accepted_s for one in each) + len(turns) * timed.least_prefill * prefill_s
+    high = tokens * sum(one.rejected_s for one in each) * timed.growth + prefill_s * sum(
+        timed.prefill_growth(length) for length in turns
+    )
+    rounds = sum(one.rounds for by_name in paces[:1] for one in by_name.values())
+    basis = (
+        f"timed: {counted(rounds, 'round')} of {counted(len(plan.configurations), 'configuration')} behind a prompt of "
+        f"{counted(timed.short_tokens, 'token')}, AR also behind one as long as the longest text, "
+        f"{timed.long_tokens:,}; loading the models is not in it"
+    )
+    return Estimate(low, high, plan.generations, most_tokens(plan), basis)
 
 
 def most_tokens(plan: Plan) -> int:
@@ -74,6 +152,15 @@ def _passes(plan: Plan) -> int:
 
 def _amount(generations: int, tokens: int) -> str:
     return f"{counted(generations, 'generation')} of {counted(tokens, 'token')} in all"
+
+
+def _range(low_s: float, high_s: float) -> str:
+    """Example: 130 and 540 -> "2 to 9 min"; 50 and 540 -> "50 s to 9 min"; 3.1 and 3.3 -> "about 3 s"."""
+    low, high = _duration(low_s), _duration(high_s)
+    if low == high:
+        return f"about {high}"
+    (number, unit), (_, other) = low.split(), high.split()
+    return f"{number if unit == other else low} to {high}"
 
 
 def _duration(seconds: float) -> str:

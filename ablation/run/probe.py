@@ -1,38 +1,68 @@
-"""The warm-up of a plan, which also tells about how long the plan will take."""
+"""The warm-up of a plan, and the short runs that tell how long the plan will take."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, cycle, islice
+from typing import Any
 
-from ablation.plan.grid import Plan
-from ablation.run.estimate import Estimate, estimate
+from ablation.plan.grid import Configuration, Plan
+from ablation.run.estimate import Estimate, Pace, Timed, estimate, pace
 from sampling.engine import Engine
-from sampling.measure.metrics import RunMetrics
-from sampling.measure.warm_up import warm_up
+from sampling.measure.comparison import Comparison
+from sampling.measure.warm_up import warm_up, warm_up_prompt
+from sampling.methods import REFERENCE
+from utils.parameter import Values
 
-WARM_UP_TOKENS = 16
+FIRST_TOKENS, TIMED_TOKENS = 4, 16
 
 
-def estimated(engine: Engine, plan: Plan, one_a_method: bool = False) -> Estimate:
-    """Run each configuration once on a prompt that is not measured, and estimate the whole from that.
+def estimated(engine: Engine, plan: Plan, processors: int | None = None) -> Estimate:
+    """Run each configuration, first unmeasured and then timed, on a prompt of the warm-up: how long the plan takes.
 
-    one_a_method: only the first configuration of each method, under the first processor: quick, for a look.
+    AR is also timed behind a text as long as the plan's longest: rounds and prefills get slower with the text.
+    processors: only under the first so many of them, the others taken for as fast: quicker, for a look.
     """
-    probed = _shortened(plan) if one_a_method else plan
-    runs = [(c.name, c.method, dict(c.parameters)) for c in probed.configurations]
-    speeds: dict[str, tuple[float, float]] = {}
-    for processor in probed.processors:
-        values = {**plan.values, "processor": processor, "length": WARM_UP_TOKENS}
-        # Of each run the last account is the whole one.
-        for name, account in dict(warm_up(engine, values, runs)).items():
-            speeds[name] = max(_speed(account), speeds.get(name, (0.0, 0.0)))
-    by_method = {c.method: speeds[c.name] for c in reversed(probed.configurations)}
-    return estimate(plan, {c.name: speeds.get(c.name, by_method[c.method]) for c in plan.configurations})
+    short, lengths, longest = _prompts(engine, plan)
+    runs = [(c.name, c.method, dict(c.parameters)) for c in plan.configurations]
+    paces: list[dict[str, Pace]] = []
+    for processor in plan.processors[:processors]:
+        values = {**plan.values, "processor": processor, "length": FIRST_TOKENS}
+        for _ in warm_up(engine, values, runs):
+            pass
+        values["length"] = TIMED_TOKENS
+        paces.append(dict(_timed(engine, values, plan.configurations, short)))
+    values = {**plan.values, "processor": plan.processors[0], "length": TIMED_TOKENS}
+    reference = (Configuration(REFERENCE),)
+    both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]
+    paces += paces[-1:] * (len(plan.processors) - len(paces))
+    return estimate(plan, paces, Timed(len(short), len(longest), *both), lengths)
 
 
-def _speed(account: RunMetrics) -> tuple[float, float]:
-    """Seconds a token, and of the prefill."""
-    return account.decode_s / max(account.new_tokens, 1), account.prefill_s
+def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, list[int]], list[int]]:
+    """A short prompt; the tokens of each turn's prompt, by id; and as many ids as the plan's longest text has.
+
+    A later turn's prompt is taken to hold full answers to the earlier ones, and a text ends with a full answer.
+    """
+    chat, most = plan.values["chat"], max(1, engine.describe().window - TIMED_TOKENS - 1)
+    lengths: dict[str | int, list[int]] = {}
+    ids: list[int] = []
+    longest = 0
+    for prompt in plan.prompts:
+        turns = [engine.tokenise([text], chat) for text in prompt.turns]
+        sums = accumulate(len(turn) + (place > 0) * plan.length(prompt) for place, turn in enumerate(turns))
+        lengths[prompt.id] = [min(most, tokens) for tokens in sums]
+        longest = max(longest, min(most, lengths[prompt.id][-1] + plan.length(prompt)))
+        ids = max(ids, *turns, key=len)
+    short = warm_up_prompt(engine, chat)
+    return short, lengths, list(islice(cycle(ids or short), longest))
 
 
-def _shortened(plan: Plan) -> Plan:
-    first = {c.method: c for c in reversed(plan.configurations)}
-    return replace(plan, configurations=tuple(reversed(first.values())), processors=plan.processors[:1])
+def _timed(
+    engine: Engine, values: Values, configurations: Sequence[Configuration], prompt: list[int]
+) -> Iterator[tuple[str, Pace]]:
+    """The pace of each configuration on a prompt; leaves no memory."""
+    comparison = Comparison(engine, values, prompt)
+    for one in configurations:
+        parameters: dict[str, Any] = dict(one.parameters)
+        events = [event for event, _ in comparison.run(one.name, method=one.method, parameters=parameters)]
+        engine.forget()
+        yield one.name, pace(events, comparison.metrics[one.name])

@@ -12,6 +12,11 @@ from utils.parameter import Values
 _SENTENCE = "Seven grey herons stood in the shallow water and waited for the tide to turn."
 
 
+def warm_up_prompt(engine: Engine, chat: bool) -> list[int]:
+    """Ids of a short prompt that nobody measures, `[n]`."""
+    return engine.tokenise([_SENTENCE], chat)[: engine.describe().window // 2]
+
+
 def warm_up(
     engine: Engine, values: Values, runs: Iterable[tuple[str, str, Mapping[str, Any]]]
 ) -> Iterator[tuple[str, RunMetrics]]:
@@ -20,8 +25,7 @@ def warm_up(
     Yields (name, account so far) at each event, so that whoever has no time may stop between two. Leaves no
     memory. Raises `UserError` when a method cannot run on this pair at all.
     """
-    prompt = engine.tokenise([_SENTENCE], values["chat"])[: engine.describe().window // 2]
-    comparison = Comparison(engine, values, prompt)
+    comparison = Comparison(engine, values, warm_up_prompt(engine, values["chat"]))
     try:
         for name, method, parameters in runs:
             for _, account in comparison.run(name, method=method, parameters=parameters):

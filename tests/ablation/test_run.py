@@ -135,7 +135,7 @@ def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monk
             raise IndexError("planted")
 
         monkeypatch.setattr("ngram_assisted.nasd.NgramDrafter.propose", broken)
-        return Estimate(0, 0, 0)
+        return Estimate(0, 0, 0, 0, "")
 
     monkeypatch.setattr("ablation.run.job.estimated", warmed)
     result = invoke("run", "--prompt", "a", "--length", 3, "--json")
@@ -153,7 +153,8 @@ def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
 def test_it_warms_up_and_says_how_long_it_takes_before_the_first_record(invoke: Invoke) -> None:
     said = invoke("run", "--prompt", "Hello", "--length", 4, "--json").stderr.splitlines()
     warming = said.index("warming up 3 configurations")
-    assert "3 generations of 12 tokens in all" in said[warming + 1] and said[warming + 2].startswith("3/3 1: target ")
+    assert "3 generations of 12 tokens in all" in said[warming + 1] and said[warming + 2].startswith("timed: ")
+    assert said[warming + 3].startswith("3/3 1: target ")
 
 
 def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
