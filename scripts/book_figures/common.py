@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import defaultdict
+from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -44,6 +45,13 @@ def by_configuration(plan: str) -> dict[str, list[CsvRow]]:
             if not row["error"]:
                 rows[row["configuration"]].append(row)
     return rows
+
+
+def drafter_of(plan: str, name: str) -> tuple[float, float]:
+    """alpha (accepted / tested, of all drafts) and c (the median of the answers) in a recorded run."""
+    rows = by_configuration(plan)[name]
+    accepted, tested = (sum(int(row[key]) for row in rows) for key in ("accepted", "tested"))
+    return accepted / tested, median(float(row["c"]) for row in rows)
 
 
 def axes(width: float, height: float, columns: int = 1, sharey: bool = False) -> tuple[Figure, list[Axes]]:

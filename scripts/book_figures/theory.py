@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from ablation.report.figure import COLOURS, GREY
 from sampling.forward.tree import ancestor_mask
-from scripts.book_figures.common import axes, expected_tokens, forward_ms, growth, look
+from scripts.book_figures.common import axes, drafter_of, expected_tokens, forward_ms, growth, look
 
 
 def draw_forward_cost() -> Figure:
@@ -100,9 +100,9 @@ def draw_speedup() -> Figure:
 
 
 def draw_best_gamma() -> Figure:
-    """The best gamma over alpha and c, with v as recorded; 0 where speculation does not pay."""
+    """The best gamma over alpha and c, with v and two drafters as recorded; 0 where speculation does not pay."""
     points = forward_ms()
-    alphas = [0.3 + 0.65 * i / 65 for i in range(66)]
+    alphas = [0.1 + 0.85 * i / 85 for i in range(86)]
     costs = [i / 60 for i in range(61)]
     best = [
         [max(range(13), key=lambda g: expected_tokens(a, g) / (growth(points, g + 1) + g * c)) for a in alphas]
@@ -112,8 +112,13 @@ def draw_best_gamma() -> Figure:
     axis.grid(visible=False)
     shown = axis.pcolormesh(alphas, costs, best, cmap="viridis", vmin=0, vmax=12, rasterized=True)
     figure.colorbar(shown, ax=axis, label="best γ, at most 12; 0 = do not speculate", ticks=range(0, 13, 2))
-    axis.plot([0.3, 1.0], [0.3, 1.0], "--", color="white", linewidth=1.2)
-    axis.text(0.4, 0.62, "c = α: the limit\nwhere verifying is free", color="white", fontsize=8.5)
+    axis.plot([0.1, 1.0], [0.1, 1.0], "--", color="white", linewidth=1.2)
+    axis.text(0.22, 0.62, "c = α: the limit\nwhere verifying is free", color="white", fontsize=8.5)
+    axis.contour(alphas, costs, best, levels=[0.5], colors="white", linewidths=1.0)
+    for plan, name in (("quick", "speculative"), ("egag", "speculative gamma=2")):
+        alpha, c = drafter_of(plan, name)
+        axis.plot([alpha], [c], "o", color="white", markeredgecolor="black", markersize=6)
+        axis.annotate(f"run {plan}", (alpha, c), xytext=(6, 4), textcoords="offset points", color="white", fontsize=8.5)
     axis.set_xlim(alphas[0], alphas[-1])
     axis.set_ylim(0, 1)
     axis.set_xlabel("α, chance that a draft is accepted")
