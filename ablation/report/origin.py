@@ -14,15 +14,21 @@ def measured_on(manifest: Mapping[str, Any] | None) -> str:
 
     Example: "Measured on AMD EPYC, 2 threads; target SmolLM2-135M-Instruct (cpu, float32)."
     """
-    fixed = (manifest or {}).get("fixed", {})
-    machine = fixed.get("machine") or {}
+    fixed = _part(manifest, "fixed")
+    machine = _part(fixed, "machine")
     threads = f"{machine['threads']} threads" if "threads" in machine else ""
-    known = [", ".join(filter(None, (machine.get("gpu"), machine.get("cpu"), threads)))]
-    known += [f"{role} {_model(fixed[role])}" for role in ("target", "drafter") if fixed.get(role)]
-    told = "; ".join(filter(None, known))
-    return f"Measured on {told}." if machine else ""
+    names = [str(machine[name]) for name in ("gpu", "cpu") if machine.get(name)]
+    told = [", ".join(filter(None, (*names, threads)))]
+    told += [f"{role} {_model(about)}" for role in ("target", "drafter") if (about := _part(fixed, role))]
+    return f"Measured on {'; '.join(filter(None, told))}." if machine else ""
+
+
+def _part(whole: object, name: str) -> Mapping[str, Any]:
+    """A table within a table; an empty one where it has none."""
+    found = whole.get(name) if isinstance(whole, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _model(about: Mapping[str, Any]) -> str:
     kind = ", ".join(str(about[name]) for name in ("device", "dtype") if about.get(name))
-    return f"{about.get('name', 'unknown')} ({kind})" if kind else str(about.get("name", "unknown"))
+    return f"{about.get('name', 'unknown')}{f' ({kind})' if kind else ''}"

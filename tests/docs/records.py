@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "docs" / "results"
 # How a report writes an interval.
-_REPORTED = re.compile(r"\\\[(\d+\.\d+), (\d+\.\d+)\]")
+_REPORTED = re.compile(r"\\\[(\d+\.\d+), (\d+\.\d+)\\\]")
 
 
 def recorded_intervals() -> set[str]:
