@@ -16,7 +16,7 @@ _CAPTIONS = {
     "speedup": (
         "Speedup over AR by configuration and task",
         "Dot: the median over prompts of tokens/s over those of AR on the same prompt. Line: its 95 % bootstrap "
-        "interval over prompts. Right of 1.0 is faster than AR.",
+        "interval over prompts, not corrected for the number of configurations. Right of 1.0 is faster than AR.",
     ),
     "gamma": (
         "Speedup and acceptance rate against gamma",

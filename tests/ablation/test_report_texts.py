@@ -31,7 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "target": {"name": "T", "dtype": "float32"},
     }
     manifest_path(results).write_text(
-        json.dumps({"fixed": fixed, "runs": [], "uncommitted_changes": True}, ensure_ascii=False), encoding="utf-8"
+        json.dumps({"fixed": fixed, "runs": [], "plan": "night", "uncommitted_changes": True}, ensure_ascii=False),
+        encoding="utf-8",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -50,6 +51,21 @@ def test_markdown_keeps_its_columns(folder: Path) -> None:
     rows = [re.sub(r"\\.", "", line) for line in lines if line.startswith("|")]
     assert rows and {row.count("|") for row in rows} == {10, 7}
     assert not any("$" in row or "<" in row or "*" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", ["report.md", "index.html"])
+def test_what_holds_for_all_tasks_comes_first(folder: Path, name: str) -> None:
+    text = (folder / name).read_text(encoding="utf-8")
+    order = [
+        "Ablation report: night",
+        "over those of AR",
+        "Warnings",
+        "Speed, all tasks",
+        "Drafts and output, all tasks",
+    ]
+    order += ["1 pairs of configurations", "Dot: the median", "Speed, code", "How it was computed"]
+    places = [text.index(said) for said in order]
+    assert places == sorted(places)
 
 
 def test_html_shows_a_name_as_text(folder: Path) -> None:
