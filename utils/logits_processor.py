@@ -82,7 +82,7 @@ class GreedyProcessor(LogitsProcessor):
 
 
 class MultinomialProcessor(LogitsProcessor):
-    """Softmax at a temperature."""
+    """Softmax at a temperature from 1e-10 to 1e10."""
 
     def __init__(self, temperature: float) -> None:
         self.temperature = TEMPERATURE.checked(temperature)

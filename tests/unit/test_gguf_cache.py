@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -122,6 +123,39 @@ def test_what_a_killed_process_left_is_ignored_and_removed(gguf: Path, monkeypat
     folder = converted(gguf)
     assert (folder / META).is_file() and (folder / "model.safetensors").stat().st_size > 4
     assert not left.exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"garbage " * 99])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja", META])
+def test_a_kept_folder_that_was_damaged_is_made_again(
+    gguf: Path, conversions: list[Path], name: str, content: bytes | None
+) -> None:
+    folder, told = converted(gguf), list[str]()
+    whole = (folder / name).read_bytes()
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    assert converted(gguf, lambda message, fraction=None: told.append(message)) == folder
+    assert len(conversions) == 2 and "What was kept of tiny.gguf is damaged: converting it again" in told
+    assert name == META or (folder / name).read_bytes() == whole
+    assert converted(gguf) == folder and len(conversions) == 2
+
+
+def test_waiting_is_told_only_while_another_process_converts(gguf: Path) -> None:
+    told: list[str] = []
+    lock = FileLock(cache_folder() / f"{gguf_cache._sha256(gguf)[:16]}.lock")
+
+    def tell(message: str, fraction: float | None = None) -> None:
+        told.append(message)
+        if message.startswith("Waiting"):
+            lock.release(force=True)
+
+    cache_folder().mkdir(parents=True)
+    with lock:
+        converted(gguf, tell)
+    assert any(message.startswith("Waiting") for message in told)
+    told.clear()
+    (cache_folder() / converted(gguf) / META).unlink()
+    converted(gguf, tell)
+    assert told and not any(message.startswith("Waiting") for message in told)
 
 
 def _convert(start: Barrier, gguf: Path) -> None:

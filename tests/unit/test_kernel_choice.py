@@ -175,12 +175,14 @@ def test_another_dtype_torch_processor_or_thread_count_asks_anew(
         '{"format": 1, "machines": []}',
         '{"format": 2, "machines": {}}',
         "\u00ff\ud83d".encode("utf-16", "surrogatepass"),
+        "[" * 50_000,
     ],
 )
 def test_a_damaged_or_foreign_store_is_replaced(own_store: Path, text: str | bytes) -> None:
     own_store.parent.mkdir()
     own_store.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert ask(settled(True)) is True
+    assert all("the file of earlier choices is damaged" in choice.origin for choice in made().values())
     assert ask() is True
     assert json.loads(own_store.read_text())["format"] == 1
 
