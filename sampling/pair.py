@@ -91,8 +91,8 @@ class Pair:
             return self.lack(needed)
         if method.drafts_trees(values) and not self.target.model.trees:
             return (
-                f"{method.name} has drafts in trees, and the attention of {self.target_info.name} counts rows of the "
-                "cache and not positions, as a chain needs; choose methods and values without trees"
+                f"{method.name} works with trees of drafts, and {self.target_info.name} runs chains only: its "
+                "attention counts rows of the cache and not positions; choose methods and values without trees"
             )
         return None
 

@@ -36,7 +36,10 @@ def limits(model: CausalModel) -> Iterator[str]:
     if not isinstance(model, TransformersModel):
         return
     if not model.trees:
-        yield "it runs chains of drafts only; methods with trees of drafts, and beam search, are refused"
+        yield (
+            "its attention counts rows of the cache and not positions, so it runs chains of drafts only; recycling, "
+            "beam search, draft_tree and use_tree_spec are refused"
+        )
     if isinstance(model, LongRopeModel):
         yield f"a text is read anew where it grows beyond {model.border} tokens (longrope)"
     rope = getattr(model.hf.config, "rope_parameters", None) or {}

@@ -22,6 +22,7 @@ from sampling.drafters.model import ModelDrafter
 from sampling.events import Finished, Round
 from sampling.forward.longrope import LongRopeModel
 from sampling.forward.runner import ModelRunner, prefill
+from sampling.loading.adapt import limits
 from sampling.verifier import RejectionVerifier
 from tests.model.tiny_models import SIZES, ids, truth
 from utils.logits_processor import GreedyProcessor
@@ -165,3 +166,16 @@ def test_a_drafter_may_have_it_too() -> None:
     )  # fmt: skip
     said = [token for event in events if isinstance(event, Round) for token in event.emitted]
     assert said == theirs(made("llama"), ids(18), use_cache=False)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "linear", "yarn"])
+def test_other_rotary_embeddings_say_what_generate_says_up_to_the_window(kind: str) -> None:
+    rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, **IDS, "max_position_embeddings": 48}, rope_parameters=rope))
+    prompt = ids(20)
+    expected = theirs(model.eval(), prompt)[: 48 - len(prompt)]
+    assert autoregressive_generate(prompt, model, LENGTH) == expected
+    assert speculative_generate(prompt, model, model, gamma=5, max_gen_len=LENGTH)[0] == expected
+    said = [*limits(runner_for(model).model)]
+    assert [text[:24] for text in said] == ["texts end at 48 tokens, "] * (kind == "dynamic")
