@@ -1,7 +1,7 @@
 """A transformers model tried on a few tokens before it is trusted: what no configuration tells.
 
 The measure is the model's own forward with its own attention and mask, as `generate` calls it. All in all a
-decoder-only model is asked seven times for a handful of rows; one of the seven, a tree, is as wide as the attention
+decoder-only model is asked eight times for a handful of rows; one of the eight, a tree, is as wide as the attention
 window that a configuration names, where it names one.
 """
 
@@ -25,8 +25,7 @@ _FAILURES = (
 )  # fmt: skip
 _LENGTH = 6
 _EXACT = (torch.float32, torch.float64)
-_WINDOWS = ("window_size", "sliding_window", "attention_window", "local_attention", "attention_chunk_size")
-_WIDEST = 1024
+_WINDOWS = ("window_size", "attention_window", "local_attention")
 
 
 def probe_tokens(config: Any) -> list[int]:
@@ -38,7 +37,10 @@ def probe_tokens(config: Any) -> list[int]:
 
 @torch.inference_mode()
 def own_logits(name: str, model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
-    """What the model says by itself, `[n, V]`. Raises `UserError` where a later token changes an earlier row."""
+    """What the model says by itself, `[n, V]`.
+
+    Raises `UserError` where a later token changes an earlier row, and where it does not say numbers.
+    """
 
     placed = "position_ids" in signature(model.forward).parameters
 
@@ -50,6 +52,9 @@ def own_logits(name: str, model: PreTrainedModel, tokens: Sequence[int]) -> Tens
 
     with _explained(name):
         whole, half = said(len(tokens)), said(len(tokens) // 2)
+    if whole.isnan().any():
+        dtype = str(whole.dtype).removeprefix("torch.")
+        raise UserError(f"{name}: its logits in {dtype} are not numbers (NaN); expected a --dtype with a wider range")
     if not _close(whole[: len(half)], half):
         raise UserError(
             f"{name}: a later token changes what it says after an earlier one, so it reads in both directions, as an "
@@ -108,7 +113,7 @@ def rows_aside(config: Any) -> int:
     room: int = config.max_position_embeddings - _LENGTH
     named = (getattr(config, name, None) for name in _WINDOWS)
     windows = [window for window in named if isinstance(window, int) and window < room]
-    return max(1, min(max([4, *windows]), _WIDEST, room))
+    return max(1, min(max([4, *windows]), room))
 
 
 @contextmanager

@@ -167,5 +167,9 @@ def test_a_model_that_takes_no_cache_of_ours_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr(model, "forward", without)
     with pytest.raises(UserError, match=r"its logits change after a rollback|says something else than by itself"):
         runner_for(model)
+    for weight in model.parameters():
+        weight.data.fill_(torch.nan)
+    with pytest.raises(UserError, match=r"its logits in float32 are not numbers \(NaN\)"):
+        runner_for(model)
     with pytest.raises(UserError, match="3 given as a model"):
         runner_for(3)  # type: ignore[arg-type]
