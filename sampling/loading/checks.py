@@ -7,11 +7,11 @@ import torch
 
 from sampling.forward.decoders import FAMILIES
 from sampling.forward.runner import CausalModel, ModelRunner
+from sampling.loading.reasons import known_reason
 from utils.errors import UserError
 
 _ROLLS_BACK = (
-    "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of the families "
-    + ", ".join(FAMILIES)
+    "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of docs/models.md"
 )
 _NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
 _PROBE_TOKENS = (1, 2, 3, 4, 5, 6)
@@ -41,14 +41,18 @@ def refuse_config(name: str, config: Any, stateful: bool) -> None:
 
 
 def _reason(config: Any, stateful: bool) -> str | None:
+    known = known_reason(config)
+    if known:
+        return known
     if has_encoder(config):
         return None if config.model_type in FAMILIES else "an encoder-decoder model whose decoder is not known here"
-    if stateful:
+    layers = set(getattr(config, "layer_types", None) or ())
+    if stateful and layers != {"full_attention"}:
         return "its recurrent state sums up all earlier tokens, so rejected drafts cannot be taken back"
     window = getattr(config, "max_position_embeddings", None)
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    kinds = layers - {"full_attention"}
     sliding = _sliding_window(config)
-    if kinds == {"sliding_attention"} or (not kinds and sliding is not None):
+    if kinds == {"sliding_attention"} or (not layers and sliding is not None):
         if sliding is not None and window is not None and sliding >= window:
             return None
         return f"its sliding-window attention ({sliding} tokens) drops old cache rows, which a rollback would need"
