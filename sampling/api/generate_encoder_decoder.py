@@ -1,4 +1,4 @@
-"""The plain functions under the names that code for T5, BART and Marian models calls.
+"""The plain functions under the names that code for encoder-decoder models calls.
 
 `autoregressive_generate` and `speculative_generate` run encoder-decoder models as they are, in the same loop; these
 two call them, and refuse a decoder-only model, which would take the source for the beginning of its own text.
@@ -32,8 +32,9 @@ def autoregressive_generate_encoder_decoder(
     """The decoder's new ids for `inputs` (the source, ids that the encoder reads), by plain autoregression.
 
     The decoder's start token, and a forced first token where there is one, are not among them. Of the model's
-    generation settings these, `eos_token_id` and single `bad_words_ids` are kept to. model: a transformers model of
-    the T5, mT5, BART or Marian family, or a `ModelRunner`. Other arguments: see `autoregressive_generate`.
+    generation settings these, `eos_token_id`, `min_length`, `min_new_tokens` and single `bad_words_ids` are kept to.
+    model: a transformers model of a family in docs/models.md, or a `ModelRunner`. Other arguments: see
+    `autoregressive_generate`.
 
     Raises `UserError` for a decoder-only model, an empty source, or one that the encoder cannot read.
     """

@@ -90,7 +90,7 @@ class TransformersModel(TransformersWeights):
         self.num_layers: int = config.num_hidden_layers
         self.window: int = config.max_position_embeddings
         self.vocab_size: int = config.vocab_size
-        if getattr(model, "_supports_attention_backend", False):
+        if getattr(model, "_supports_attention_backend", False) and model._supports_sdpa:
             attention.register()
             model.set_attn_implementation(attention.FOLDED)
 

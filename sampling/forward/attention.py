@@ -1,5 +1,6 @@
 """Attention that never repeats the key/value heads: the query heads of a group become query rows."""
 
+import sys
 from typing import Any
 
 import torch
@@ -8,11 +9,17 @@ from torch.nn import functional as F
 
 FOLDED = "folded_sdpa"
 
+# What a model may hand its attention without asking for other scores: our mask says what is seen.
+_NO_CHANGE = frozenset(
+    {"is_causal", "sliding_window", "position_ids", "past_key_values", "use_cache"}
+    | {f"output_{name}" for name in ("attentions", "hidden_states", "router_logits")}
+)
+
 
 def folded_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
 ) -> Tensor:
-    """`[1, heads, n, D]` queries on `[1, kv_heads, L, D]` keys and values -> `[1, heads, n, D]`.
+    """`[1, heads, n, D]` queries on `[1, kv_heads, L, D]` keys, `[1, kv_heads, L, E]` values -> `[1, heads, n, E]`.
 
     Head h reads key/value head h // group. mask: additive, `[n, L]` or `[1, 1, n, L]`; None = all rows
     are seen.
@@ -24,7 +31,7 @@ def folded_attention(
     if mask is not None and group > 1:
         mask = mask.repeat(*[1] * (mask.dim() - 2), group, 1)
     out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
-    return out.reshape(batch, heads, count, dim)
+    return out.reshape(batch, heads, count, values.shape[-1])
 
 
 def _folded_for_transformers(
@@ -35,13 +42,20 @@ def _folded_for_transformers(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    is_causal: bool | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """`folded_attention` with the signature that transformers' attention modules call."""
+) -> tuple[Tensor, Tensor | None]:
+    """`folded_attention` with the signature that transformers' attention modules call.
+
+    A module that asks for more (scores that are capped, sinks, a bias of positions) gets its family's own function.
+    """
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         blocked = torch.finfo(query.dtype).min
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, blocked)
+    if any(value is not None for name, value in kwargs.items() if name not in _NO_CHANGE):
+        own: Any = sys.modules[type(module).__module__]
+        return own.eager_attention_forward(  # type: ignore[no-any-return]
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
     out = folded_attention(query, key, value, attention_mask, scaling)
     return out.transpose(1, 2).contiguous(), None
 

@@ -22,15 +22,18 @@ from utils.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a checkpoint has its answers begin, and which tokens they never hold.
+    """How a checkpoint has its answers begin, and which tokens they never hold, or not yet.
 
     tokens: the decoder's start token, and the token that is forced behind it where there is one (the target
     language of mBART, say): both stand in the text before the first round, and neither is output. banned:
-    ids that never follow, such as Marian's padding, whose logit of 0 would otherwise win.
+    ids that never follow, such as Marian's padding, whose logit of 0 would otherwise win. shortest: tokens of
+    the text, these included, before one of `ends` may follow (`min_length`, as summaries of BART have it).
     """
 
     tokens: tuple[int, ...]
     banned: tuple[int, ...] = ()
+    shortest: int = 0
+    ends: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, name: str, model: PreTrainedModel) -> "Opening":
@@ -45,7 +48,10 @@ class Opening:
             )
         forced = settings.forced_bos_token_id
         banned = tuple(words[0] for words in settings.bad_words_ids or () if len(words) == 1)
-        return cls((start,) if forced is None else (start, forced), banned)
+        shortest = max(settings.min_length or 0, 1 + (settings.min_new_tokens or 0))
+        ends = settings.eos_token_id
+        ends = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
+        return cls((start,) if forced is None else (start, forced), banned, shortest, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,9 @@ class EncoderDecoderModel(TransformersWeights):
         super().__init__(model)
         self.opening = opening
         self._decoder = FAMILIES[model.config.model_type](model)
-        self._banned = torch.tensor(opening.banned, dtype=torch.long, device=self.device)
+        self._banned, self._ends = (
+            torch.tensor(ids, dtype=torch.long, device=self.device) for ids in (opening.banned, opening.ends)
+        )
         self.num_layers = len(self._decoder.layers)
         self.window: int = self._decoder.window
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
@@ -98,13 +106,21 @@ class EncoderDecoderModel(TransformersWeights):
         assert isinstance(cache, TransformersCache), "a cache of `new_cache`"
         both = EncoderDecoderCache(cache.view, memory.cross)
         x = self._decoder.embed(tokens, positions)
-        bias = self._decoder.bias(positions, mask, cache.length)
+        biases = self._decoder.biases(positions, mask, cache.length)
         states = [x]
-        for layer in self._decoder.layers:
+        for layer, bias in zip(self._decoder.layers, biases, strict=True):
             x = self._decoder.step(layer, x, bias, memory.states, both)
             states.append(x)
         states[-1] = x = self._decoder.finish(x)
-        logits = self._decoder.logits(x[0, len(tokens) - rows :])
-        if len(self._banned):
-            logits = logits.index_fill(1, self._banned, torch.finfo(logits.dtype).min)
+        logits = self._allowed(self._decoder.logits(x[0, len(tokens) - rows :]), positions[len(tokens) - rows :])
         return logits, {layer: states[layer][0] for layer in hidden}
+
+    def _allowed(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """The rows at these positions `[m]` without the tokens that may not follow there."""
+        low = torch.finfo(logits.dtype).min
+        if len(self._banned):
+            logits = logits.index_fill(1, self._banned, low)
+        if len(self._ends) and self.opening.shortest > 1:
+            early = (positions + 1 < self.opening.shortest).unsqueeze(1)
+            logits = torch.where(early, logits.index_fill(1, self._ends, low), logits)
+        return logits

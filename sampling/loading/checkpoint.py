@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ONE_AT_A_TIME = Lock()
 
 # What an encoder-decoder model takes from its generation settings beside ids: see `Opening`.
-_OBEYED = ("bad_words_ids",)
+_OBEYED = ("bad_words_ids", "min_length", "min_new_tokens")
 
 
 @dataclass(frozen=True, slots=True)

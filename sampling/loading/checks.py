@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sampling.forward.decoders import FAMILIES
+from sampling.loading.reasons import known_reason
 from utils.errors import UserError
 
 ROLLS_BACK = (
-    "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of the families "
-    + ", ".join(FAMILIES)
+    "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of docs/models.md"
 )
 _NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
 
@@ -37,14 +37,18 @@ def refuse_config(name: str, config: Any, stateful: bool) -> None:
 
 
 def _reason(config: Any, stateful: bool) -> str | None:
+    known = known_reason(config)
+    if known:
+        return known
     if has_encoder(config):
         return None if config.model_type in FAMILIES else "an encoder-decoder model whose decoder is not known here"
-    if stateful:
+    layers = set(getattr(config, "layer_types", None) or ())
+    if stateful and layers != {"full_attention"}:
         return "its recurrent state sums up all earlier tokens, so rejected drafts cannot be taken back"
     window = getattr(config, "max_position_embeddings", None)
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    kinds = layers - {"full_attention"}
     sliding = _sliding_window(config)
-    if kinds == {"sliding_attention"} or (not kinds and sliding is not None):
+    if kinds == {"sliding_attention"} or (not layers and sliding is not None):
         if sliding is not None and window is not None and sliding >= window:
             return None
         return f"its sliding-window attention ({sliding} tokens) drops old cache rows, which a rollback would need"

@@ -149,6 +149,20 @@ def test_a_banned_token_is_never_said() -> None:
     assert torch.softmax(logits, -1)[0, first] == 0.0
 
 
+@pytest.mark.parametrize("rule", [{"min_length": 9}, {"min_new_tokens": 8}])
+def test_an_answer_does_not_end_before_its_shortest_length(rule: dict[str, int]) -> None:
+    """As a checkpoint for summaries asks, and as transformers' generate counts it; without, the end comes at once."""
+    source, model = ids(11, seed=4), make("bart", VOCAB)
+    end = generate(model, source)[0]
+    model.generation_config.update(**rule, eos_token_id=end)
+    expected = model.generate(torch.tensor([source]), max_new_tokens=LENGTH, do_sample=False)[0, 1:].tolist()
+    shorter = seq2seq_pair("bart", VOCAB, stop=frozenset({end}))
+    longer = Pair(ModelRunner(adapted(model)), shorter.drafter, shorter.tokenizer, shorter.stop, shorter.target_info)
+    for method in ("target", "speculative", "suffix"):
+        assert output(shorter, method, source) == [end] and output(longer, method, source) == expected
+    assert len(expected) > 7
+
+
 def test_a_source_that_the_encoder_cannot_read() -> None:
     pair = seq2seq_pair("bart", VOCAB)
     with pytest.raises(UserError, match=rf"{WINDOW + 1} tokens; expected at most {WINDOW}"):

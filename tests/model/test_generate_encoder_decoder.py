@@ -151,13 +151,13 @@ def test_models_of_two_kinds_are_refused_with_both_names() -> None:
 
 
 def test_what_cannot_run_is_refused_with_its_name() -> None:
-    from transformers import PegasusConfig, PegasusForConditionalGeneration
+    from transformers import FSMTConfig, FSMTForConditionalGeneration
 
     with pytest.raises(UserError, match=r"T5Model: it has no output over tokens; expected a model for conditional"):
         autoregressive_generate(SOURCE, T5Model(t5(VOCAB)))
     shape = {"encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1, "d_model": 16}
-    other = PegasusForConditionalGeneration(PegasusConfig(vocab_size=VOCAB, **shape))
-    with pytest.raises(UserError, match=r"PegasusForConditionalGeneration \(pegasus\): an encoder-decoder model whose"):
+    other = FSMTForConditionalGeneration(FSMTConfig(src_vocab_size=VOCAB, tgt_vocab_size=VOCAB, **shape))
+    with pytest.raises(UserError, match=r"FSMTForConditionalGeneration \(fsmt\): its decoder takes neither positions"):
         autoregressive_generate_encoder_decoder(SOURCE, other)
     with pytest.raises(UserError, match="beam search runs on decoder-only models"):
         beam_search_generate(SOURCE, make("t5", VOCAB))

@@ -112,11 +112,16 @@ def test_unfit_models_are_refused_by_name(hub: Path, name: str, reason: str) -> 
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (WhisperConfig(), "encoder-decoder"),
+        (WhisperConfig(), "reads sound, not text"),
+        (transformers.SeamlessM4TConfig(), "decoder is not known here"),
         (transformers.Qwen3NextConfig(), "hybrid of layer types"),
         (transformers.Lfm2Config(full_attn_idxs=[2, 5]), "hybrid of layer types"),
         (transformers.Gemma2Config(), "hybrid of layer types|sliding-window"),
-        (transformers.BloomConfig(), "no max_position_embeddings"),
+        (transformers.BloomConfig(), "ALiBi"),
+        (transformers.FalconConfig(alibi=True), "ALiBi"),
+        (transformers.SwitchTransformersConfig(), "only so many tokens of a forward"),
+        (transformers.MvpConfig(use_prompt=True), "use_prompt"),
+        (transformers.PretrainedConfig(), "names no num_hidden_layers"),
     ],
     ids=lambda value: getattr(value, "model_type", None),
 )
@@ -126,6 +131,7 @@ def test_unfit_configurations_are_refused(config: Any, reason: str) -> None:
 
 
 def test_a_window_that_never_slides_is_no_reason() -> None:
+    refuse_config("it", transformers.Gemma2Config(layer_types=["full_attention"] * 26), stateful=False)
     refuse_config("it", tiny.mistral(sliding_window=128), stateful=False)
     refuse_config("it", tiny.mistral(sliding_window=None), stateful=False)
     refuse_config("it", tiny.qwen2(sliding_window=16, use_sliding_window=False), stateful=False)

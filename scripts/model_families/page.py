@@ -1,0 +1,70 @@
+"""The page of model families, docs/models.md: written from rows, and read back into rows."""
+
+import re
+from collections.abc import Sequence
+
+from scripts.model_families.configs import DECODERS, ENCODER_DECODERS, Family
+from scripts.model_families.judge import Row, known_to_transformers
+
+_HEAD = """\
+# Model families
+
+Which models run here, as targets and as drafters, and whether their output is that of transformers. Every row is a test
+(`tests/families`): the family is built tiny with random weights, taken as loading takes it, and its greedy ids are
+compared with those of transformers' own `generate`, under plain autoregression, behind chains of drafts and behind
+trees, with drafts that are accepted and drafts that are rolled back in every round. A family without a row has not been
+tried; loading tries it, and refuses what does not take tokens back.
+
+- **equal**: the same ids under all three.
+- **equal, chains only**: its attention counts rows of the cache and not positions; methods with trees are refused.
+- **refused**: with the reason, before weights are read where the configuration tells.
+
+*Forward*: `lean` is our own ([how](book/03-implementation.md)), the others run transformers' modules on our cache.
+*Setting*: what differs from the configuration that the family is published with; where a family has a row without
+one, that is as published.
+
+Written by `uv run scripts/generate_models.py`, in a minute or two. More on encoder-decoder models:
+[encoder-decoder.md](encoder-decoder.md).
+"""
+_COLUMNS = "| family | setting | forward | greedy output |\n|---|---|---|---|\n"
+_ROW = re.compile(r"^\| `([^`|]+)` \| ([^|]*)\| ([^|]*)\| ([^|]+) \|$", flags=re.MULTILINE)
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page with these rows, by name."""
+    told = {(row.family, row.setting): row for row in rows}
+    parts = [_HEAD]
+    for title, families in (("Decoder-only", DECODERS), ("Encoder-decoder", ENCODER_DECODERS)):
+        keys = sorted((family.model_type, family.setting) for family in families)
+        ordered = [told[key] for key in keys if key in told]
+        parts.append(f"\n## {title}\n\n{_counted(ordered)}\n\n{_COLUMNS}{''.join(map(_line, ordered))}")
+    return "".join([*parts, _untried()])
+
+
+def rows_of(text: str) -> list[Row]:
+    """The rows that stand on a page."""
+    return [Row(*(cell.strip() for cell in cells)) for cells in _ROW.findall(text)]
+
+
+def _line(row: Row) -> str:
+    return f"| `{row.family}` | {row.setting} | {row.forward} | {row.result} |\n"
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    running = {row.family for row in rows if row.result.startswith("equal")}
+    whole = {row.family for row in rows if row.result == "equal"}
+    refused = {row.family for row in rows} - running
+    return (
+        f"{len(whole)} families equal, {len(running - whole)} on chains only, {len(refused)} refused in every setting."
+    )
+
+
+def _untried() -> str:
+    names = sorted(known_to_transformers() - {family.model_type for family in (*DECODERS, *ENCODER_DECODERS)})
+    return "\n## Not tried\n\n" + ", ".join(f"`{name}`" for name in names) + ".\n"
+
+
+def families_without_row(rows: Sequence[Row]) -> list[Family]:
+    """Families of the tables that a page does not tell of."""
+    told = {(row.family, row.setting) for row in rows}
+    return [family for family in (*DECODERS, *ENCODER_DECODERS) if (family.model_type, family.setting) not in told]

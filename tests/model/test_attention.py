@@ -1,0 +1,43 @@
+"""The folded attention behind transformers' modules: what it computes, and what it leaves to a family's own."""
+
+import torch
+from transformers import GptOssConfig, GptOssForCausalLM, MistralConfig, MistralForCausalLM
+from transformers.models.gemma2 import modeling_gemma2
+
+from sampling.forward import attention
+from sampling.forward.adapter import TransformersModel
+from sampling.forward.attention import folded_attention
+
+
+def test_values_may_be_narrower_than_keys() -> None:
+    query, keys, values = torch.randn(1, 4, 3, 6), torch.randn(1, 2, 5, 6), torch.randn(1, 2, 5, 2)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
+    torch.testing.assert_close(folded_attention(query, keys, values, None), expected)
+
+
+def test_scores_that_are_capped_are_left_to_the_familys_own_function() -> None:
+    """Without, they would be computed as if nothing had been asked for."""
+    config = modeling_gemma2.Gemma2Config(hidden_size=8, num_attention_heads=2, num_key_value_heads=1, head_dim=4)
+    module = modeling_gemma2.Gemma2Attention(config, layer_idx=0).eval()
+    query, keys, values = 9 * torch.randn(1, 2, 3, 4), torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 4)
+    seen = torch.ones(1, 1, 3, 5, dtype=torch.bool).tril(2)
+    mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    asked = {"dropout": 0.0, "scaling": 0.5, "softcap": 2.0, "sliding_window": 4}
+    expected, _ = modeling_gemma2.eager_attention_forward(module, query, keys, values, mask, **asked)
+    made, _ = attention._folded_for_transformers(module, query, keys, values, seen, **asked)
+    torch.testing.assert_close(made, expected)
+    plain, _ = attention._folded_for_transformers(module, query, keys, values, seen, scaling=0.5, softcap=None)
+    assert not torch.allclose(plain, expected, atol=0.1)
+
+
+def test_a_family_that_has_no_fast_attention_keeps_its_own() -> None:
+    sizes = {
+        "vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 4,
+    }  # fmt: skip
+    sinks = GptOssForCausalLM(GptOssConfig(**sizes, num_local_experts=2))
+    TransformersModel(sinks)
+    assert sinks.config._attn_implementation == "eager"
+    plain = MistralForCausalLM(MistralConfig(**sizes))
+    TransformersModel(plain)
+    assert plain.config._attn_implementation == attention.FOLDED
