@@ -48,9 +48,9 @@ def decide(pair: "Pair", values: Values, chosen: "Collection[str]") -> Start:
 def _lacking(pair: "Pair", values: Values) -> Iterator[tuple[str, str]]:
     """Methods that are on and lack what drafts, with the reason; one switched on later says so itself."""
     for method in METHODS.values():
-        needed = method.needs(values)
-        if values[method.name] and needed is not None and not pair.has(needed):
-            yield method.name, pair.lack(needed)
+        lacking = pair.lacks(method, values)
+        if values[method.name] and lacking is not None:
+            yield method.name, lacking
 
 
 def _hybrid(pair: "Pair", values: Values, chosen: "Collection[str]") -> tuple[dict[str, str], str]:

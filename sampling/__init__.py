@@ -1,7 +1,7 @@
 """The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back.
 
 For code that calls it: `autoregressive_generate` and `speculative_generate`, each with `_encoder_decoder` behind its
-name too, `beam_search_generate`, and `decode` for every round's event.
+name too, `beam_search_generate`, and `decode` for every round's event, on what `runner_for` makes of a model.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ _PUBLIC = {
     "speculative_generate_encoder_decoder": "sampling.api.generate_encoder_decoder",
     "beam_search_generate": "sampling.api.generate",
     "decode": "sampling.loop",
+    "runner_for": "sampling.api.generate",
 }
 __all__ = list(_PUBLIC)
 

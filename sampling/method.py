@@ -63,6 +63,10 @@ class Method:
         """Whether a run depends on the prompts before it."""
         return any(True for part in self.parts for _ in part.memories({**values, **self.preset}))
 
+    def drafts_trees(self, values: Values) -> bool:
+        """Whether its drafts are trees, or its texts branches of one."""
+        return any(part.drafts_trees({**values, **self.preset}) for part in self.parts)
+
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those parameters that matter where the others have these values."""
         return without(self.preset, merged(*(part.relevant({**values, **self.preset}) for part in self.parts)))

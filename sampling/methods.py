@@ -41,6 +41,7 @@ COPIERS = Registry[Part](
         "arXiv 2411.04975",
         SUFFIX,
         remembers=Unless("max_cached_requests", 0),
+        trees=Unless("use_tree_spec", False),
     ),
 )
 
@@ -53,6 +54,7 @@ HEADS = Registry[TrainedPart](
         "arXiv 2401.10774",
         HEAD,
         needs="medusa",
+        trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:MedusaTask",
     ),
     TrainedPart(
@@ -62,6 +64,7 @@ HEADS = Registry[TrainedPart](
         "arXiv 2402.05109",
         HEAD,
         needs="hydra",
+        trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:HydraTask",
     ),
     TrainedPart(
@@ -71,6 +74,7 @@ HEADS = Registry[TrainedPart](
         "arXiv 2401.15077, 2406.16858, 2503.01840",
         HEAD,
         needs="eagle",
+        trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:EagleTask",
     ),
     TrainedPart(
@@ -80,6 +84,7 @@ HEADS = Registry[TrainedPart](
         "arXiv 2412.19437",
         HEAD,
         needs="mtp",
+        trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:MtpTask",
     ),
 )
@@ -117,6 +122,7 @@ DRAFTERS = Registry[Part](
             toggle("recycling_remember", True, "keep the candidates for the next prompt"),
         ),
         remembers=Unless("recycling_remember", False),
+        trees=True,
     ),
     *MODELS.values(),
     *COPIERS.values(),
@@ -215,7 +221,14 @@ VERIFIERS = Registry[Part](
 
 SEARCHES = Registry[Part](
     "search",
-    Part("beam", "sampling.beam:BeamSearch", "the best of a few texts grown side by side", "arXiv 1609.08144", BEAM),
+    Part(
+        "beam",
+        "sampling.beam:BeamSearch",
+        "the best of a few texts grown side by side",
+        "arXiv 1609.08144",
+        BEAM,
+        trees=True,
+    ),
 )
 
 VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS))

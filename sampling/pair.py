@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
@@ -14,6 +15,10 @@ from sampling.forward.runner import WholeRunner
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from utils.errors import UserError
+from utils.parameter import Values
+
+if TYPE_CHECKING:
+    from sampling.method import Method
 
 MODEL = "model"
 # More than tokens stand for on average in any text.
@@ -78,6 +83,18 @@ class Pair:
             f"no {drafter} head for {self.target_info.name} is known; start with --heads DIR, "
             f"or train one: uv run scripts/train_drafter.py --method {drafter}"
         )
+
+    def lacks(self, method: "Method", values: Values) -> str | None:
+        """Why a method cannot run on this pair where the parameters have these values; None where it can."""
+        needed = method.needs(values)
+        if needed is not None and not self.has(needed):
+            return self.lack(needed)
+        if method.drafts_trees(values) and not self.target.model.trees:
+            return (
+                f"{method.name} works with trees of drafts, and {self.target_info.name} runs chains only: its "
+                "attention counts rows of the cache and not positions; choose methods and values without trees"
+            )
+        return None
 
     def head(self, kind: str) -> Head:
         """The trained head of this kind. Raises `UserError` where there is none, or one for another base model."""

@@ -78,8 +78,10 @@ class PairEngine:
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
     ) -> Iterator[Event]:
-        """See `Engine.stream`. Raises `UserError` when the method needs a drafter model and none is loaded."""
+        """See `Engine.stream`. Raises `UserError` when the method needs what the pair has not."""
         method = METHODS[name]
+        if lacking := self.pair.lacks(method, values):
+            raise UserError(lacking)
         pair = self.pair if values["cache"] else self._recomputing
         target = self._target(method, pair)
         settings = {**values, **method.preset}

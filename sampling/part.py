@@ -15,10 +15,14 @@ Bound = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Unless:
-    """It learns from one prompt for the next, unless the parameter has this value."""
+    """It learns from one prompt for the next, or drafts trees, unless the parameter has this value."""
 
     parameter: str
     value: Any
+
+    def holds(self, values: Values) -> bool:
+        """Whether the parameter has another value."""
+        return bool(values[self.parameter] != self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Part:
     comes from. parameters: its own. uses: the parts inside it, whose parameters become its own as well. needs:
     what a pair must have for it: `model`, a drafter model, or a kind of trained head. remembers: when what
     it does depends on earlier prompts; None = never. bounds: (low, high) parameters of which low is never above high.
+    trees: whether, or when, its drafts are trees.
     """
 
     name: str
@@ -41,6 +46,7 @@ class Part:
     needs: str | None = None
     remembers: Unless | None = None
     bounds: tuple[Bound, ...] = ()
+    trees: Unless | bool = False
 
     def load(self) -> Any:
         """The class behind `path`."""
@@ -75,10 +81,15 @@ class Part:
 
     def memories(self, values: Values) -> Iterator[Unless]:
         """By what it, and each part inside it, depends on earlier prompts where the parameters have these values."""
-        if self.remembers and values[self.remembers.parameter] != self.remembers.value:
+        if self.remembers and self.remembers.holds(values):
             yield self.remembers
         for used in self.uses:
             yield from used.memories(values)
+
+    def drafts_trees(self, values: Values) -> bool:
+        """Whether its drafts, or those of a part inside it, are trees where the parameters have these values."""
+        own = self.trees.holds(values) if isinstance(self.trees, Unless) else self.trees
+        return own or any(used.drafts_trees(values) for used in self.uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +140,10 @@ class OneOf:
     def memories(self, values: Values) -> Iterator[Unless]:
         """By what the part that the values pick depends on earlier prompts."""
         return self.pick(values).memories({**values, **self.preset})
+
+    def drafts_trees(self, values: Values) -> bool:
+        """Whether the part that the values pick drafts trees."""
+        return self.pick(values).drafts_trees({**values, **self.preset})
 
 
 def chosen_by(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) -> OneOf:

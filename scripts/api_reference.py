@@ -27,30 +27,30 @@ ids, acceptance = speculative_generate([1, 5, 9], drafter, target, gamma=4, max_
 assert ids == plain
 ```
 
-Round by round, with any drafter, rule and verifier:
+Round by round, with any drafter, rule and verifier. `runner_for` makes the target of a transformers model;
+`load_pair(LoadOptions()).target` of `sampling.loading.pairs` is one too:
 
 ```python
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from egag.controller import FixedGamma
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
-from sampling import decode
-from sampling.loading.pairs import LoadOptions, load_pair
+from sampling import decode, runner_for
 from sampling.verifier import RejectionVerifier
 from utils.logits_processor import GreedyProcessor
 
-pair = load_pair(LoadOptions())
-prompt = pair.encode(["Say twice: the cat sat on the mat."], chat=True)
+shape = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+target = runner_for(LlamaForCausalLM(LlamaConfig(num_hidden_layers=3, **shape)))
 for event in decode(
-    pair.target,
+    target,
     PromptLookupDrafter(),
     FixedGamma(4),
     RejectionVerifier(),
     GreedyProcessor(),
-    prompt,
+    [1, 5, 9, 1, 5],
     max_new_tokens=12,
-    stop=pair.stop,
-    rng=torch.Generator(),
+    rng=torch.Generator(target.device),
 ):
     print(event)
 ```
@@ -76,6 +76,17 @@ output = target.generate(
 )
 print(output.sequences, output.metrics.acceptance_rate)
 ```
+
+`speculative(drafter, streamer=TextStreamer(tokenizer))` shows the text while it is written, a round at a time.
+
+Any causal transformers model that passes a few trial forwards runs: it must say behind our cache what it says by
+itself. Refused with the reason are models that read in both directions (BERT without `is_decoder`,
+`use_bidirectional_attention`) and those that keep anything but rows of keys and values. A model whose attention counts
+rows and not positions, as GPT-Neo's local layers do, runs chains of drafts; trees and beams raise a `UserError`.
+Rotary embeddings: `default`, `linear`, `llama3` and `yarn` never change. With `longrope` (Phi-3 with 128k tokens) a
+text that grows beyond `original_max_position_embeddings` is read anew there, so that every token is what the model says
+of the whole text without a cache. With `dynamic` texts end where the embedding would begin to change, at
+`max_position_embeddings`, which is exact as well.
 """
 
 

@@ -77,10 +77,9 @@ def _runnable(
     from sampling.methods import METHODS
 
     for run in runs:
-        needed = METHODS[run.method].needs(values)
-        if needed is not None and not pair.has(needed):
+        if lacking := pair.lacks(METHODS[run.method], values):
             runs = tuple(other for other in runs if other != run)
-            typer.echo(f"{run.name} left out: {pair.lack(needed)}", err=True)
+            typer.echo(f"{run.name} left out: {lacking}", err=True)
     if not runs:
         raise UserError("no method is left to run; give --drafter ID, DIR or FILE.gguf, or other --methods")
     return runs

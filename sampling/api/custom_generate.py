@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from sampling.drafters.model import ModelDrafter
 from sampling.measure.metrics import RunMetrics
 from utils.errors import UserError, one_of
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKNucleusProcessor
+
+if TYPE_CHECKING:
+    from transformers.generation.streamers import BaseStreamer
 
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 _IGNORED = (
@@ -39,13 +42,18 @@ class SpeculativeOutput(GenerateDecoderOnlyOutput):
     metrics: RunMetrics | None = None
 
 
-def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., Tensor | SpeculativeOutput]:
+def speculative(
+    drafter: Model | None = None, gamma: int = 5, streamer: "BaseStreamer | None" = None
+) -> Callable[..., Tensor | SpeculativeOutput]:
     """A decoding method for transformers' `generate`; without a drafter it is plain autoregression on our loop.
 
     Of the generation config it takes lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p`. With
     `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several
     prompts, for padding, beams, other processors, other stopping criteria, scores and hidden states, and an
-    encoder-decoder model. transformers hands on no streamer: one is told the prompt and nothing else.
+    encoder-decoder model.
+
+    streamer: such as transformers' `TextStreamer`; it is told the prompt `[1, n]`, the new ids of each round `[m]`, and
+    the end. Give it here and not to `generate`, which tells it the prompt and hands it to no method of others.
     """
 
     def decoding_method(
@@ -59,6 +67,8 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
         _refuse_encoder(model)
         _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
         with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
+            if streamer is not None:
+                streamer.put(input_ids.cpu())
             account = account_of(
                 target,
                 ModelDrafter(small[0]) if small else NullDrafter(),
@@ -68,7 +78,10 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
                 _processor(generation_config),
                 generation_config.eos_token_id,
                 debug=False,
+                watch=None if streamer is None else lambda round: streamer.put(torch.tensor(round.emitted)),
             )
+        if streamer is not None:
+            streamer.end()
         sequences = torch.cat([input_ids, input_ids.new_tensor([account.output_ids])], dim=1)
         if generation_config.return_dict_in_generate:
             return SpeculativeOutput(sequences=sequences, metrics=account)

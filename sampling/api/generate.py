@@ -6,7 +6,7 @@ runs on this loop. `for event in sampling.decode(...)` is the same with every ro
 
 import math
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -159,7 +159,7 @@ def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[
     before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
     try:
         refuse_two_kinds([name_of(model) for model in models], [encodes(model) for model in models])
-        given = [_runner(model) for model in models]
+        given = [runner_for(model) for model in models]
         rows = common_rows(given, tokenizer)
         yield [kind(one.model, rows) for one in given]
     finally:
@@ -169,8 +169,14 @@ def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[
                 model.set_attn_implementation(attention)
 
 
-def _runner(model: Model) -> Runner:
-    """Raises `UserError` for a transformers model whose cache cannot be rolled back."""
+def runner_for(model: Model) -> Runner:
+    """What `sampling.decode` takes as a target, and drafters as a model, for a transformers model; a runner as it is.
+
+    The model is tried on a few tokens first. It shares its weights with the runner, is set to evaluation and computes
+    with this project's attention from then on, also when it is called by itself. Raises `UserError` for a model whose
+    cache cannot be rolled back, that reads in both directions, or that says something else than by itself.
+    """
+    refuse_no_model(model)
     if isinstance(model, Runner):
         return model
     refuse_config(name_of(model), model.config, getattr(model, "_is_stateful", False))
@@ -201,8 +207,9 @@ def account_of(
     debug: bool,
     verifier: Verifier | None = None,
     tokenizer: Any = None,
+    watch: Callable[[Round], None] | None = None,
 ) -> RunMetrics:
-    """The account of one generation, every argument as the public functions take it."""
+    """The account of one generation, every argument as the public functions take it. watch: is told each round."""
     check(max_gen_len=max_gen_len)
     refuse_no_processor(processor)
     account = RunMetrics()
@@ -219,6 +226,8 @@ def account_of(
     )
     for event in events:
         account.add(event)
+        if watch and isinstance(event, Round):
+            watch(event)
         if debug and isinstance(event, Round):
             sys.stderr.write(_told(event, tokenizer) + "\n")
     return account

@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from sampling.forward import attention
 from sampling.forward.cache import RollbackCache, RollbackLayer
 from sampling.forward.runner import Reading
+from utils.errors import UserError
 
 
 class _Layer(CacheLayerMixin):
@@ -51,6 +52,7 @@ class TransformersWeights:
     """What any transformers model has that a runner or a head asks for, beside a forward."""
 
     num_layers: int
+    trees = True
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.hf = model.eval()
@@ -107,6 +109,8 @@ class TransformersModel(TransformersWeights):
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. transformers computes at least one row of logits; 0 rows drop it."""
         assert isinstance(cache, TransformersCache), "a cache of `new_cache`"
+        if not self.trees:
+            self._refuse_tree(positions, cache.length)
         output = self.hf(
             input_ids=tokens.unsqueeze(0),
             position_ids=positions.unsqueeze(0),
@@ -118,3 +122,11 @@ class TransformersModel(TransformersWeights):
         )
         logits: Tensor = output.logits[0, -rows:] if rows else output.logits[0, :0]
         return logits, {layer: output.hidden_states[layer][0] for layer in hidden}
+
+    def _refuse_tree(self, positions: Tensor, length: int) -> None:
+        """Raises `UserError` for rows that do not stand one behind the other, each in its own place."""
+        if positions.tolist() != list(range(length, length + len(positions))):
+            raise UserError(
+                f"{type(self.hf).__name__} counts rows of its cache and not positions, so a tree of drafts is not "
+                "exact on it; expected chains: draft_tree chain, use_tree_spec off, no recycling and no beam search"
+            )

@@ -65,5 +65,9 @@ def register() -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+    def mask(*args: Any, **kwargs: Any) -> Any:
+        """Always there: a model that is called by itself leaves it out where its own attention would be causal."""
+        return sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+
     AttentionInterface.register(FOLDED, _folded_for_transformers)
-    AttentionMaskInterface.register(FOLDED, sdpa_mask)
+    AttentionMaskInterface.register(FOLDED, mask)

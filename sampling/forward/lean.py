@@ -47,6 +47,11 @@ class LeanModel:
         return len(self.layers)
 
     @property
+    def trees(self) -> bool:
+        """See `CausalModel.trees`."""
+        return True
+
+    @property
     def device(self) -> torch.device:
         return self.embedding.device
 

@@ -30,6 +30,14 @@ class CausalModel(Protocol):
     def vocab_size(self) -> int: ...
 
     @property
+    def trees(self) -> bool:
+        """Whether its attention goes by positions and mask alone, as trees of drafts and beams need.
+
+        One that counts rows of the cache, as GPT-Neo's local layers do, is right on chains only.
+        """
+        ...
+
+    @property
     def device(self) -> torch.device: ...
 
     @property

@@ -1,23 +1,55 @@
-"""A transformers model behind the engine's forward."""
+"""A transformers model behind the engine's forward, tried before it is trusted."""
+
+from collections.abc import Iterator
 
 from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.longrope import LongRopeModel, border_of
 from sampling.forward.runner import CausalModel
-from sampling.loading.checks import has_encoder, refuse_no_rollback
+from sampling.loading.checks import has_encoder
+from sampling.loading.probe import own_logits, probe_tokens, refuse_no_rollback, rows_aside, runs_trees
 from utils.errors import UserError
 
 
 def adapted(name: str, model: PreTrainedModel) -> CausalModel:
     """The model as a runner runs it; `refuse_config` has passed its configuration.
 
-    name: what errors call it. Raises `UserError` for one that cannot take tokens back, and for an encoder-decoder
-    model that does not say how answers begin or which token comes next.
+    name: what errors call it. Raises `UserError` for one that cannot take tokens back, for one that says something
+    else than by itself, and for an encoder-decoder model that does not say how answers begin or which token comes next.
     """
-    causal = _with_encoder(name, model) if has_encoder(model.config) else TransformersModel(model)
-    refuse_no_rollback(name, causal)
-    return causal
+    tokens = probe_tokens(model.config)
+    if has_encoder(model.config):
+        causal: CausalModel = _with_encoder(name, model)
+        refuse_no_rollback(name, causal, tokens)
+        return causal
+    own = own_logits(name, model.eval(), tokens)
+    decoder = _decoder(model)
+    refuse_no_rollback(name, decoder, tokens, own)
+    decoder.trees = runs_trees(decoder, tokens, own, rows_aside(model.config))
+    return decoder
+
+
+def limits(model: CausalModel) -> Iterator[str]:
+    """What to know of an adapted model before it is used, in parts of sentences."""
+    if not isinstance(model, TransformersModel):
+        return
+    if not model.trees:
+        yield (
+            "its attention counts rows of the cache and not positions, so it runs chains of drafts only; recycling, "
+            "beam search, draft_tree and use_tree_spec are refused"
+        )
+    if isinstance(model, LongRopeModel):
+        yield f"a text is read anew where it grows beyond {model.border} tokens (longrope)"
+    rope = getattr(model.hf.config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "dynamic":
+        yield f"texts end at {model.window} tokens, where its rotary embedding would begin to change (dynamic)"
+
+
+def _decoder(model: PreTrainedModel) -> TransformersModel:
+    border = border_of(model.config)
+    return TransformersModel(model) if border is None else LongRopeModel(model, border)
 
 
 def _with_encoder(name: str, model: PreTrainedModel) -> CausalModel:

@@ -87,11 +87,11 @@ def _checkpoint(origin: Origin, device: torch.device, dtype: torch.dtype, trust:
     with within_memory(origin, config, dtype):
         hf, unused = _weights(origin, config, device, dtype, shared)
         refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
-        model, forward = _runnable(origin, hf)
+        model, forward, limited = _runnable(origin, hf)
     kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, hf.config, hf.generation_config)
     hf.generation_config = GenerationConfig(**kept)
-    notes = (f"{origin.name}: {ignored}." if ignored else None, unused, *odd)
+    notes = (*(f"{origin.name}: {said}." for said in (*limited, ignored) if said), unused, *odd)
     info = _info(origin, model, forward)
     return Loaded(model, tokenizer, stop, info, tuple(note for note in notes if note), encoder=has_encoder(config))
 
@@ -113,14 +113,15 @@ def _weights(
     return hf.eval(), unused_weights(origin.name, told)
 
 
-def _runnable(origin: Origin, hf: Any) -> tuple[CausalModel, str]:
-    """The model behind the engine's forward, and what that forward is called."""
+def _runnable(origin: Origin, hf: Any) -> tuple[CausalModel, str, tuple[str, ...]]:
+    """The model behind the engine's forward, what that forward is called, and what to know of it."""
     if lean.fits(hf):
-        return lean.from_transformers(hf, release=True), "lean forward"
-    from sampling.loading.adapt import adapted
+        return lean.from_transformers(hf, release=True), "lean forward", ()
+    from sampling.loading.adapt import adapted, limits
 
     forward = "encoder-decoder, transformers' layers" if has_encoder(hf.config) else "transformers' forward"
-    return adapted(origin.name, hf), forward
+    model = adapted(origin.name, hf)
+    return model, forward, tuple(limits(model))
 
 
 def _stateful(config: Any) -> bool:

@@ -1,20 +1,16 @@
-"""What a checkpoint must be to draft or to verify: refusals with their reason, before and after the weights."""
+"""What a checkpoint must say of itself to draft or to verify: refusals with their reason."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from sampling.forward.decoders import FAMILIES
-from sampling.forward.runner import CausalModel, ModelRunner
 from sampling.loading.reasons import known_reason
 from utils.errors import UserError
 
-_ROLLS_BACK = (
+ROLLS_BACK = (
     "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of docs/models.md"
 )
 _NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
-_PROBE_TOKENS = (1, 2, 3, 4, 5, 6)
 
 
 def has_encoder(config: Any) -> bool:
@@ -37,7 +33,7 @@ def refuse_config(name: str, config: Any, stateful: bool) -> None:
     """
     reason = _reason(config, stateful)
     if reason:
-        raise UserError(f"{name} ({config.model_type}): {reason}; {_ROLLS_BACK}")
+        raise UserError(f"{name} ({config.model_type}): {reason}; {ROLLS_BACK}")
 
 
 def _reason(config: Any, stateful: bool) -> str | None:
@@ -67,33 +63,6 @@ def _sliding_window(config: Any) -> int | None:
     if not getattr(config, "use_sliding_window", True):
         return None
     return getattr(config, "sliding_window", None)
-
-
-def refuse_no_rollback(name: str, model: CausalModel) -> None:
-    """Feed a few tokens, roll back, feed them again: raise `UserError` unless the logits agree.
-
-    This finds what no configuration tells: a forward that ignores our cache, positions or mask.
-    """
-    runner = ModelRunner(model)
-    try:
-        runner.read(_PROBE_TOKENS)
-        first = runner.forward(_PROBE_TOKENS).logits
-        runner.crop(2)
-        again = runner.forward(_PROBE_TOKENS[2:]).logits
-        runner.crop(5)
-        alone = runner.forward(_PROBE_TOKENS[5:]).logits
-    except (TypeError, AttributeError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise UserError(f"{name}: its forward does not work with a rollback cache ({error}); {_ROLLS_BACK}") from error
-    if not (_close(first[2:], again) and _close(first[5:], alone)):
-        raise UserError(f"{name}: its logits change after a rollback, its cache holds more than rows; {_ROLLS_BACK}")
-
-
-def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal to rounding, which a real fault exceeds many times over."""
-    a, b = a.float(), b.float()
-    return bool((a - b).norm() <= 0.05 * a.norm() + 1e-6)
 
 
 def common_vocabulary(names: Sequence[str], rows: Sequence[int], tokens: int) -> tuple[int, str | None]:

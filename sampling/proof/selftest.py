@@ -79,7 +79,7 @@ def testable(pair: Pair) -> tuple[str, ...]:
         for name, method in METHODS.items()
         if name != REFERENCE
         and method.other is None
-        and ((needed := method.needs(values)) is None or pair.has(needed))
+        and pair.lacks(method, values) is None
         and engine.lossless(name, values)
     )
 

@@ -29,6 +29,7 @@ class ToyModel:
     sharpness: float = 2.0
     window: int = WINDOW
     num_layers: int = 1
+    trees: bool = True
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TextStreamer
 
 from sampling.api.custom_generate import SpeculativeOutput, speculative
 from tests.model.test_generate import PROMPT, made, theirs
+from tests.tiny import tiny_tokenizer
 from tests.tiny_seq2seq import make
 from utils.errors import UserError
 
@@ -54,6 +55,37 @@ def test_it_draws_under_the_usual_names() -> None:
 def test_what_it_cannot_do_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         ours(made(), made(seed=1), **options)
+
+
+class Heard:
+    """A streamer that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        self.told.append(value.tolist())
+
+    def end(self) -> None:
+        self.told.append("end")
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_streamer_is_told_the_prompt_every_round_and_the_end(drafts: bool) -> None:
+    target, heard = made(), Heard()
+    method = speculative(target if drafts else None, 3, streamer=heard)  # type: ignore[arg-type]
+    said = ours(target, None, custom_generate=method)[0].tolist()
+    prompt, *rounds, end = heard.told
+    assert prompt == [PROMPT] and end == "end"
+    assert [len(round) for round in rounds] == ([4] * 5 if drafts else [1] * 20)
+    assert [*PROMPT, *(token for round in rounds for token in round)] == said
+
+
+def test_a_text_streamer_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    target, tokenizer = made(), tiny_tokenizer()
+    streamer = TextStreamer(tokenizer, skip_prompt=True)
+    said = ours(target, None, custom_generate=speculative(made(seed=1), 3, streamer=streamer))
+    assert capsys.readouterr().out == tokenizer.decode(said[0, len(PROMPT) :]) + "\n"
 
 
 def test_several_prompts_are_refused() -> None:

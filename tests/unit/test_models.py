@@ -15,8 +15,9 @@ from sampling.forward.adapter import TransformersModel
 from sampling.forward.cache import RollbackCache
 from sampling.forward.lean import LeanModel
 from sampling.loading import devices, origin
-from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config, refuse_no_rollback
+from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config
 from sampling.loading.pairs import LoadOptions, Pair, load_pair
+from sampling.loading.probe import refuse_no_rollback
 from sampling.loading.stop import stop_ids
 from tests import tiny
 from tests.conformance.toy import ToyModel
@@ -158,8 +159,8 @@ class Forgetful(ToyModel):
 
 def test_a_cache_that_does_not_roll_back_is_noticed(hub: Path) -> None:
     with pytest.raises(UserError, match="change after a rollback"):
-        refuse_no_rollback("it", Forgetful(torch.zeros(16, 16)))
-    refuse_no_rollback("it", TransformersModel(AutoModelForCausalLM.from_pretrained(hub / "gpt2")))
+        refuse_no_rollback("it", Forgetful(torch.zeros(16, 16)), range(6))
+    refuse_no_rollback("it", TransformersModel(AutoModelForCausalLM.from_pretrained(hub / "gpt2")), TEXT[:6])
 
 
 def test_a_shorter_drafter_window_is_noted(hub: Path, tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import pytest
 from sampling.choices import PROCESSORS, STORAGES
 from sampling.distill.tasks import Task
 from sampling.events import Round
+from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig
 from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.pair_engine import PairEngine
 from sampling.part import OneOf, Part, Unless, chosen_by
+from sampling.proof.selftest import testable as runnable
 from sampling.settings import PARAMETERS, Settings
 from tests.conformance.toy import PROMPT, toy_pair
 from utils.errors import UserError
@@ -87,6 +89,30 @@ def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
     found = {name: method.needs(values) for name, method in METHODS.items() if method.needs(values)}
     models = dict.fromkeys(("drafter", "speculative", "egag", "ucb"), "model")
     assert found == {**models, "extended": "mtp", "suffix_or_model": "mtp", **{kind: kind for kind in HEADS}}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "trees"),
+    [
+        ("recycling", {}, True), ("beam", {}, True), ("target", {}, False), ("speculative", {}, False),
+        ("suffix", {"use_tree_spec": True}, True), ("suffix", {"use_tree_spec": False}, False),
+        ("suffix_or_model", {"use_tree_spec": True}, True), ("extended", {"hybrid_model": "mtp"}, False),
+        ("extended", {"hybrid_model": "mtp", "hybrid_copy": "suffix", "use_tree_spec": True}, False),
+        *((kind, {"draft_tree": shape}, shape != "chain") for kind in HEADS for shape in ("chain", "dynamic")),
+    ],
+)  # fmt: skip
+def test_what_works_with_trees_is_refused_on_a_model_of_chains(name: str, values: dict[str, Any], trees: bool) -> None:
+    pair, settings = toy_pair(), {**Settings(), "length": 4, **values}
+    assert pair.lacks(METHODS[name], settings) is None
+    chains = replace(pair, target=ModelRunner(replace(pair.target.model, trees=False)))  # type: ignore[type-var]
+    assert METHODS[name].drafts_trees(settings) is trees
+    said = chains.lacks(METHODS[name], settings)
+    assert (said is not None) is trees
+    if said is not None:
+        assert f"{name} works with trees of drafts, and toy runs chains only" in said
+        with pytest.raises(UserError, match="works with trees"):
+            PairEngine(chains).stream(name, settings, PROMPT)
+    assert (name in runnable(chains)) == (name in runnable(pair) and not METHODS[name].drafts_trees(Settings()))
 
 
 def run_twice(name: str, **values: object) -> list[list[tuple[int, ...]]]:

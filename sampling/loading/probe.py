@@ -1,0 +1,134 @@
+"""A transformers model tried on a few tokens before it is trusted: what no configuration tells.
+
+The measure is the model's own forward with its own attention and mask, as `generate` calls it. All in all a
+decoder-only model is asked eight times for a handful of rows; one of the eight, a tree, is as wide as the attention
+window that a configuration names, where it names one.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from inspect import signature
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from sampling.forward.runner import CausalModel, ModelRunner
+from sampling.loading.checks import ROLLS_BACK
+from utils.errors import UserError
+from utils.text import first_line
+
+_FAILURES = (
+    TypeError, AttributeError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError, AssertionError
+)  # fmt: skip
+_LENGTH = 6
+_EXACT = (torch.float32, torch.float64)
+_WINDOWS = ("window_size", "attention_window", "local_attention")
+
+
+def probe_tokens(config: Any) -> list[int]:
+    """A few ids that stand for nothing but themselves: padding, say, has another position in some models."""
+    special = {value for key, value in config.to_dict().items() if key.endswith("token_id") and isinstance(value, int)}
+    plain = [id for id in range(min(config.vocab_size, 64)) if id not in special]
+    return list(islice(cycle(plain or [0]), _LENGTH))
+
+
+@torch.inference_mode()
+def own_logits(name: str, model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
+    """What the model says by itself, `[n, V]`.
+
+    Raises `UserError` where a later token changes an earlier row, and where it does not say numbers.
+    """
+
+    placed = "position_ids" in signature(model.forward).parameters
+
+    def said(count: int) -> Tensor:
+        ids = torch.tensor([list(tokens[:count])], device=model.device)
+        places = {"position_ids": torch.arange(count, device=model.device).unsqueeze(0)} if placed else {}
+        logits: Tensor = model(input_ids=ids, use_cache=False, **places).logits
+        return logits[0]
+
+    with _explained(name):
+        whole, half = said(len(tokens)), said(len(tokens) // 2)
+    if whole.isnan().any():
+        dtype = str(whole.dtype).removeprefix("torch.")
+        raise UserError(f"{name}: its logits in {dtype} are not numbers (NaN); expected a --dtype with a wider range")
+    if not _close(whole[: len(half)], half):
+        raise UserError(
+            f"{name}: a later token changes what it says after an earlier one, so it reads in both directions, as an "
+            "encoder does; expected a causal model (configurations of BERT's kind: with is_decoder)"
+        )
+    return whole
+
+
+def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], own: Tensor | None = None) -> None:
+    """Feed a few tokens, roll back, feed them again: raise `UserError` unless the logits agree.
+
+    This finds a forward that ignores our cache, positions or mask. own: `own_logits`, which they must agree with too.
+    """
+    runner = ModelRunner(model)
+    with _explained(name):
+        runner.read(tokens)
+        first = runner.forward(tokens).logits
+        runner.crop(2)
+        again = runner.forward(tokens[2:]).logits
+        last = len(tokens) - 1
+        runner.crop(last)
+        alone = runner.forward(tokens[last:]).logits
+    if own is not None and not _close(own, first):
+        raise UserError(
+            f"{name}: behind our cache, positions and mask it says something else than by itself; {ROLLS_BACK}"
+        )
+    if not (_close(first[2:], again) and _close(first[last:], alone)):
+        raise UserError(f"{name}: its logits change after a rollback, its cache holds more than rows; {ROLLS_BACK}")
+
+
+def runs_trees(model: CausalModel, tokens: Sequence[int], own: Tensor, aside: int) -> bool:
+    """Whether a branch of a tree says what it says alone, and the text behind it too.
+
+    own: `own_logits` of the tokens. aside: how many drafts lie between the text and the branch in the cache; an
+    attention that counts rows of the cache and not positions loses sight of the text behind so many.
+    """
+    runner = ModelRunner(model)
+    root, *branch, behind = tokens[1:]
+    others = [tokens[0]] * aside
+    parents = [*[-1] * (aside + 1), *range(aside, aside + len(branch) - 1)]
+    try:
+        runner.forward(tokens[:1])
+        logits = runner.forward([root, *others, *branch], parents).logits
+        runner.keep(1, range(aside, aside + len(branch)))
+        after = runner.forward([behind]).logits
+    except torch.OutOfMemoryError:
+        raise
+    except _FAILURES:
+        return False
+    along = torch.cat([logits[:1], logits[1 + aside :], after])
+    return _close(own[1:], along)
+
+
+def rows_aside(config: Any) -> int:
+    """How many drafts to lay beside the branch of `runs_trees`: a window that the configuration names, or a few."""
+    room: int = config.max_position_embeddings - _LENGTH
+    named = (getattr(config, name, None) for name in _WINDOWS)
+    windows = [window for window in named if isinstance(window, int) and window < room]
+    return max(1, min(max([4, *windows]), room))
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what a forward raises that cannot take a few tokens, or our cache, into a `UserError`."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except _FAILURES as error:
+        raise UserError(f"{name}: its forward does not work here ({first_line(error)}); {ROLLS_BACK}") from error
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    """Equal to rounding, which a real fault exceeds many times over."""
+    exact = a.dtype in _EXACT and torch.get_float32_matmul_precision() == "highest"
+    a, b = a.float(), b.float()
+    return bool((a - b).norm() <= (1e-3 if exact else 0.05) * a.norm() + 1e-6)
