@@ -81,11 +81,14 @@ DECODERS: list[Family] = [
         "hrm_text", "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax", "jais2", "jetmoe", "longcat_flash",
         "megatron-bert", "minicpm3", "minimax_m2", "mixtral", "nanochat", "nemotron", "olmo", "olmo2",
         "olmoe", "opt", "persimmon", "phi", "phi3", "phimoe", "qwen2_moe", "qwen3_moe", "rembert", "roberta",
-        "roberta-prelayernorm", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2",
+        "roberta-prelayernorm", "roformer", "trocr", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2",
         "xglm", "xlm-roberta", "xlm-roberta-xl", "youtu",
     ),
     Family("ctrl", changes={"n_embd": 32, "dff": 48}),
     Family("gpt_neo", "all layers global", {"attention_types": [[["global"], 2]]}),
+    Family(
+        "gpt_neo", "a window of 8 in local layers", {"attention_types": [[["global", "local"], 1]], "window_size": 8}
+    ),
     Family("mistral", "no sliding window", {"sliding_window": None}),
     Family("ministral3", "no sliding window", {"sliding_window": None}),
     Family("roc_bert", changes={"enable_shape": False, "enable_pronunciation": False}),
