@@ -19,7 +19,7 @@ def shown(text: object, lines: bool = False) -> str:
 
 
 def quoted(given: object) -> str:
-    """What was given, as a message shows it, on one line: in quotes if it is a text, cut where it is long, with its length.
+    """What was given, on one line of a message: in quotes if it is a text, and cut where it is long, with its length.
 
     Example: "x" * 5000 -> 60 times x in quotes, then `... (5,000 characters)`.
     """

@@ -105,3 +105,9 @@ def test_samples_follow_the_distribution_and_the_generator() -> None:
 def test_wrong_arguments_are_refused_at_once(make: Callable[[], LogitsProcessor], said: str) -> None:
     with pytest.raises(UserError, match=said):
         make()
+
+
+@pytest.mark.parametrize("name", ["_process", "sample"])
+def test_a_class_that_overrides_what_the_loop_never_calls_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"Mine.{name} would never be called; override __call__"):
+        type("Mine", (MultinomialProcessor,), {name: lambda self, given: given})
