@@ -1,6 +1,6 @@
 """Token ids as people hand them over: lists, tensors, arrays. One text comes out, or a refusal in one line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Ids: TypeAlias = "Sequence[int] | Tensor"
-OneOrMore: TypeAlias = "int | Sequence[int] | Tensor"
+OneOrMore: TypeAlias = "int | Sequence[int] | Set[int] | Tensor"
 
 
 _LIST = "a list of ids, such as tokenizer.encode(text)"
@@ -22,17 +22,21 @@ def token_ids(name: str, given: Any, expected: str = _LIST) -> list[int]:
 
     name: what errors call it. Raises `UserError` for several texts, and for what is no list of ids.
     """
-    ids = given
-    if hasattr(given, "tolist"):
-        ids = given.tolist()
-        if len(given.shape) == 2 and len(ids) == 1:
-            ids = ids[0]
-        elif len(given.shape) != 1:
-            raise UserError(f"{name} of shape {tuple(given.shape)} given; expected one text, [n] or [1, n]")
     try:
-        return [_id(one) for one in ids]
-    except TypeError:
+        return [_id(one) for one in _one_row(name, given)]
+    except (TypeError, NotImplementedError):
         raise UserError(f"{name} {quoted(given)} given; expected {expected}") from None
+
+
+def _one_row(name: str, given: Any) -> Any:
+    if isinstance(given, Mapping | Set):
+        raise TypeError("its ids have no order")
+    if not hasattr(given, "tolist"):
+        return given
+    shape = tuple(given.shape)
+    if len(shape) != 1 and shape[:-1] != (1,):
+        raise UserError(f"{name} of shape {shape} given; expected one text, [n] or [1, n]")
+    return given.reshape(-1).tolist()
 
 
 def one_or_more(name: str, given: Any) -> list[int]:
@@ -40,7 +44,8 @@ def one_or_more(name: str, given: Any) -> list[int]:
     try:
         return [_id(given)]
     except TypeError:
-        return token_ids(name, given, "an id, or a list of ids")
+        ids = list(given) if isinstance(given, Set) else given
+        return token_ids(name, ids, "an id, or a list of ids")
 
 
 def known(name: str, ids: Sequence[int], vocab_size: int) -> Sequence[int]:

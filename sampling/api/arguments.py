@@ -28,7 +28,7 @@ _ARGUMENTS = {
         integer("num_beams", None, "", minimum=1),
         integer("top_k", None, "", minimum=1),
         number("min_length", None, "", minimum=0.0),
-        number("alpha", None, "", minimum=0.0),
+        number("alpha", None, "", minimum=0.0, maximum=10.0),
     )
 }
 

@@ -12,6 +12,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from egag.controller import FixedGamma
+from sampling.api.arguments import check, refuse_no_model
 from sampling.api.generate import Model, account_of, encodes, name_of, runners
 from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
@@ -47,6 +48,10 @@ def speculative(drafter: Model | None = None, gamma: int = 5) -> Callable[..., T
     prompts, for padding, beams, other processors, other stopping criteria, scores and hidden states, and an
     encoder-decoder model. transformers hands on no streamer: one is told the prompt and nothing else.
     """
+
+    check(gamma=gamma)
+    if drafter is not None:
+        refuse_no_model(drafter)
 
     def decoding_method(
         model: PreTrainedModel,
