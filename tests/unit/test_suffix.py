@@ -263,6 +263,6 @@ def test_other_parameters_keep_what_was_said_before() -> None:
 def test_the_comparison_with_the_reference_counts_drafts_that_agree() -> None:
     """scripts/suffix_reference.py: a round's accepted drafts, then the target's own token."""
     right, wrong, none = (1.0, [1, 2]), (1.0, [9]), (0.0, [])
-    assert accepted([right, wrong, wrong, wrong, right], [1, 2, 3, 4, 1]) == 2
+    assert accepted([right, wrong, wrong, wrong, right], [1, 2, 3, 4, 1]) == 3
     assert accepted([none, none, right], [5, 6, 1]) == 1
     assert drafts_of(Ours(), 0, ([1, 2, 3, 1], [2, 3]))[1] == (1.0, (3, 1))
