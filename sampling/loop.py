@@ -20,7 +20,7 @@ from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
-from utils.text import short
+from utils.text import quoted
 from utils.timing import PhaseClock
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 
@@ -191,7 +191,7 @@ def _refuse_other_kinds(*parts: object) -> None:
     for (name, kind), part in zip(_KINDS.items(), parts, strict=True):
         if not isinstance(part, kind):
             expected = "an integer" if kind is int else f"a {kind.__name__}"
-            raise UserError(f"{name} {short(part)} given; expected {expected}")
+            raise UserError(f"{name} {quoted(part)} given; expected {expected}")
 
 
 def _refuse_taken_over(target: Runner, text: object) -> None:

@@ -12,7 +12,7 @@ from sampling.forward.runner import Runner
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import integer, number
-from utils.text import short
+from utils.text import quoted
 from utils.token_ids import Ids, known, one_or_more, token_ids
 
 _ROUNDING = 1e-3
@@ -37,7 +37,7 @@ def check(**arguments: Any) -> None:
     """Raises `UserError` for the first argument, by its name, that is not allowed."""
     for name, value in arguments.items():
         if not isinstance(value, Number):
-            raise UserError(f"{name}: {short(value)} given; expected {_ARGUMENTS[name].usage}")
+            raise UserError(f"{name}: {quoted(value)} given; expected {_ARGUMENTS[name].usage}")
         _ARGUMENTS[name].checked(value)
 
 
@@ -45,19 +45,21 @@ def check_switches(**arguments: Any) -> None:
     """Raises `UserError` for the first argument, by its name, that is neither True nor False."""
     for name, value in arguments.items():
         if not isinstance(value, bool):
-            raise UserError(f"{name}: {short(value)} given; expected True or False")
+            raise UserError(f"{name}: {quoted(value)} given; expected True or False")
 
 
 def refuse_no_model(model: Any) -> None:
     """Raises `UserError` for what is neither a transformers model nor a runner."""
     if not isinstance(model, PreTrainedModel | Runner):
-        raise UserError(f"{short(model)} given as a model; expected a transformers model, or a runner of a loaded pair")
+        raise UserError(
+            f"{quoted(model)} given as a model; expected a transformers model, or a runner of a loaded pair"
+        )
 
 
 def refuse_no_processor(processor: Any, target: Runner) -> None:
     """Raises `UserError` for what is no processor, and for one of the caller's own that returns no probabilities."""
     if not isinstance(processor, LogitsProcessor | None):
-        raise UserError(f"logits_processor {short(processor)} given; expected an instance such as GreedyProcessor()")
+        raise UserError(f"logits_processor {quoted(processor)} given; expected an instance such as GreedyProcessor()")
     if processor is None or type(processor).__module__ == LogitsProcessor.__module__:
         return
     logits = torch.zeros(2, target.vocab_size, device=target.device)
@@ -71,7 +73,7 @@ def refuse_no_processor(processor: Any, target: Runner) -> None:
 def refuse_no_tokenizer(tokenizer: Any) -> None:
     """Raises `UserError` for what is neither a tokenizer nor None."""
     if tokenizer is not None and not (hasattr(tokenizer, "decode") and hasattr(tokenizer, "__len__")):
-        raise UserError(f"tokenizer {short(tokenizer)} given; expected a transformers tokenizer")
+        raise UserError(f"tokenizer {quoted(tokenizer)} given; expected a transformers tokenizer")
 
 
 def stop_ids(given: Any, target: Runner) -> frozenset[int]:
@@ -100,7 +102,7 @@ def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
 
 def _described(value: Any) -> str:
     """What came back, in a few words."""
-    return f"{value.dtype} {_size(value)}" if isinstance(value, Tensor) else short(value)
+    return f"{value.dtype} {_size(value)}" if isinstance(value, Tensor) else quoted(value)
 
 
 def _size(tensor: Tensor) -> str:

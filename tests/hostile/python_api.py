@@ -255,7 +255,7 @@ ROWS = [
     row("interrupted", lambda: again_after(lambda: drafted(logits_processor=Interrupted()))),
     row("refused", lambda: again_after(lambda: drafted(gamma=None))),
     row("class with _process", lambda: type_error(lambda: type("Mine", (GreedyProcessor,), {"_process": abs})), "Mine"),
-    row("temperature 0", lambda: NucleusProcessor(0.0, 0.9), "temperature: '0.0' given; expected NUMBER > 0"),
+    row("temperature 0", lambda: NucleusProcessor(0.0, 0.9), "temperature: '0.0' given; expected 1e-10"),
     row("tensor prompt", lambda: plain(torch.tensor([PROMPT], dtype=torch.int32))),
     row("tensor of stops", lambda: plain(PROMPT, eos_tokens_id=torch.tensor([[3, 4]]))),
     row("no stops", lambda: plain(PROMPT, eos_tokens_id=[])),
