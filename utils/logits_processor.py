@@ -65,7 +65,7 @@ def sample(probs: Tensor, rng: torch.Generator | None) -> Tensor:
 
 def one_if_finite(logits: Tensor) -> Tensor:
     """1 for each logit in float32, NaN for one that is NaN or infinite."""
-    return logits.float() - logits + 1.0
+    return (logits - logits).float() + 1.0
 
 
 def no_distribution(whose: str) -> UserError:
