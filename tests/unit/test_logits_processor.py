@@ -28,7 +28,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("processor", EVERY, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_rows_are_float32_distributions_and_the_logits_stay(processor: LogitsProcessor, dtype: torch.dtype) -> None:
     logits = (4 * torch.randn(3, 600, generator=torch.Generator().manual_seed(0))).to(dtype)
     before = logits.clone()
