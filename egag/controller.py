@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
+from utils.parameter import integer
+
 if TYPE_CHECKING:
     from sampling.events import Round
+
+_GAMMA = integer("gamma", None, "", minimum=0)
 
 
 class GammaController:
@@ -57,10 +61,10 @@ class GammaController:
 
 
 class FixedGamma(GammaController):
-    """The same gamma in every round; 0 is plain autoregression."""
+    """The same gamma in every round; 0 is plain autoregression. Raises `UserError` for one below 0."""
 
     def __init__(self, gamma: int = 4) -> None:
-        self.gamma = gamma
+        self.gamma = _GAMMA.checked(gamma)
 
 
 class DraftBudget(GammaController):

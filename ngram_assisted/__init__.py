@@ -5,7 +5,8 @@ For code that calls it: `ngram_assisted_speculative_generate`, `NGramStorage`, `
 
 from typing import Any
 
-from ngram_assisted.ngram_counts import NGramStorage, OneLevelNGramStorage
+import utils.elsewhere  # noqa: F401
+from ngram_assisted.ngram_storage import NGramStorage, OneLevelNGramStorage
 
 __all__ = ["NGramStorage", "OneLevelNGramStorage", "ngram_assisted_speculative_generate"]
 
@@ -14,6 +15,6 @@ def __getattr__(name: str) -> Any:
     """The public function, imported when it is asked for: torch takes a second."""
     if name != "ngram_assisted_speculative_generate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ngram_assisted.ngram_generate import ngram_assisted_speculative_generate
+    from ngram_assisted.ngram_assisted import ngram_assisted_speculative_generate
 
     return ngram_assisted_speculative_generate

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 
 from egag.controller import GammaController
-from ngram_assisted.ngram_counts import NGramStorage
+from ngram_assisted.ngram_storage import NGramStorage
 from sampling.choices import STORAGES
 from sampling.drafter import Drafter
 from sampling.events import Round

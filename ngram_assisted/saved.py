@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ngram_assisted.ngram_counts import Gram, NGramStorage
+from ngram_assisted.ngram_storage import Gram, NGramStorage
 from sampling.choices import STORAGES
 from utils.errors import UserError
 

@@ -36,7 +36,8 @@ class SuffixDrafter(Drafter):
     that came to their end, which outlives them (`Engine.forget` drops it).
 
     Drafts, scores and match lengths are those of the reference implementation, arctic-inference, but for
-    continuations that occurred equally often and for the running response, which it has in the memory too.
+    continuations that occurred equally often and for the running response, which it has in the memory too: most of
+    its scores then differ, and the drafts that are accepted hardly (docs/algorithms/suffix.md).
     That package is not the tree itself: it comes as source only, and to build it takes a C++ compiler, CMake
     and torch on every machine, to save less than 0.1 ms a round on ordinary text (scripts/lookup_cost.py).
     """

@@ -6,6 +6,8 @@ name too, `beam_search_generate`, and `decode` for every round's event, on what 
 
 from typing import Any
 
+import utils.elsewhere  # noqa: F401
+
 _PUBLIC = {
     "autoregressive_generate": "sampling.api.generate",
     "speculative_generate": "sampling.api.generate",

@@ -44,7 +44,7 @@ class BeamSearch:
 
     num_beams: int = 4
     top_k: int = 3
-    min_length: int = 5
+    min_length: float = 5
     alpha: float = 1.2
 
     @classmethod

@@ -13,12 +13,12 @@ STORAGES = Registry[Part](
     "n-gram storage",
     Part(
         "basic",
-        "ngram_assisted.ngram_counts:NGramStorage",
+        "ngram_assisted.ngram_storage:NGramStorage",
         "k-grams of every order k in [2, n], longest first",
         parameters=(ORDER,),
     ),
     Part(
-        "onelevel", "ngram_assisted.ngram_counts:OneLevelNGramStorage", "n-grams of order n only", parameters=(ORDER,)
+        "onelevel", "ngram_assisted.ngram_storage:OneLevelNGramStorage", "n-grams of order n only", parameters=(ORDER,)
     ),
 )
 

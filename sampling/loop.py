@@ -6,6 +6,7 @@ sequences (`sampling/batch.py`) calls the same three.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -19,7 +20,22 @@ from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
+from utils.text import quoted
 from utils.timing import PhaseClock
+from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
+
+# The latest text of each runner: whoever begins another one takes the runner over.
+_LATEST: WeakKeyDictionary[Runner, object] = WeakKeyDictionary()
+
+_KINDS: Mapping[str, type] = {
+    "target": Runner,
+    "drafter": Drafter,
+    "gamma": GammaController,
+    "verifier": Verifier,
+    "processor": LogitsProcessor,
+    "max_new_tokens": int,
+    "rng": torch.Generator,
+}
 
 
 @torch.inference_mode()
@@ -29,10 +45,10 @@ def decode(
     gamma: GammaController,
     verifier: Verifier,
     processor: LogitsProcessor,
-    prompt: Sequence[int],
+    prompt: Ids,
     *,
     max_new_tokens: int,
-    stop: Collection[int] = (),
+    stop: OneOrMore = (),
     rng: torch.Generator,
 ) -> Iterator[Event]:
     """Generate after `prompt` (token ids): one `Prefilled`, a `Round` a round, one `Finished`.
@@ -41,19 +57,27 @@ def decode(
     decoder's: what a checkpoint has it begin with, then the output.
 
     The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a
-    consumer may stop at any of them. `rng` lives on the target's device. Raises `UserError` for an empty
-    prompt, a prompt that leaves no room in the context window, or fewer than one new token.
+    consumer may stop at any of them. `rng` lives on the target's device. A runner holds one text at a time; another
+    one needs `target.another()`.
+
+    Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids that the target does
+    not know, fewer than one new token, a part of another kind, and once another text was begun on the runner.
     """
-    refuse_empty(prompt)
+    _refuse_other_kinds(target, drafter, gamma, verifier, processor, max_new_tokens, rng)
+    ids = known("prompt", token_ids("prompt", prompt), target.vocab_size)
+    refuse_empty(ids)
+    stop = frozenset(one_or_more("stop", stop))
+    text = _LATEST[target] = object()
     clock = PhaseClock(target.device)
     clock.start()
-    seq = begin(target, gamma, processor, prompt, max_new_tokens, stop, rng)
+    seq = begin(target, gamma, processor, ids, max_new_tokens, stop, rng)
     seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     clock.lap("prefill")
-    yield Prefilled(len(prompt), clock.stop()["prefill"])
+    yield Prefilled(len(ids), clock.stop()["prefill"])
 
     while seq.reason is None:
+        _refuse_taken_over(target, text)
         clock.start()
         proposal = propose(seq, drafter)
         clock.lap("draft")
@@ -160,6 +184,20 @@ def refuse_empty(prompt: Sequence[int]) -> None:
     """Raises `UserError` for a prompt without a token."""
     if not prompt:
         raise UserError("the prompt is empty; expected at least one token")
+
+
+def _refuse_other_kinds(*parts: object) -> None:
+    """Raises `UserError` for the first argument of `decode` that is not of its kind."""
+    for (name, kind), part in zip(_KINDS.items(), parts, strict=True):
+        if not isinstance(part, kind):
+            expected = "an integer" if kind is int else f"a {kind.__name__}"
+            raise UserError(f"{name} {quoted(part)} given; expected {expected}")
+
+
+def _refuse_taken_over(target: Runner, text: object) -> None:
+    """Raises `UserError` where another text was begun on the runner, whose rows are gone."""
+    if _LATEST[target] is not text:
+        raise UserError("another text was begun on this runner; expected one at a time, or target.another() for each")
 
 
 def _cut(round: Round, stop: Collection[int]) -> Round:

@@ -2,7 +2,10 @@
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
+
+OTHER_REPOSITORIES = Path(__file__).with_name("other_repositories.md")
 
 HEAD = """# API reference
 
@@ -118,7 +121,7 @@ def sections() -> list[tuple[str, list[Any]]]:
 
 def api_page() -> str:
     """The whole page."""
-    parts = [HEAD]
+    parts = [HEAD, OTHER_REPOSITORIES.read_text(encoding="utf-8")]
     for title, things in sections():
         parts += [f"## {title}\n", *(entry(thing) for thing in things)]
     return "\n".join(parts)
@@ -159,7 +162,8 @@ def _name(annotation: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """Types without the modules they come from."""
+    """Types without the modules they come from, and without quotes."""
+    text = re.sub(r": '(.*?)'", r": \1", text)
     return re.sub(r"\b(?:[a-z_]+\.|_C\.)+(?=[A-Z])", "", text).replace("<factory>", "...")
 
 

@@ -22,9 +22,19 @@ class LogitsProcessor(ABC):
 
     The constructors raise `UserError` for a temperature outside [1e-10, 1e10], a top_k below 1, a top_p outside (0, 1].
     Logits that are no distribution, because the best of them is NaN or infinite, come out as NaN.
+    A class of your own overrides `__call__`; one that overrides `sample`, or `_process` of other repositories, raises
+    `TypeError`: the loop calls neither.
     """
 
     greedy: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("_process", "sample"):
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__}.{name} would never be called; override __call__: logits in, probabilities out"
+                )
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
@@ -35,12 +45,12 @@ class LogitsProcessor(ABC):
     def __call__(self, logits: Tensor) -> Tensor:
         """Probabilities `[n, V]` (float32, rows sum to 1) from logits `[n, V]` of any dtype."""
 
-    def sample(self, probs: Tensor, rng: torch.Generator) -> Tensor:
-        """One token id a row, `[n]`, drawn from `probs` with the run's own generator."""
+    def sample(self, probs: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """One token id a row, `[n]`, drawn from `probs` with a generator, or with torch's own."""
         return sample(probs, rng)
 
 
-def sample(probs: Tensor, rng: torch.Generator) -> Tensor:
+def sample(probs: Tensor, rng: torch.Generator | None) -> Tensor:
     """One token id a row: `[n]` from probabilities `[n, V]`, by inverting the cumulative sum.
 
     One uniform number a row in double precision; `torch.multinomial` draws V of them, which at 50,000
@@ -55,7 +65,7 @@ def sample(probs: Tensor, rng: torch.Generator) -> Tensor:
 
 def one_if_finite(logits: Tensor) -> Tensor:
     """1 for each logit in float32, NaN for one that is NaN or infinite."""
-    return logits.float() - logits + 1.0
+    return (logits - logits).float() + 1.0
 
 
 def no_distribution(whose: str) -> UserError:

@@ -19,7 +19,7 @@ def shown(text: object, lines: bool = False) -> str:
 
 
 def quoted(given: object) -> str:
-    """What was given, as a message shows it: in quotes if it is a text, and cut where it is long, with its length.
+    """What was given, on one line of a message: in quotes if it is a text, and cut where it is long, with its length.
 
     Example: "x" * 5000 -> 60 times x in quotes, then `... (5,000 characters)`.
     """
@@ -27,7 +27,7 @@ def quoted(given: object) -> str:
         head, length = repr(given[:_SHOWN]), len(given)
     else:
         try:
-            text = repr(given)
+            text = " ".join(repr(given).split())
         except (RecursionError, ValueError):  # too deep, or a number of too many digits
             return f"a {type(given).__name__}"
         head, length = text[:_SHOWN], len(text)

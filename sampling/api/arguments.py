@@ -1,17 +1,21 @@
 """Arguments of the plain functions, refused in the words of the command line."""
 
-from collections.abc import Collection, Sequence
-from operator import index
+from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.runner import Runner
-from utils.errors import UserError, wrong_value
+from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import integer, number
+from utils.text import quoted
+from utils.token_ids import Ids, known, one_or_more, token_ids
 
-_SHOWN = 60
+_ROUNDING = 1e-3
 _ARGUMENTS = {
     parameter.name: parameter
     for parameter in (
@@ -23,8 +27,8 @@ _ARGUMENTS = {
         integer("filler_top_k", None, "", minimum=1),
         integer("num_beams", None, "", minimum=1),
         integer("top_k", None, "", minimum=1),
-        integer("min_length", None, "", minimum=0),
-        number("alpha", None, "", minimum=0.0),
+        number("min_length", None, "", minimum=0.0),
+        number("alpha", None, "", minimum=0.0, maximum=10.0),
     )
 }
 
@@ -32,53 +36,59 @@ _ARGUMENTS = {
 def check(**arguments: Any) -> None:
     """Raises `UserError` for the first argument, by its name, that is not allowed."""
     for name, value in arguments.items():
-        if isinstance(value, str):
-            raise wrong_value(name, value, _ARGUMENTS[name].usage)
+        if not isinstance(value, Number):
+            raise UserError(f"{name}: {quoted(value)} given; expected {_ARGUMENTS[name].usage}")
         _ARGUMENTS[name].checked(value)
+
+
+def check_switches(**arguments: Any) -> None:
+    """Raises `UserError` for the first argument, by its name, that is neither True nor False."""
+    for name, value in arguments.items():
+        if not isinstance(value, bool):
+            raise UserError(f"{name}: {quoted(value)} given; expected True or False")
 
 
 def refuse_no_model(model: Any) -> None:
     """Raises `UserError` for what is neither a transformers model nor a runner."""
     if not isinstance(model, PreTrainedModel | Runner):
         raise UserError(
-            f"{_short(model)} given as a model; expected a transformers model, or a runner of a loaded pair"
+            f"{quoted(model)} given as a model; expected a transformers model, or a runner of a loaded pair"
         )
 
 
-def refuse_no_processor(processor: Any) -> None:
-    """Raises `UserError` for what is neither a processor nor None."""
+def refuse_no_processor(processor: Any, target: Runner) -> None:
+    """Raises `UserError` for what is no processor, and for one of the caller's own that returns no probabilities."""
     if not isinstance(processor, LogitsProcessor | None):
-        raise UserError(f"logits_processor {_short(processor)} given; expected an instance such as GreedyProcessor()")
+        raise UserError(f"logits_processor {quoted(processor)} given; expected an instance such as GreedyProcessor()")
+    if processor is None or type(processor).__module__ == LogitsProcessor.__module__:
+        return
+    logits = torch.zeros(2, target.vocab_size, device=target.device)
+    probs = processor(logits)
+    if not isinstance(probs, Tensor) or probs.shape != logits.shape or probs.dtype != torch.float32:
+        raise UserError(f"{type(processor).__name__} returned {_described(probs)}; expected float32 {_size(logits)}")
+    if not bool((probs >= 0).all() and ((probs.sum(-1) - 1).abs() < _ROUNDING).all()):
+        raise UserError(f"{type(processor).__name__} returned rows that are no probabilities; expected sums of 1")
+
+
+def refuse_no_tokenizer(tokenizer: Any) -> None:
+    """Raises `UserError` for what is neither a tokenizer nor None."""
+    if tokenizer is not None and not (hasattr(tokenizer, "decode") and hasattr(tokenizer, "__len__")):
+        raise UserError(f"tokenizer {quoted(tokenizer)} given; expected a transformers tokenizer")
 
 
 def stop_ids(given: Any, target: Runner) -> frozenset[int]:
     """One id that ends a text, or several. Raises `UserError` for what is none of the target's ids."""
-    try:
-        ids = frozenset(map(index, given) if isinstance(given, Collection) else [index(given)])
-    except TypeError:
-        raise UserError(f"eos_tokens_id {_short(given)} given; expected an id, or a list of ids") from None
-    wrong = sorted(id for id in ids if not 0 <= id < target.vocab_size)
-    if wrong:
-        raise UserError(f"eos_tokens_id {wrong[0]} given; expected 0 to {target.vocab_size - 1}")
-    return ids
+    return frozenset(known("eos_tokens_id", one_or_more("eos_tokens_id", given), target.vocab_size))
 
 
-def prompt_ids(inputs: Sequence[int], target: Runner) -> list[int]:
+def prompt_ids(inputs: Ids, target: Runner) -> Sequence[int]:
     """The prompt as Python integers. Raises `UserError` for what is no list of the target's ids."""
-    try:
-        ids = [index(token) for token in inputs]
-    except TypeError:
-        raise UserError(
-            f"inputs {_short(inputs)} given; expected a list of ids, such as tokenizer.encode(text)"
-        ) from None
-    wrong = [id for id in ids if not 0 <= id < target.vocab_size]
-    if wrong:
-        raise UserError(f"inputs hold the id {wrong[0]}; expected 0 to {target.vocab_size - 1}")
-    return ids
+    return known("inputs", token_ids("inputs", inputs), target.vocab_size)
 
 
 def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
     """Rows that all models have. More rows are padding where a tokenizer has no more tokens than are common."""
+    refuse_no_tokenizer(tokenizer)
     sizes = [one.vocab_size for one in models]
     rows = min(sizes)
     if rows < max(sizes) and (tokenizer is None or len(tokenizer) > rows):
@@ -90,6 +100,10 @@ def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
     return rows
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _described(value: Any) -> str:
+    """What came back, in a few words."""
+    return f"{value.dtype} {_size(value)}" if isinstance(value, Tensor) else quoted(value)
+
+
+def _size(tensor: Tensor) -> str:
+    return str(list(tensor.shape))

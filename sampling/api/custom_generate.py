@@ -12,6 +12,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from egag.controller import FixedGamma
+from sampling.api.arguments import check, refuse_no_model
 from sampling.api.generate import Model, account_of, encodes, name_of, runners
 from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
@@ -55,6 +56,10 @@ def speculative(
     streamer: such as transformers' `TextStreamer`; it is told the prompt `[1, n]`, the new ids of each round `[m]`, and
     the end. Give it here and not to `generate`, which tells it the prompt and hands it to no method of others.
     """
+
+    check(gamma=gamma)
+    if drafter is not None:
+        refuse_no_model(drafter)
 
     def decoding_method(
         model: PreTrainedModel,

@@ -8,14 +8,25 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any, TypeAlias
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from egag.controller import FixedGamma, GammaController
 from egag.egag import EntropyGamma
-from sampling.api.arguments import check, common_rows, prompt_ids, refuse_no_model, refuse_no_processor, stop_ids
+from sampling.api.arguments import (
+    check,
+    check_switches,
+    common_rows,
+    prompt_ids,
+    refuse_no_model,
+    refuse_no_processor,
+    refuse_no_tokenizer,
+    stop_ids,
+)
 from sampling.beam import BeamSearch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
@@ -32,13 +43,15 @@ from sampling.measure.metrics import RunMetrics
 from sampling.verifier import RejectionVerifier, Verifier
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
+from utils.token_ids import Ids
 
 Model: TypeAlias = PreTrainedModel | Runner
-StopTokens: TypeAlias = int | Collection[int] | None
+_ONE_AT_A_TIME = RLock()
+StopTokens: TypeAlias = int | Collection[int] | Tensor | None
 
 
 def autoregressive_generate(
-    inputs: Sequence[int],
+    inputs: Ids,
     model: Model,
     max_gen_len: int = 40,
     logits_processor: LogitsProcessor | None = None,
@@ -56,6 +69,7 @@ def autoregressive_generate(
     Raises `UserError` for an empty prompt, one that fills the context window, ids that the model does not know, and
     other arguments that are not allowed.
     """
+    check_switches(use_cache=use_cache, debug=debug)
     with runners(use_cache, model) as (target,):
         account = account_of(
             target, NullDrafter(), FixedGamma(0), inputs, max_gen_len, logits_processor, eos_tokens_id, debug
@@ -64,7 +78,7 @@ def autoregressive_generate(
 
 
 def speculative_generate(
-    inputs: Sequence[int],
+    inputs: Ids,
     drafter: Model,
     target: Model,
     tokenizer: Any = None,
@@ -94,6 +108,9 @@ def speculative_generate(
     LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from what drafts
     left of it; the output's distribution then leans towards the drafter (under greedy it stays exact).
     """
+    check_switches(
+        use_egag=use_egag, use_cache=use_cache, skip_sample_adjustment=skip_sample_adjustment, first_target=first_target
+    )
     rule = _rule(gamma, use_egag, gamma_min, gamma if gamma_max is None else gamma_max, egag_ema_beta)
     with runners(use_cache, target, drafter, tokenizer=tokenizer) as (big, small):
         drafts: Drafter = ModelDrafter(small)
@@ -106,18 +123,18 @@ def speculative_generate(
 
 
 def beam_search_generate(
-    inputs: Sequence[int],
+    inputs: Ids,
     model: Model,
     max_gen_len: int = 40,
     num_beams: int = 4,
     top_k: int = 3,
-    min_length: int = 5,
+    min_length: float = 5,
     alpha: float = 1.2,
     eos_tokens_id: StopTokens = None,
     pad_token_id: int | None = None,
-    use_cache: bool = True,
-    tokenizer: Any = None,
     debug: bool = False,
+    tokenizer: Any = None,
+    use_cache: bool = True,
 ) -> list[int]:
     """The new ids of the best text that beam search finds (`sampling.beam.BeamSearch` tells score and rule).
 
@@ -126,6 +143,8 @@ def beam_search_generate(
     `autoregressive_generate`. Nothing is drawn: no processor plays a part.
     """
     check(num_beams=num_beams, top_k=top_k, min_length=min_length, alpha=alpha, max_gen_len=max_gen_len)
+    check_switches(debug=debug, use_cache=use_cache)
+    refuse_no_tokenizer(tokenizer)
     search = BeamSearch(num_beams, top_k, min_length, alpha)
     account = RunMetrics()
     with runners(use_cache, model) as (target,):
@@ -152,16 +171,25 @@ def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_b
 def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[list[WholeRunner]]:
     """A runner for each model, over their common vocabulary; transformers models are given back as they were.
 
+    Models are changed meanwhile, so that one thread has its turn at a time.
+
     Raises `UserError` for what is no model, for models with an encoder beside models without, for those that no
     runner can run, and for two vocabularies of which a tokenizer does not say that one is the other padded.
     """
     kind = ModelRunner if use_cache else RecomputingRunner
-    before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
-    try:
+    with _ONE_AT_A_TIME, _given_back(models):
         refuse_two_kinds([name_of(model) for model in models], [encodes(model) for model in models])
         given = [runner_for(model) for model in models]
         rows = common_rows(given, tokenizer)
         yield [kind(one.model, rows) for one in given]
+
+
+@contextmanager
+def _given_back(models: Sequence[Model]) -> Iterator[None]:
+    """What running a transformers model changes of it is as it was afterwards."""
+    before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
+    try:
+        yield
     finally:
         for model, training, attention in before:
             model.train(training)
@@ -200,7 +228,7 @@ def account_of(
     target: Runner,
     drafter: Drafter,
     gamma: GammaController,
-    inputs: Sequence[int],
+    inputs: Ids,
     max_gen_len: int,
     processor: LogitsProcessor | None,
     stop: StopTokens,
@@ -211,7 +239,9 @@ def account_of(
 ) -> RunMetrics:
     """The account of one generation, every argument as the public functions take it. watch: is told each round."""
     check(max_gen_len=max_gen_len)
-    refuse_no_processor(processor)
+    check_switches(debug=debug)
+    refuse_no_tokenizer(tokenizer)
+    refuse_no_processor(processor, target)
     account = RunMetrics()
     events = decode(
         target,

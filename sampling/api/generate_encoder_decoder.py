@@ -4,7 +4,6 @@
 two call them, and refuse a decoder-only model, which would take the source for the beginning of its own text.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from sampling.api.generate import (
@@ -17,10 +16,11 @@ from sampling.api.generate import (
 )
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
+from utils.token_ids import Ids
 
 
 def autoregressive_generate_encoder_decoder(
-    inputs: Sequence[int],
+    inputs: Ids,
     model: Model,
     max_gen_len: int = 40,
     logits_processor: LogitsProcessor | None = None,
@@ -45,7 +45,7 @@ def autoregressive_generate_encoder_decoder(
 
 
 def speculative_generate_encoder_decoder(
-    inputs: Sequence[int],
+    inputs: Ids,
     drafter: Model,
     target: Model,
     tokenizer: Any = None,

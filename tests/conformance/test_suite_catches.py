@@ -11,7 +11,7 @@ from torch import Tensor
 
 from egag.controller import FixedGamma, GammaController
 from ngram_assisted.nasd import NgramDrafter
-from ngram_assisted.ngram_counts import NGramStorage
+from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree

@@ -38,6 +38,7 @@ RULES = {
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
+    "--with arctic-inference scripts/suffix_reference.py": Rule(Kind.LEFT_OUT, "builds arctic-inference, a minute"),
     "scripts/train_drafter.py": Rule(Kind.CHECKED, "an hour"),
     "scripts/write_training_prompts.py": Rule(Kind.RUN),
     "scripts/train_seq2seq.py": Rule(Kind.PARSED, "minutes, and it loads no model"),

@@ -6,6 +6,7 @@ Only its self-test is left out: it takes half a minute on the embedded pair.
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ TABLES = Path("sampling", "methods.py")
 COPIED = ("sampling", "ngram_assisted", "egag", "utils", "repl", "ablation", "tests", "infer.py", "pyproject.toml")
 
 SMALL_PAIR = ("--target", "models/dates", "--drafter", "models/dates-drafter")
-DESCRIBE, PROVE = "infer.py methods echo", "pytest tests/conformance -k echo"
+DESCRIBE, PROVE = "infer.py methods echo", 'pytest tests/conformance -k "[echo or [model-cautious"'
 
 # A block, and the end of the sentence before it, which says where it goes.
 _PYTHON = re.compile(r"([^\n]+):\n\n```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -70,12 +71,35 @@ def test_the_method_is_described(copy: Path) -> None:
     assert "echo_times" in _run(copy, *DESCRIBE.split()).stdout
 
 
-def test_the_conformance_suite_takes_the_drafter(copy: Path) -> None:
-    """The page's own rule, which verdicts move, is among those that it meets."""
-    told = _run(copy, "-m", *PROVE.split(), "-v").stdout
-    assert " passed" in told
+def test_the_conformance_suite_takes_the_new_methods_and_no_other(copy: Path) -> None:
+    """The page's own rule, which verdicts move, is among those that the drafter meets."""
+    told = _run(copy, "-m", *shlex.split(PROVE), "-v").stdout
+    assert {name.partition("-rejection")[0] for name in re.findall(r"\[(.+)\] PASSED", told)} >= {
+        "echo",
+        "model-cautious",
+    }
+    assert all(name.startswith(("echo", "model-cautious")) for name in re.findall(r"\[(.+)\] PASSED", told))
     for test in ("greedy_output_is_that_of_autoregression", "sampled_output_has_the_targets_distribution"):
         assert f"test_{test}[echo-cautious-rejection] PASSED" in told
+
+
+def test_a_round_without_drafts_does_not_move_the_rule(copy: Path) -> None:
+    told = """
+from types import SimpleNamespace as Round
+from egag.cautious import CautiousGamma
+rule = CautiousGamma(4)
+for path, drafts in (((), (5,)), ((), ()), ((0,), (5,)), ((), ())):
+    rule.update(Round(path=path, drafts=drafts))
+    print(rule.gamma)
+"""
+    assert _run(copy, "-c", told).stdout.split() == ["1", "1", "4", "4"]
+
+
+def test_gamma_is_the_limit_of_echo(copy: Path) -> None:
+    assert "`echo_times=6` drafts 4" in TEXT
+    run = ("infer.py", "run", "--methods", "echo", "--set", "echo_times=6", "--length", "12", "--prompt", "x", "--json")
+    (record,) = [json.loads(line) for line in _run(copy, *run, *SMALL_PAIR).stdout.splitlines()]
+    assert 2 * record["rounds"] < record["drafted"] <= 4 * record["rounds"]
 
 
 def test_both_methods_run(copy: Path) -> None:

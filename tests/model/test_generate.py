@@ -1,6 +1,7 @@
 """The plain functions: what goes in, what comes out, and that a user's models stay as they were."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,6 +30,20 @@ def made(kind: type[PreTrainedModel] = LlamaForCausalLM, seed: int = 0, **change
         if weight.dim() > 1:
             torch.nn.init.normal_(weight, std=0.2 if "embed" in name or "wte" in name else 0.15)
     return model
+
+
+class Raw(GreedyProcessor):
+    """Returns a row, whatever it is given."""
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits[:1]
+
+
+class Doubled(GreedyProcessor):
+    """Returns what sums to 2."""
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        return 2 * super().__call__(logits)
 
 
 def theirs(model: PreTrainedModel, count: int, **options: Any) -> list[int]:
@@ -63,6 +78,35 @@ def test_beam_search_finds_what_generate_finds(kind: type[PreTrainedModel]) -> N
     assert sampling.beam_search_generate(PROMPT, target, **wide) == expected
 
 
+def test_prompts_and_stop_tokens_may_be_tensors_of_one_text() -> None:
+    target, prompt = made(), torch.tensor(PROMPT)
+    free = theirs(target, 12)
+    end = torch.tensor(free[3])
+    for given in (prompt, prompt.unsqueeze(0), prompt.numpy()):
+        assert autoregressive_generate(given, target, max_gen_len=12) == free
+        assert autoregressive_generate(given, target, 12, eos_tokens_id=end) == free[: free.index(free[3]) + 1]
+
+
+def test_beam_search_takes_its_arguments_in_the_usual_order(capsys: pytest.CaptureFixture[str]) -> None:
+    beam_search_generate(PROMPT, made(), 4, 2, 3, 5.0, 1.2, None, 0, True)
+    assert capsys.readouterr().err.startswith("round 0: ")
+
+
+def test_threads_and_interruptions_leave_the_models_as_they_were() -> None:
+    target, drafter = made().train(), made(seed=1)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: speculative_generate(PROMPT, drafter, target, max_gen_len=8)[0], range(4)))
+    assert target.training and answers == [answers[0]] * 4
+
+    class Pressed(MultinomialProcessor):
+        def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        speculative_generate(PROMPT, drafter, target, logits_processor=Pressed(1.0))
+    assert target.training and speculative_generate(PROMPT, drafter, target, max_gen_len=8)[0] == answers[0]
+
+
 def test_a_model_that_drafts_for_itself_is_always_right() -> None:
     target = made()
     ids, rate = speculative_generate(PROMPT, target, target, gamma=3, max_gen_len=17)
@@ -92,7 +136,7 @@ def test_stop_tokens_one_or_many_or_the_models_own() -> None:
     assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end]
     target.generation_config.eos_token_id = [first, TOKENS]
     assert autoregressive_generate(PROMPT, target, max_gen_len=24) == free[:end], "what it cannot say ends nothing"
-    with pytest.raises(UserError, match=f"eos_tokens_id {TOKENS} given; expected 0 to {TOKENS - 1}"):
+    with pytest.raises(UserError, match=f"eos_tokens_id: id {TOKENS} given; expected 0 to {TOKENS - 1}"):
         autoregressive_generate(PROMPT, target, eos_tokens_id=TOKENS)
     for wrong in ("a", [None], 1.0, [1.5]):
         with pytest.raises(UserError, match=r"eos_tokens_id .* given; expected an id, or a list of ids"):
@@ -164,8 +208,8 @@ def test_the_package_names_what_it_has() -> None:
         ({"inputs": "the 3rd of March"}, "inputs 'the 3rd of March' given; expected a list of ids"),
         ({"inputs": [[1, 2]]}, r"inputs \[\[1, 2\]\] given; expected a list of ids"),
         ({"inputs": [1.0, 2.5]}, "expected a list of ids"),
-        ({"inputs": [1, 999]}, "inputs hold the id 999; expected 0 to"),
-        ({"inputs": [-1]}, "inputs hold the id -1"),
+        ({"inputs": [1, 999]}, "inputs: id 999 given; expected 0 to"),
+        ({"inputs": [-1]}, "inputs: id -1 given"),
         ({"gamma": -1}, "gamma: '-1' given; expected an integer of 0 or more"),
         ({"gamma": 2.5}, "gamma: '2.5' given"),
         ({"use_egag": True, "gamma_min": 6, "gamma_max": 2}, "gamma_min 6 is above gamma_max 2"),
@@ -174,6 +218,15 @@ def test_the_package_names_what_it_has() -> None:
         ({"max_gen_len": float("nan")}, "max_gen_len: 'nan' given"),
         ({"logits_processor": GreedyProcessor}, "expected an instance such as GreedyProcessor"),
         ({"logits_processor": "greedy"}, "logits_processor 'greedy' given"),
+        ({"logits_processor": Raw()}, r"Raw returned torch.float32 \[1, \d+\]; expected float32 \[2, \d+\]"),
+        ({"logits_processor": Doubled()}, "Doubled returned rows that are no probabilities; expected sums of 1"),
+        ({"use_egag": GreedyProcessor()}, "use_egag: <.* given; expected True or False"),
+        ({"first_target": None}, "first_target: None given; expected True or False"),
+        ({"tokenizer": "gpt2"}, "tokenizer 'gpt2' given; expected a transformers tokenizer"),
+        ({"gamma": None}, "gamma: None given; expected INT >= 0"),
+        ({"inputs": torch.tensor([[1, 2], [3, 4]])}, r"inputs of shape \(2, 2\) given; expected one text"),
+        ({"inputs": torch.tensor([1.0])}, r"inputs tensor\(\[1.\]\) given; expected a list of ids"),
+        ({"inputs": [True, False]}, "expected a list of ids"),
         ({"drafter": "some/name"}, "'some/name' given as a model; expected a transformers model"),
         ({"target": None}, "None given as a model"),
     ],
@@ -193,14 +246,21 @@ def test_beam_search_refuses_wrong_arguments(wrong: dict[str, Any], said: str) -
         beam_search_generate([1, 2], tiny_runner(), **wrong)
 
 
+class Tokens(tuple[int, ...]):
+    """A tokenizer of so many tokens."""
+
+    def decode(self, ids: list[int]) -> str:
+        return str(ids)
+
+
 def test_another_vocabulary_is_refused_and_a_padded_one_is_not() -> None:
     large, small = tiny_runner(), tiny_runner()
     small.vocab_size -= 5
     with pytest.raises(UserError, match="and no tokenizer tells which are padding; expected models of one vocabulary"):
         speculative_generate([1, 2], small, large, max_gen_len=4)
     with pytest.raises(UserError, match=f"the tokenizer has {large.vocab_size}"):
-        speculative_generate([1, 2], small, large, tokenizer=range(large.vocab_size), max_gen_len=4)
-    ids, rate = speculative_generate([1, 2], small, large, tokenizer=range(small.vocab_size), max_gen_len=4)
+        speculative_generate([1, 2], small, large, tokenizer=Tokens(range(large.vocab_size)), max_gen_len=4)
+    ids, rate = speculative_generate([1, 2], small, large, tokenizer=Tokens(range(small.vocab_size)), max_gen_len=4)
     assert len(ids) == 4 and rate == 1.0
 
 

@@ -7,7 +7,7 @@ import torch
 
 from egag.controller import DraftBudget, GammaController
 from ngram_assisted.nasd import NgramDrafter
-from ngram_assisted.ngram_counts import NGramStorage
+from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree

@@ -28,7 +28,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("processor", EVERY, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_rows_are_float32_distributions_and_the_logits_stay(processor: LogitsProcessor, dtype: torch.dtype) -> None:
     logits = (4 * torch.randn(3, 600, generator=torch.Generator().manual_seed(0))).to(dtype)
     before = logits.clone()
@@ -105,3 +105,9 @@ def test_samples_follow_the_distribution_and_the_generator() -> None:
 def test_wrong_arguments_are_refused_at_once(make: Callable[[], LogitsProcessor], said: str) -> None:
     with pytest.raises(UserError, match=said):
         make()
+
+
+@pytest.mark.parametrize("name", ["_process", "sample"])
+def test_a_class_that_overrides_what_the_loop_never_calls_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"Mine.{name} would never be called; override __call__"):
+        type("Mine", (MultinomialProcessor,), {name: lambda self, given: given})

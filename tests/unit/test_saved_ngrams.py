@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_assisted.ngram_counts import NGramStorage, OneLevelNGramStorage
+from ngram_assisted.ngram_storage import NGramStorage, OneLevelNGramStorage
 from ngram_assisted.saved import dumps, loads, vocabulary_digest
 from utils.errors import UserError
 

@@ -1,12 +1,17 @@
 """N-gram counts: longest context, ties, orders, and against a brute-force count."""
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_assisted.ngram_counts import NGramStorage, OneLevelNGramStorage
+from ngram_assisted.ngram_storage import NGramStorage, OneLevelNGramStorage
+from utils.errors import UserError
 
 
 def test_an_order_far_beyond_the_text_costs_nothing() -> None:
@@ -60,13 +65,49 @@ def test_a_vocabulary_bounds_the_ids(kind: type[NGramStorage]) -> None:
     storage.initialize([1, 9, 0])
     known = list(storage.contexts())
     for context, token in (([1], 10), ([1], -1), ([10], 1)):
-        with pytest.raises(ValueError, match="from 0 to 9"):
+        with pytest.raises(ValueError, match="expected 0 to 9"):
             storage.update(context, token)
-    with pytest.raises(ValueError, match="token id 10 given"):
+    with pytest.raises(ValueError, match="token: id 10 given"):
         storage.restore([((1,), [(2, 1)]), ((3,), [(10, 1)])])
     assert list(storage.contexts()) == known
     with pytest.raises(ValueError, match="vocab_size 0 given"):
         kind(2, vocab_size=0)
+
+
+def test_tensors_and_arrays_count_as_lists_do() -> None:
+    text, expected = [1, 2, 3, 1, 2, 4], NGramStorage(3)
+    expected.initialize(text)
+    for tokens in (torch.tensor(text), torch.tensor([text]), np.array([text]), tuple(torch.tensor(text))):
+        storage = NGramStorage(3)
+        storage.initialize(tokens)
+        assert list(storage.contexts()) == list(expected.contexts())
+        assert storage.next_token(torch.tensor([[9, 1, 2]])) == 3
+        assert storage.has_gram(torch.tensor([1, 2, 4]))
+    storage.update(torch.tensor([[1, 2]]), torch.tensor([[4, 5]]))
+    assert storage.next_token([1, 2]) == 4 and storage.has_gram([1, 2, 5])
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda storage: storage.initialize("a b"), "tokens 'a b' given; expected a list of ids"),
+        (lambda storage: storage.initialize([1.0, 2.0]), "expected a list of ids"),
+        (
+            lambda storage: storage.initialize(torch.tensor([[1, 2], [3, 4]])),
+            r"of shape \(2, 2\) given; expected one text",
+        ),
+        (lambda storage: storage.update([1], None), "token None given; expected an id, or a list of ids"),
+        (lambda storage: storage.update([1], True), "token True given"),
+        (lambda storage: storage.next_token(5), "context 5 given"),
+        (lambda storage: NGramStorage("3"), "n-gram order '3' given; expected an integer of 2 or more"),
+        (lambda storage: NGramStorage(3, 2.5), "vocab_size 2.5 given"),
+    ],
+)
+def test_what_is_no_list_of_ids_is_refused_and_nothing_is_counted(act: Callable[[Any], Any], said: str) -> None:
+    storage = NGramStorage(3)
+    with pytest.raises(UserError, match=said):
+        act(storage)
+    assert len(storage) == 0
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(2, 5))

@@ -6,16 +6,19 @@ from typing import Any
 
 from egag.controller import FixedGamma
 from ngram_assisted.nasd import NgramDrafter
-from ngram_assisted.ngram_counts import NGramStorage
-from sampling.api.arguments import check
+from ngram_assisted.ngram_storage import NGramStorage
+from sampling.api.arguments import check, check_switches
 from sampling.api.generate import Model, StopTokens, account_of, rate, runners
 from sampling.drafter import Drafter
 from sampling.drafters.target_first import TargetFirst
+from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
+from utils.text import quoted
+from utils.token_ids import Ids
 
 
 def ngram_assisted_speculative_generate(
-    inputs: Sequence[int],
+    inputs: Ids,
     ngramstorage: NGramStorage,
     target: Model,
     tokenizer: Any = None,
@@ -38,7 +41,10 @@ def ngram_assisted_speculative_generate(
     stop_if_unknown: draft nothing behind a context that was never seen; otherwise the text's most frequent token.
     Other arguments: see `sampling.speculative_generate`.
     """
+    if not isinstance(ngramstorage, NGramStorage):
+        raise UserError(f"ngramstorage {quoted(ngramstorage)} given; expected an instance such as NGramStorage(3)")
     check(gamma=gamma, filler_top_k=filler_top_k)
+    check_switches(use_cache=use_cache, first_target=first_target, stop_if_unknown=stop_if_unknown)
     kind = NgramDrafter if stop_if_unknown else _NeverAtALoss
     drafter: Drafter = kind(ngramstorage, filler_top_k, reset=False)
     with runners(use_cache, target) as (big,):

@@ -1,7 +1,12 @@
 """Counts of n-grams: which token has followed a context most often."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import index
 from typing import Any, Self
+
+from utils.errors import UserError
+from utils.text import quoted
+from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 
 Gram = tuple[int, ...]
 
@@ -10,18 +15,17 @@ class NGramStorage:
     """Counts of k-grams of every order k in [2, n]; the longest known context answers.
 
     A context is the k - 1 tokens before a token. Its answer is the token with the highest count; on a tie
-    the one that reached that count first. Updates and look-ups take O(n).
+    the one that reached that count first. Updates and look-ups take O(n). Ids come as a list, or as a tensor `[n]` or
+    `[1, n]`.
 
-    vocab_size: where it is given, every id counted or restored must be below it, else `ValueError`.
+    vocab_size: where it is given, every id counted or restored must be below it. Raises `UserError` (a `ValueError`)
+    for such an id, for an order below 2, and for what is no list of ids.
     """
 
     def __init__(self, n: int, vocab_size: int | None = None) -> None:
-        if n < 2:
-            raise ValueError(f"n-gram order {n} given; expected 2 or more")
-        if vocab_size is not None and vocab_size < 1:
-            raise ValueError(f"vocab_size {vocab_size} given; expected 1 or more, or None for no bound")
-        self.n, self.vocab_size = n, vocab_size
-        self.orders: Sequence[int] = range(n, 1, -1)
+        self.n = _at_least("n-gram order", n, 2)
+        self.vocab_size = None if vocab_size is None else _at_least("vocab_size", vocab_size, 1)
+        self.orders: Sequence[int] = range(self.n, 1, -1)
         self.reset()
 
     @classmethod
@@ -34,33 +38,36 @@ class NGramStorage:
         self._counts: dict[Gram, dict[int, int]] = {}
         self._best: dict[Gram, int] = {}
 
-    def initialize(self, tokens: Sequence[int]) -> None:
-        """Count every n-gram of a text."""
-        for index in range(1, len(tokens)):
-            self.update(tokens[max(0, index - self.n + 1) : index], tokens[index])
+    def initialize(self, tokens: Ids) -> None:
+        """Count every n-gram of a text. Where an id is refused, nothing was counted."""
+        ids = self._known(token_ids("tokens", tokens))
+        for place in range(1, len(ids)):
+            self._add(ids[max(0, place - self.n + 1) : place], ids[place])
 
-    def update(self, context: Sequence[int], token: int) -> None:
+    def update(self, context: Ids, token: OneOrMore) -> None:
         """Count `token` after the last k - 1 tokens of `context`, for every order k that it fills.
 
-        Raises `ValueError` for an id outside the vocabulary, and then nothing was counted.
+        token: an id, or several that may stand there, each of which is counted. Where an id is refused, nothing was
+        counted.
         """
-        if self.vocab_size is not None:
-            self._check((*context[-self.n + 1 :], token), self.vocab_size)
-        for order in self._filled(context):
-            self._count(tuple(context[len(context) - order + 1 :]), token)
+        before, following = token_ids("context", context)[-self.n + 1 :], one_or_more("token", token)
+        self._known([*before, *following])
+        for one in following:
+            self._add(before, one)
 
-    def next_token(self, context: Sequence[int]) -> int | None:
+    def next_token(self, context: Ids) -> int | None:
         """The most frequent token after the longest known end of `context`; None when none is known."""
-        for order in self._filled(context):
-            best = self._best.get(tuple(context[len(context) - order + 1 :]))
+        ids = token_ids("context", context)
+        for order in self._filled(ids):
+            best = self._best.get(tuple(ids[len(ids) - order + 1 :]))
             if best is not None:
                 return best
         return None
 
-    def has_gram(self, gram: Sequence[int]) -> bool:
+    def has_gram(self, gram: Ids) -> bool:
         """Whether the n-gram (a context and its token) was ever counted."""
-        *context, token = gram
-        return token in self._counts.get(tuple(context), {})
+        ids = token_ids("gram", gram)
+        return bool(ids) and ids[-1] in self._counts.get(tuple(ids[:-1]), {})
 
     def __len__(self) -> int:
         """Number of contexts known."""
@@ -75,26 +82,28 @@ class NGramStorage:
     def restore(self, contexts: Iterable[tuple[Gram, Sequence[tuple[int, int]]]]) -> None:
         """Hold these counts and no others; the first token of a context is its answer.
 
-        Raises `ValueError` for an id outside the vocabulary, and then the counts are those of before.
+        Where an id is refused, the counts are those of before.
         """
         contexts = list(contexts)
-        if self.vocab_size is not None:
-            for context, counts in contexts:
-                self._check((*context, *(token for token, _ in counts)), self.vocab_size)
+        for context, counts in contexts:
+            self._known((*context, *(token for token, _ in counts)))
         self.reset()
         for context, counts in contexts:
             self._counts[context] = dict(counts)
             self._best[context] = counts[0][0]
 
-    @staticmethod
-    def _check(ids: Iterable[int], vocab_size: int) -> None:
-        for id in ids:
-            if not 0 <= id < vocab_size:
-                raise ValueError(f"token id {id} given; expected one from 0 to {vocab_size - 1} (vocab_size)")
+    def _known(self, ids: Sequence[int]) -> Sequence[int]:
+        """The ids as they are, all of the vocabulary where there is one."""
+        return ids if self.vocab_size is None else known("token", ids, self.vocab_size)
 
     def _filled(self, context: Sequence[int]) -> Sequence[int]:
         """Those orders, highest first, whose contexts are no longer than this one."""
         return self.orders[max(0, self.n - 1 - len(context)) :]
+
+    def _add(self, context: Sequence[int], token: int) -> None:
+        """Count a token behind a context, in every order that it fills."""
+        for order in self._filled(context):
+            self._count(tuple(context[len(context) - order + 1 :]), token)
 
     def _count(self, context: Gram, token: int) -> None:
         counts = self._counts.setdefault(context, {})
@@ -109,4 +118,14 @@ class OneLevelNGramStorage(NGramStorage):
 
     def __init__(self, n: int, vocab_size: int | None = None) -> None:
         super().__init__(n, vocab_size)
-        self.orders = (n,)
+        self.orders = (self.n,)
+
+
+def _at_least(name: str, given: Any, least: int) -> int:
+    """An integer of `least` or more. Raises `UserError`."""
+    try:
+        if index(given) >= least:
+            return index(given)
+    except TypeError:
+        pass
+    raise UserError(f"{name} {quoted(given)} given; expected an integer of {least} or more")

@@ -1,0 +1,62 @@
+"""Token ids as people hand them over: lists, tensors, arrays. One text comes out, or a refusal in one line."""
+
+from collections.abc import Mapping, Sequence, Set
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from utils.errors import UserError
+from utils.text import quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Ids: TypeAlias = "Sequence[int] | Tensor"
+OneOrMore: TypeAlias = "int | Sequence[int] | Set[int] | Tensor"
+
+
+_LIST = "a list of ids, such as tokenizer.encode(text)"
+
+
+def token_ids(name: str, given: Any, expected: str = _LIST) -> list[int]:
+    """The ids of one text as Python integers: from a list, or from a tensor or an array `[n]` or `[1, n]`.
+
+    name: what errors call it. Raises `UserError` for several texts, and for what is no list of ids.
+    """
+    try:
+        return [_id(one) for one in _one_row(name, given)]
+    except (TypeError, NotImplementedError):
+        raise UserError(f"{name} {quoted(given)} given; expected {expected}") from None
+
+
+def _one_row(name: str, given: Any) -> Any:
+    if isinstance(given, Mapping | Set):
+        raise TypeError("its ids have no order")
+    if not hasattr(given, "tolist"):
+        return given
+    shape = tuple(given.shape)
+    if len(shape) != 1 and shape[:-1] != (1,):
+        raise UserError(f"{name} of shape {shape} given; expected one text, [n] or [1, n]")
+    return given.reshape(-1).tolist()
+
+
+def one_or_more(name: str, given: Any) -> list[int]:
+    """The same from a single id, or several. Raises `UserError`."""
+    try:
+        return [_id(given)]
+    except TypeError:
+        ids = list(given) if isinstance(given, Set) else given
+        return token_ids(name, ids, "an id, or a list of ids")
+
+
+def known(name: str, ids: Sequence[int], vocab_size: int) -> Sequence[int]:
+    """The ids as they are. Raises `UserError` for the first one that is not from 0 to `vocab_size` - 1."""
+    for id in ids:
+        if not 0 <= id < vocab_size:
+            raise UserError(f"{name}: id {id} given; expected 0 to {vocab_size - 1}")
+    return ids
+
+
+def _id(given: Any) -> int:
+    if isinstance(given, bool):
+        raise TypeError("a truth value is no id")
+    return index(given)
