@@ -54,7 +54,7 @@ def one_of(names: Iterable[str]) -> str:
     return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "none"
 
 
-def nearest(given: str, allowed: Iterable[str], cutoff: float = 0.5) -> str | None:
+def nearest(given: str, allowed: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The allowed name that `given` begins, else the one closest in spelling; None when nothing is close.
 
     cutoff: how alike the spelling must be, from 0 to 1, as `difflib` counts.

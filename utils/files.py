@@ -6,7 +6,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from utils.errors import UserError, wrong_value
+from utils.errors import UserError, checked_text, wrong_value
 from utils.text import quoted
 
 CACHE_VARIABLE = "SPECULATIVE_WORKBENCH_CACHE"
@@ -41,6 +41,7 @@ def checked_path(text: str, what: str) -> Path:
     """A path as a person types it, `~` resolved. Raises `UserError` where no file can be called so."""
     if not text.strip() or "\0" in text:
         raise wrong_value(what, text, "a path")
+    checked_text(text, what)
     try:
         path = Path(text).expanduser()
         path.exists()

@@ -19,6 +19,9 @@ from utils.text import shown
 # What was generated under the same circumstances: in a block every configuration comes once.
 BLOCK = ["id", "turn", "processor", "seed", "repeat", "length"]
 NO_TASK = "no task"
+_NAMED = ("id", "configuration", "method", "processor")
+# What stands for all tasks together in a report, and a task of that name.
+_RENAMED = {"all": "task all"}
 # What a report reads, beside the settings.
 _RUN = ("id", "task", "turn", "configuration", "method", "processor", "seed", "repeat", "length", "lossless")
 _COUNTS = ("new_tokens", "rounds", "drafted", "tested", "accepted", "accept_hist", "tested_at")
@@ -54,7 +57,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
             na_values=[""],
             encoding_errors="replace",
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"{str(results)!r} is not a results file: {error}") from None
     if frame.empty:
         raise UserError(f"{str(results)!r} holds no row yet; expected a file with at least one finished generation")
@@ -62,6 +65,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     words = [name for name in dtypes if known[name] == "text"]
     for name in words:  # ids and tasks are others' words: what steers a terminal or breaks a table is escaped
         frame[name] = frame[name].map(shown, na_action="ignore")
+    frame["task"] = frame["task"].replace(_RENAMED)
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
 
@@ -134,6 +138,11 @@ def _stamp(frame: pd.DataFrame) -> None:
 
 def _refuse_nonsense(frame: pd.DataFrame, results: Path) -> None:
     """Raises `UserError` for words and counts that no run writes."""
+    for name in _NAMED:
+        if frame[name].isna().any():
+            raise UserError(
+                f"{str(results)!r}, record {int(frame[name].isna().argmax()) + 2}: no {name} given; expected one"
+            )
     words = {name: frame[name].tolist() for name in WORDS}
     if wrong := first_wrong(words, {name: frame[name].to_numpy(np.float64) for name in AMOUNTS}):
         raise UserError(f"{str(results)!r}, record {wrong[0] + 2}: {wrong[1]}")
@@ -158,4 +167,4 @@ def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:
 def _natural(name: str) -> list[tuple[int, int, str]]:
     """A sorting key under which gamma=8 comes before gamma=10."""
     parts = name.replace("=", " ").replace(",", " ").split()
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

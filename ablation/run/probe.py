@@ -10,6 +10,7 @@ from sampling.engine import Engine
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
 from sampling.methods import REFERENCE
+from utils.errors import UserError
 from utils.parameter import Values
 
 FIRST_TOKENS, TIMED_TOKENS = 4, 16
@@ -47,13 +48,21 @@ def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, lis
     ids: list[int] = []
     longest = 0
     for prompt in plan.prompts:
-        turns = [engine.tokenise([text], chat) for text in prompt.turns]
+        turns = [_ids(engine, text, chat) for text in prompt.turns]
         sums = accumulate(len(turn) + (place > 0) * plan.length(prompt) for place, turn in enumerate(turns))
         lengths[prompt.id] = [min(most, tokens) for tokens in sums]
         longest = max(longest, min(most, lengths[prompt.id][-1] + plan.length(prompt)))
         ids = max(ids, *turns, key=len)
     short = warm_up_prompt(engine, chat)
     return short, lengths, list(islice(cycle(ids or short), longest))
+
+
+def _ids(engine: Engine, text: str, chat: bool) -> list[int]:
+    """A turn's ids; none of one that cannot fit: that is told where it is generated, and the others run."""
+    try:
+        return engine.tokenise([text], chat)
+    except UserError:
+        return []
 
 
 def _timed(

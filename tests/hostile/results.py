@@ -112,6 +112,14 @@ ROWS = [
         Row("python", _go_on, 2, (*says, "it was left alone"), _resume(c), makes=_LOCK, name=f"resume {says[0]}")
         for c, says in (*_NONSENSE[2:], *_ODD)
     ),
+    *(
+        _report(_csv(_cells(AR), _cells(**{name: ""})), f"'r.csv', record 3: no {name} given; expected one")
+        for name in ("id", "configuration", "processor")
+    ),
+    Row("report", ("r.csv",), 0, ("greedy, 1 prompt",), makes=_MADE, name="a task all, an odd name", files={
+        "r.csv": _csv(_cells(AR, task="all", tested=0, accepted=0, drafted=0), _cells(task="all", configuration="a=²"))
+    }),
+    _report(_csv(_cells(AR), _cells(seed="9" * 20)), "'r.csv' is not a results file", name="a huge seed"),
     # files that are none
     _report("", "'r.csv' is empty"),
     _report("\n\n", "'r.csv' is empty"),

@@ -79,6 +79,7 @@ ROWS = [
     _line("/save", "/save: no file given; expected /save FILE"),
     _line("/save none/s.txt", "cannot save to none/s.txt: No such file"),
     _line("/save nul\x00", "/save: 'nul\\x00' given; expected a path"),
+    _line("/save half\ud800", "holds half a character"),
     _line("/save ~nouser/s", "could not determine home directory"),
     _line("/save " + "n" * 5000, "File name too long"),
     _line("/save .", "cannot save to ."),
