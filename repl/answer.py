@@ -65,7 +65,7 @@ class Span:
 
 @dataclass
 class Answer:
-    """The answer of one run: `old` rounds, and the `last` one with its rejected draft.
+    """The answer of one run: `old` rounds, and the `last` one with its rejected draft; `begun`: there is a round.
 
     Example: drafts " a", " b" with the second rejected and " c" recovered -> last = " a" accepted, " b"
     rejected, " c" target; the rejected one is dropped when the next round comes.
@@ -74,12 +74,14 @@ class Answer:
     decode: Decode
     old: list[Span] = field(default_factory=list)
     last: list[Span] = field(default_factory=list)
+    begun: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._text = TokenText(self.decode)
 
     def add(self, round: AnyRound) -> None:
         """Append one round."""
+        self.begun = True
         self._settle()
         if isinstance(round, BeamRound):
             for token in round.emitted:

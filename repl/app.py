@@ -12,6 +12,7 @@ from repl.loading import Load, Loading
 from repl.player import Player
 from repl.session import Session
 from utils.errors import UserError
+from utils.interrupt import Deferred
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +64,11 @@ def _interact(session: Session) -> int:
     session.loading.start()
     player: Player | None = None
     for line in prompt.lines(session):
-        player = player or Player(session, _live_view())
+        try:
+            with Deferred():
+                player = player or Player(session, _live_view())
+        except KeyboardInterrupt:
+            continue
         player.execute(line)
         if player.left:
             return INTERRUPTED if player.interrupted else 0

@@ -14,13 +14,11 @@ from repl.replies import Reply
 from sampling.events import AnyRound, Event, Round
 from sampling.measure.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
+from utils.text import shown
 
 LAST_ROUND = {"accepted": "bold green", "rejected": "strike red", "target": "bold blue"}
 OLDER = {"accepted": "green", "target": ""}
 END = {"stop": "end of text", "length": "length reached", "context": "context window full", None: "stopped"}
-
-# Control characters of a model's output would reach the terminal as commands.
-_CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
 class Pace:
@@ -47,9 +45,9 @@ def coloured(answer: Answer) -> Text:
     """The whole answer."""
     text = Text()
     for span in answer.old:
-        text.append(span.text.translate(_CONTROLS), OLDER[span.kind])
+        text.append(shown(span.text, lines=True), OLDER[span.kind])
     for span in answer.last:
-        text.append(span.text.translate(_CONTROLS), LAST_ROUND[span.kind])
+        text.append(shown(span.text, lines=True), LAST_ROUND[span.kind])
     return text
 
 
@@ -91,7 +89,7 @@ class LiveView:
 
     def echo(self, line: str) -> None:
         """A line of a script, as if it had been typed."""
-        self.out.print(Text(f"> {line}", "bold"))
+        self.out.print(Text(f"> {shown(line)}", "bold"))
 
     def reply(self, reply: Reply) -> None:
         """Show what a command answered."""
@@ -122,8 +120,9 @@ class LiveView:
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
         answer.finish()
-        self.out.print(scene.heading())
-        self.out.print(coloured(answer), end="\n\n")
+        if answer.begun:
+            self.out.print(scene.heading())
+            self.out.print(coloured(answer), end="\n\n")
 
 
 @dataclass
@@ -154,7 +153,7 @@ class _Scene:
     def print_rounds(self) -> None:
         """Put the debug lines that have gathered above the view."""
         if self.rounds:
-            self.console.print(Text("\n".join(self.rounds).translate(_CONTROLS), "dim"))
+            self.console.print(Text("\n".join(map(shown, self.rounds)), "dim"))
             self.rounds.clear()
 
     def heading(self) -> Text:

@@ -9,6 +9,7 @@ from repl.loading import Loading
 from repl.replies import Reply, Sheet
 from sampling.events import AnyRound, Event
 from sampling.measure.metrics import RunMetrics
+from utils.text import shown
 
 
 class PlainView:
@@ -35,13 +36,15 @@ class PlainView:
                 self.err.print(said, style="dim", markup=False, highlight=False)
 
     def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
-        """Print a run when it has ended; with `label` its rounds while it happens."""
-        self.out.file.write(f"[{title}]\n")
+        """Print a run when it has ended, if it came to a token; with `label` its rounds while it happens."""
         for event, _ in run:
             if isinstance(event, AnyRound):
+                if not answer.begun:
+                    self.out.file.write(f"[{title}]\n")
                 answer.add(event)
                 if label:
-                    self.out.file.write(f"{round_line(event, label)}\n")
+                    self.out.file.write(f"{shown(round_line(event, label))}\n")
         answer.finish()
-        self.out.file.write(f"{answer.text}\n\n")
-        self.out.file.flush()
+        if answer.begun:
+            self.out.file.write(f"{shown(answer.text, lines=True)}\n\n")
+            self.out.file.flush()

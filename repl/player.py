@@ -11,6 +11,7 @@ from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
 from repl.view import View
 from utils.errors import UserError
+from utils.interrupt import Deferred
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
@@ -50,8 +51,8 @@ class Player:
     def execute(self, line: str, where: str = "") -> None:
         """Execute one line and show the result; `where` is its place in a script, for messages."""
         self.interrupted = False
-        self.session.settle()
         try:
+            self.session.settle()
             self._execute(line, where)
         except UserError as error:
             self._fail(f"{where}{error}")
@@ -80,7 +81,8 @@ class Player:
             case Ablate(name, experiment):
                 self._ablate(name, experiment)
             case Results():
-                from repl import ablate
+                with Deferred():
+                    from repl import ablate
 
                 ablate.show_last(self.view)
 
@@ -102,7 +104,7 @@ class Player:
             if name in answers.failures:
                 self._fail(f"{where}{run.title}: {answers.failures[name]}")
         if answers.stopped and (left := answers.left()):
-            self.view.reply(Message(f"not run: {', '.join(map(answers.title, left))}"))
+            self.view.reply(Message(f"stopped before a token: {', '.join(map(answers.title, left))}"))
         if answers.finished():
             self._compare(answers)
         self.interrupted = answers.stopped
@@ -129,7 +131,8 @@ class Player:
         begun = self.session.start is not None
         self._wait()
         self.session.settle()
-        from repl import ablate, plan
+        with Deferred():
+            from repl import ablate, plan
 
         if not begun:  # what is on has been decided since
             experiment = plan.read(self.session, name)
@@ -142,10 +145,11 @@ class Player:
         self.interrupted = outcome.stopped
 
     def _wait(self) -> None:
+        """Until the models are there. Ctrl-C ends the wait, not the loading."""
         try:
             self.view.wait(self.session.loading)
         except KeyboardInterrupt:
-            self.left = True
+            self.view.reply(Message("not waited for: the models go on loading, and the next prompt waits again"))
             raise
 
     def _compare(self, answers: Answers) -> None:
