@@ -13,7 +13,8 @@ def summary(session: Session) -> str:
     """The settings that matter for what answers a prompt, and where a card's value stands in for one."""
     values, runs = session.settings, session.runs()
     used = {name for run in runs for name in _read(run, values)}
-    shown = [p for p in PARAMETERS.values() if p in GENERAL or p.name in used]
+    used |= {p.name for p in GENERAL} - _unread(values, runs)
+    shown = [p for p in PARAMETERS.values() if p.name in used]
     settings = [f"{p.name} {session.show(p.name)}" for p in shown if _matters(values, p)]
     return ", ".join([*settings, *recommended(runs)])
 
@@ -22,6 +23,13 @@ def _read(run: Run, values: Values) -> set[str]:
     """The session's settings that a run reads."""
     own = run.parameters
     return {p.name for p in METHODS[run.method].relevant({**values, **own})} - own.keys()
+
+
+def _unread(values: Values, runs: Sequence[Run]) -> set[str]:
+    """General settings without a say here: greedy draws nothing, and a search asks no processor."""
+    if runs and all(METHODS[run.method].search for run in runs):
+        return {"processor", "seed"}
+    return {"seed"} if values["processor"].name == "greedy" else set()
 
 
 def recommended(runs: Sequence[Run]) -> list[str]:

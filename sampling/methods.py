@@ -45,6 +45,9 @@ COPIERS = Registry[Part](
     ),
 )
 
+# A chain has no alternatives, and its rule's length.
+ON_TREES = dict.fromkeys(("tree_width", "tree_tokens"), Unless("draft_tree", "chain"))
+
 HEADS = Registry[TrainedPart](
     "head",
     TrainedPart(
@@ -53,6 +56,7 @@ HEADS = Registry[TrainedPart](
         "heads that each look one place further ahead",
         "arXiv 2401.10774",
         HEAD,
+        read=ON_TREES,
         needs="medusa",
         trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:MedusaTask",
@@ -63,6 +67,7 @@ HEADS = Registry[TrainedPart](
         "heads that look ahead and know the drafts between",
         "arXiv 2402.05109",
         HEAD,
+        read=ON_TREES,
         needs="hydra",
         trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:HydraTask",
@@ -73,6 +78,7 @@ HEADS = Registry[TrainedPart](
         "a block that continues the target's hidden states",
         "arXiv 2401.15077, 2406.16858, 2503.01840",
         HEAD,
+        read=ON_TREES,
         needs="eagle",
         trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:EagleTask",
@@ -83,6 +89,7 @@ HEADS = Registry[TrainedPart](
         "a multi-token prediction module, fed back into itself",
         "arXiv 2412.19437",
         HEAD,
+        read=ON_TREES,
         needs="mtp",
         trees=Unless("draft_tree", "chain"),
         task="sampling.distill.tasks:MtpTask",
@@ -268,6 +275,8 @@ METHODS = method_table(
     Method("drafter", "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
+    Method("heuristic", "SD heuristic", "two drafts more after full acceptance, else one fewer", "model", "heuristic"),
+    Method("confidence", "SD confidence", "drafts until one is below a probability", "model", "confidence"),
     Method("ucb", "SD UCB1", "speculative decoding whose gamma a bandit chooses by tokens a second", "model", "ucb"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),

@@ -15,13 +15,13 @@ Bound = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Unless:
-    """It learns from one prompt for the next, or drafts trees, unless the parameter has this value."""
+    """It is so, unless the parameter has this value."""
 
     parameter: str
     value: Any
 
     def holds(self, values: Values) -> bool:
-        """Whether the parameter has another value."""
+        """Whether it is so where the parameters have these values."""
         return bool(values[self.parameter] != self.value)
 
 
@@ -47,6 +47,7 @@ class Part:
     remembers: Unless | None = None
     bounds: tuple[Bound, ...] = ()
     trees: Unless | bool = False
+    read: Mapping[str, Unless] = field(default_factory=dict)
 
     def load(self) -> Any:
         """The class behind `path`."""
@@ -73,7 +74,8 @@ class Part:
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those of `all_parameters` that matter where the others have these values."""
-        return merged(self.parameters, *(used.relevant(values) for used in self.uses))
+        own = (p for p in self.parameters if p.name not in self.read or self.read[p.name].holds(values))
+        return merged(own, *(used.relevant(values) for used in self.uses))
 
     def needed(self, values: Values) -> str | None:
         """What a pair must have where the parameters have these values; None = nothing."""

@@ -221,3 +221,24 @@ def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) 
         execute(idle_session, line)
     assert "egag_gamma_max 6" in summary(idle_session)
     assert "gamma 4" not in summary(idle_session) and "ngramstorage" not in summary(idle_session)
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "gone"),
+    [
+        ((), ("processor greedy", "gamma 4"), ("seed", "tree_")),
+        (("/processor multinomial 1",), ("seed 42",), ()),
+        (("/mtp on",), ("gamma 4",), ("tree_width", "tree_tokens")),
+        (("/mtp on", "/draft_tree dynamic"), ("draft_tree dynamic", "tree_width 4", "tree_tokens 12"), ()),
+        (("/target off", "/speculative off", "/ngram off", "/beam on"), ("num_beams 4",), ("processor", "seed")),
+        (("/speculative off", "/ngram off", "/heuristic on"), ("heuristic_gamma 5",), (", gamma 4", "confidence")),
+    ],
+)
+def test_the_summary_leaves_out_what_nothing_reads(
+    typed: tuple[str, ...], there: tuple[str, ...], gone: tuple[str, ...], idle_session: Session
+) -> None:
+    for line in typed:
+        execute(idle_session, line)
+    line = summary(idle_session)
+    assert [words for words in there if words not in line] == [], line
+    assert [words for words in gone if words in line] == [], line
