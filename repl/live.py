@@ -1,5 +1,6 @@
 """The live view: the answer grows round by round, its numbers under it."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -96,6 +97,15 @@ class LiveView:
         from repl import render
 
         render.show(self.out, reply)
+
+    def confirm(self, question: str) -> bool | None:
+        """Yes or no; anything else than a yes is a no."""
+        if not sys.stdin.isatty():
+            return None
+        try:
+            return self.out.input(Text(f"{shown(question)} [y/N] ")).strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
 
     def wait(self, loading: Loading) -> None:
         """Until the models are there, say what is being loaded."""

@@ -27,6 +27,10 @@ class PlainView:
 
         render.show(self.out if isinstance(reply, Sheet) else self.err, reply)
 
+    def confirm(self, question: str) -> bool | None:
+        """Nobody is asked: an answer would be taken from the lines to play."""
+        return None
+
     def wait(self, loading: Loading) -> None:
         """Until the models are there, say once for each step what is done."""
         said = ""

@@ -1,17 +1,19 @@
 """Executes lines and hands what comes of them to a view."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
-from repl.orders import Ablate, Ask, Clear, Play, Quit, Results, WithModels
-from repl.replies import Message, Sheet
+from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, WithModels
+from repl.replies import Message, Reply, Sheet
 from repl.session import Answers, Session
 from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
 from repl.view import View
 from utils.errors import UserError
 from utils.interrupt import Deferred
+from utils.text import counted
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
@@ -29,24 +31,27 @@ class Player:
         self.failures = 0
         self.left = False
         self.interrupted = False
-        self._playing = False
+        self._playing = self._quiet = False
 
-    def play(self, lines: Iterable[tuple[int, str]], name: str) -> None:
-        """Execute a script's lines: one that fails is reported with its number, the rest goes on.
+    def play(self, lines: Iterable[tuple[int, str]], name: str) -> list[str]:
+        """Execute a script's lines, and return those: one that fails is reported with its number, the rest goes on.
 
         Raises `UserError` inside a script: two that load each other would never end.
         """
         if self._playing:
             raise UserError("a script cannot /load another one")
-        self._playing = True
+        self._playing, played = True, []
         try:
             for number, line in lines:
-                self.view.echo(line)
+                if not (self._quiet and line.startswith("/")):
+                    self.view.echo(line)
                 self.execute(line, f"{name}:{number}: ")
+                played.append(line)
                 if self.left or self.interrupted:
-                    return
+                    break
         finally:
             self._playing = False
+        return played
 
     def execute(self, line: str, where: str = "") -> None:
         """Execute one line and show the result; `where` is its place in a script, for messages."""
@@ -66,7 +71,7 @@ class Player:
     def _execute(self, line: str, where: str) -> None:
         match execute(self.session, line):
             case Message() | Sheet() as reply:
-                self.view.reply(reply)
+                self._confirm(reply)
             case Clear():
                 self.view.out.clear()
             case Quit():
@@ -77,7 +82,9 @@ class Player:
                 self._answer(prompt, where)
             case WithModels(job):
                 self._wait()
-                self.view.reply(Message(job()))
+                self._confirm(Message(job()))
+            case Replace(path, why, job):
+                self._confirm(Message(self._replace(path, why, job)))
             case Ablate(name, experiment):
                 self._ablate(name, experiment)
             case Results():
@@ -86,10 +93,27 @@ class Player:
 
                 ablate.show_last(self.view)
 
+    def _confirm(self, reply: Reply) -> None:
+        """Show a reply; a script that was loaded is not heard line by line."""
+        if isinstance(reply, Sheet) or not self._quiet:
+            self.view.reply(reply)
+
     def _load(self, name: str, lines: tuple[tuple[int, str], ...]) -> None:
-        before = self.failures
-        self.play(lines, name)
-        self.view.reply(Message(f"{name}: {len(lines)} lines, {self.failures - before} failed"))
+        before, self._quiet = self.failures, True
+        try:
+            played = self.play(lines, name)
+        finally:
+            self._quiet = False
+        commands = sum(line.startswith("/") for line in played)
+        ran = f"{counted(commands, 'command')} and {counted(len(played) - commands, 'prompt')}"
+        self.view.reply(Message(f"{name}: {ran} played, {self.failures - before} failed"))
+
+    def _replace(self, path: Path, why: str, job: Callable[[], str]) -> str:
+        """Ask before a file is written over; a script's lines are no answer. Raises `UserError`."""
+        answer = None if self._playing else self.view.confirm(f"{path} {why}. Replace it?")
+        if answer is None:
+            raise UserError(f"{path} {why}; it was left alone. Choose another name")
+        return job() if answer else f"{path} was left alone"
 
     def _answer(self, prompt: str, where: str) -> None:
         self.session.refuse_nothing()

@@ -22,6 +22,9 @@ class View(Protocol):
 
     def echo(self, line: str) -> None: ...
     def reply(self, reply: Reply) -> None: ...
+    def confirm(self, question: str) -> bool | None:
+        """What the user says; None where nobody can be asked."""
+
     def wait(self, loading: "Loading") -> None: ...
     def watch(
         self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", label: "Decode | None"

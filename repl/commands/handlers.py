@@ -6,7 +6,7 @@ from pathlib import Path
 from ablation.plan.choice import choose_runs
 from repl import ngrams, plan, script
 from repl.commands.command import change
-from repl.orders import Ablate, Clear, Play, Quit, Results, WithModels
+from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, WithModels
 from repl.replies import Message
 from repl.runs import Run
 from repl.session import Session
@@ -16,10 +16,15 @@ from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.files import checked_path
 
 
-def save(session: Session, argument: str) -> Message:
-    """/save FILE."""
-    path = script.save(session, _path("save", argument))
-    return Message(f"saved to {path}")
+def save(session: Session, argument: str) -> Message | Replace:
+    """/save FILE; lines that somebody has added to it are not replaced unasked."""
+    path = _path("save", argument)
+
+    def write() -> str:
+        script.save(session, path)
+        return f"saved to {path}"
+
+    return Replace(path, "holds lines that were added by hand", write) if script.edited(path) else Message(write())
 
 
 def load(session: Session, argument: str) -> Play:

@@ -106,6 +106,15 @@ def test_prompts(typed: str, prompt: str, idle_session: Session) -> None:
     assert execute(idle_session, typed) == Ask(prompt)
 
 
+def test_help_without_a_slash_is_help_and_no_prompt(idle_session: Session) -> None:
+    assert execute(idle_session, "Help ") == execute(idle_session, "/help")
+    for word in ("exit", "QUIT"):
+        told = execute(idle_session, word)
+        assert isinstance(told, Message) and "/quit" in told.text and "Ctrl-D" in told.text
+    for prompt in (" help", " exit", "help me", "exit?"):
+        assert execute(idle_session, prompt) == Ask(prompt.strip())
+
+
 def test_nothing_typed_is_nothing(idle_session: Session) -> None:
     assert execute(idle_session, "   ") is None
 
