@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from repl.commands.table import execute
 from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, WithModels
 from repl.replies import Message, Reply, Sheet
-from repl.session import Answers, Session
+from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
 from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
 from repl.view import View
@@ -17,6 +17,12 @@ from utils.text import counted
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+
+
+_CONTINUES = {
+    "on": "each method continues its own answers, which may differ; /new begins another dialogue",
+    REFERENCE_TURNS: "all methods continue AR's answers; /new begins another dialogue",
+}
 
 
 class Player:
@@ -121,6 +127,8 @@ class Player:
         answers = self.session.ask(prompt)
         if answers.first:
             self._say_first()
+        if (turn := len(answers.dialogue.turns)) > 1:
+            self.view.reply(Message(f"turn {turn}: {_CONTINUES[self.session.show(TURNS.name)]}"))
         for name, run in answers.runs.items():
             if answers.stopped:
                 break
@@ -129,8 +137,7 @@ class Player:
                 self._fail(f"{where}{run.title}: {answers.failures[name]}")
         if answers.stopped and (left := answers.left()):
             self.view.reply(Message(f"stopped before a token: {', '.join(map(answers.title, left))}"))
-        if answers.finished():
-            self._compare(answers)
+        self._compare(answers)
         self.interrupted = answers.stopped
 
     def _say_first(self) -> None:
@@ -145,7 +152,7 @@ class Player:
 
         pair = self.session.engine.pair
         # Round lines name every token, also the special ones that a text leaves out.
-        label = pair.tokenizer.decode if self.session.debug else None
+        label = pair.tokenizer.decode if self.session.own[DEBUG.name] else None
         try:
             self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
         except KeyboardInterrupt:
@@ -177,14 +184,21 @@ class Player:
             raise
 
     def _compare(self, answers: Answers) -> None:
+        """Show the table of what can be compared, and keep everything for /export."""
         from repl import tables
+        from repl.exchange import exchange
 
         lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
-        self.view.out.print(tables.comparison_table(lines, self.view.out))
         disturbed = answers.disturbed()
-        for note in (*([disturbed] if disturbed else ()), *tables.notes(lines, summary(self.session), answers.first)):
-            self.view.out.print(note, style="dim", markup=False, highlight=False)
-        self.view.out.print()
+        told = tables.notes(lines, summary(self.session), answers.first) if lines else []
+        notes = [disturbed, *told] if disturbed else told
+        if lines:
+            self.view.out.print(tables.comparison_table(lines, self.view.out))
+            for note in notes:
+                self.view.out.print(note, style="dim", markup=False, highlight=False)
+            self.view.out.print()
+        if answers.failures or lines:
+            self.session.log.append(exchange(self.session, answers, tables.cells(lines), notes))
 
     def _fail(self, text: str) -> None:
         from repl import render

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from repl.session import DEBUG, DEFAULT, Session
+from repl.session import DEFAULT, OWN, Session
 from utils.errors import UserError
 from utils.files import write_atomically
 
@@ -18,7 +18,7 @@ def lines_of(session: Session) -> Iterator[str]:
     own = {name: place for place, (name, _) in enumerate(lines)}
     for place, (name, text) in enumerate(lines):
         yield f"/{name} {DEFAULT if place == own[name] and _open(session, name) else text}"
-    yield f"/{DEBUG.name} {session.show(DEBUG.name)}"
+    yield from (f"/{name} {session.show(name)}" for name in OWN)
     yield "/drop all"
     yield from (f"/add {name}" for name in session.added)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from repl.runs import Run
-from repl.session import Session
+from repl.session import TURNS, Session
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Parameter, Values
@@ -16,6 +16,8 @@ def summary(session: Session) -> str:
     used |= {p.name for p in GENERAL} - _unread(values, runs)
     shown = [p for p in PARAMETERS.values() if p.name in used]
     settings = [f"{p.name} {session.show(p.name)}" for p in shown if _matters(values, p)]
+    if session.own[TURNS.name] != TURNS.default:
+        settings.append(f"turns {session.show(TURNS.name)}")
     return ", ".join([*settings, *recommended(runs)])
 
 

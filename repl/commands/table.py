@@ -8,7 +8,7 @@ from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
 from repl.orders import Ask, Order
 from repl.replies import Message, Reply, Sheet
-from repl.session import DEBUG, Session
+from repl.session import DEBUG, TURNS, Session
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest
@@ -70,6 +70,17 @@ COMMANDS = Registry[Command](
         candidates=words.files,
     ),
     Command(
+        "export",
+        "session",
+        "write the answers of this session to a file",
+        handlers.export,
+        "FILE",
+        "answers.html",
+        ".jsonl: the records that infer.py run --json prints, a line each. .html: a page with the tables, the answers "
+        "with accepted and rejected drafts, and the settings. A file that is there is replaced only if you say so.",
+        candidates=words.files,
+    ),
+    Command(
         "ngram_save",
         "session",
         "save what NASD has counted",
@@ -89,6 +100,8 @@ COMMANDS = Registry[Command](
         "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused as a whole.",
         candidates=words.files,
     ),
+    setting_command(TURNS, "session"),
+    Command("new", "session", "begin another dialogue", handlers.new, detail="For /turns on and /turns reference."),
     setting_command(DEBUG, "session"),
     Command(
         "add",

@@ -24,7 +24,7 @@ SPEC = {
     "egag_gamma_min", "egag_gamma_max", "egag_ema", "processor", "set_ngramstorage", "top_k_filler",
     "reset_in_between", "cache", "chat", "debug", "seed",
 }  # fmt: skip
-FILES = {"save", "load"}
+FILES = {"save", "load", "export"}
 
 
 def test_every_documented_command_is_there() -> None:
