@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from repl.answer import Answer, Decode, Span, round_line
+from repl.answer import Answer, Line, Span
 from repl.loading import Loading
 from repl.replies import Reply
 from sampling.events import AnyRound, Event, Round
@@ -66,6 +66,12 @@ def tail(answer: Answer, console: Console, height: int) -> Text:
     return Text("\n").join(lines[-height:])
 
 
+def by_position(account: RunMetrics) -> str:
+    """Accepted share of the drafts that were judged at each position, from the first; empty where none was."""
+    rates = account.conditional_acceptance
+    return f"by position {' '.join(f'{rate:.2f}' for rate in rates)}" if rates else ""
+
+
 def numbers(account: RunMetrics, round: AnyRound | None) -> list[str]:
     """What stands under a growing answer; what is unknown is left out."""
     judged = round if isinstance(round, Round) else None
@@ -114,7 +120,7 @@ class LiveView:
                 while not loading.wait(0.1):
                     status.update(loading.describe())
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
         """Show a run while it happens, then the whole answer.
 
         Paints between events only, when the engine's clock stands still, and from this thread only.
@@ -126,7 +132,7 @@ class LiveView:
             for event, account in run:
                 scene.account = account
                 if isinstance(event, AnyRound):
-                    scene.add(event, label)
+                    scene.add(event, line)
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
         answer.finish()
@@ -146,16 +152,15 @@ class _Scene:
     last: AnyRound | None = None
     rounds: list[str] = field(default_factory=list)
 
-    def add(self, round: AnyRound, label: Decode | None) -> None:
+    def add(self, round: AnyRound, line: Line | None) -> None:
         self.last = round
         self.answer.add(round)
-        if label:
-            self.rounds.append(round_line(round, label))
+        if line:
+            self.rounds.append(line(round))
 
     def draw(self, live: Live) -> None:
         self.print_rounds()
-        facts = numbers(self.account, self.last) if self.last else ["reading the prompt"]
-        status = Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))
+        status = self._line(numbers(self.account, self.last) if self.last else ["reading the prompt"])
         below = len(status.wrap(self.console, self.console.width))
         text = tail(self.answer, self.console, max(1, self.console.height - below - 2))
         live.update(Group(text, status), refresh=True)
@@ -170,4 +175,13 @@ class _Scene:
         """What stands over the whole answer."""
         account = self.account
         facts = [f"{account.new_tokens} tokens", *numbers(account, None), END[account.finish_reason]]
-        return Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))
+        return self._line(facts)
+
+    def _line(self, facts: list[str]) -> Text:
+        """The title and facts; acceptance by position stands behind them where one line has room for all."""
+        positions = by_position(self.account)
+        lines = [
+            Text.assemble((self.title, "bold"), "  ", (" · ".join(told), "dim"))
+            for told in ([*facts, positions], facts)
+        ]
+        return lines[0] if positions and lines[0].cell_len <= self.console.width else lines[1]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from repl.answer import Answer, Decode, round_line
+from repl.answer import Answer, Line
 from repl.loading import Loading
 from repl.replies import Reply, Sheet
 from sampling.events import AnyRound, Event
@@ -39,15 +39,15 @@ class PlainView:
                 said = loading.message
                 self.err.print(said, style="dim", markup=False, highlight=False)
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
-        """Print a run when it has ended, if it came to a token; with `label` its rounds while it happens."""
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
+        """Print a run when it has ended, if it came to a token; with `line` its rounds while it happens."""
         for event, _ in run:
             if isinstance(event, AnyRound):
                 if not answer.begun:
                     self.out.file.write(f"[{title}]\n")
                 answer.add(event)
-                if label:
-                    self.out.file.write(f"{shown(round_line(event, label))}\n")
+                if line:
+                    self.out.file.write(f"{shown(line(event))}\n")
         answer.finish()
         if answer.begun:
             self.out.file.write(f"{shown(answer.text, lines=True)}\n\n")

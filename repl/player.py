@@ -17,6 +17,8 @@ from utils.text import counted
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+    from repl.answer import Line
+    from sampling.events import AnyRound
 
 
 _CONTINUES = {
@@ -150,13 +152,29 @@ class Player:
     def _watch(self, answers: Answers, name: str) -> None:
         from repl.answer import Answer
 
-        pair = self.session.engine.pair
-        # Round lines name every token, also the special ones that a text leaves out.
-        label = pair.tokenizer.decode if self.session.own[DEBUG.name] else None
+        decode, line = self.session.engine.pair.decode, self._round_line()
         try:
-            self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
+            self.view.watch(answers.title(name), answers.run(name), Answer(decode), line)
         except KeyboardInterrupt:
             answers.stop()
+
+    def _round_line(self) -> "Line | None":
+        """How a round is told where /debug is on: every token by its name, also those that a text leaves out."""
+        engine = self.session.engine
+        engine.raw = None
+        if not self.session.own[DEBUG.name]:
+            return None
+        from repl.answer import round_line
+        from sampling.events import Round
+        from sampling.raw import Raw
+
+        raw = engine.raw = Raw()
+
+        def line(round: "AnyRound") -> str:
+            before = raw.of(round) if isinstance(round, Round) else None
+            return round_line(round, engine.pair.tokenizer.decode, before)
+
+        return line
 
     def _ablate(self, name: str, experiment: "Experiment") -> None:
         begun = self.session.start is not None

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from sampling.pair_engine import PairEngine
     from utils.machine import Machine
 
-DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
+DEBUG = toggle(
+    "debug", False, "one line a round: each draft with q and p, after and before the processor, and the target's token"
+)
 REFERENCE_TURNS = "reference"
 TURNS = choice(
     "turns",

@@ -8,7 +8,7 @@ from repl.replies import Reply
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from repl.answer import Answer, Decode
+    from repl.answer import Answer, Line
     from repl.loading import Loading
     from sampling.events import Event
     from sampling.measure.metrics import RunMetrics
@@ -27,6 +27,6 @@ class View(Protocol):
 
     def wait(self, loading: "Loading") -> None: ...
     def watch(
-        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", label: "Decode | None"
+        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", line: "Line | None"
     ) -> None:
-        """Show a run and its answer; with `label`, which names a token, also a line a round."""
+        """Show a run and its answer; with `line` also a line a round."""
