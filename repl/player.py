@@ -189,7 +189,11 @@ class Player:
             names = ", ".join(configuration.name for configuration in experiment.plan.configurations)
             named = f"/ablate {plan.DEFAULT_PLAN}"
             self.view.reply(Message(f"the prompts of {plan.DEFAULT_PLAN} for {names}; {named} runs that plan as it is"))
-        outcome = ablate.run_plan(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
+        try:
+            outcome = ablate.run_plan(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
+        except KeyboardInterrupt:
+            self.view.reply(Message("stopped at once; /results reports what has been measured"))
+            raise
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 

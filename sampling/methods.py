@@ -46,7 +46,8 @@ COPIERS = Registry[Part](
 )
 
 # A chain has no alternatives, and its rule's length.
-ON_TREES = dict.fromkeys(("tree_width", "tree_tokens"), Unless("draft_tree", "chain"))
+A_TREE = Unless("draft_tree", "chain")
+ON_TREES = dict.fromkeys(("tree_width", "tree_tokens"), A_TREE)
 
 HEADS = Registry[TrainedPart](
     "head",
@@ -58,7 +59,7 @@ HEADS = Registry[TrainedPart](
         HEAD,
         read=ON_TREES,
         needs="medusa",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:MedusaTask",
     ),
     TrainedPart(
@@ -69,7 +70,7 @@ HEADS = Registry[TrainedPart](
         HEAD,
         read=ON_TREES,
         needs="hydra",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:HydraTask",
     ),
     TrainedPart(
@@ -80,7 +81,7 @@ HEADS = Registry[TrainedPart](
         HEAD,
         read=ON_TREES,
         needs="eagle",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:EagleTask",
     ),
     TrainedPart(
@@ -91,7 +92,7 @@ HEADS = Registry[TrainedPart](
         HEAD,
         read=ON_TREES,
         needs="mtp",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:MtpTask",
     ),
 )

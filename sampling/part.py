@@ -34,7 +34,8 @@ class Part:
     comes from. parameters: its own. uses: the parts inside it, whose parameters become its own as well. needs:
     what a pair must have for it: `model`, a drafter model, or a kind of trained head. remembers: when what
     it does depends on earlier prompts; None = never. bounds: (low, high) parameters of which low is never above high.
-    trees: whether, or when, its drafts are trees.
+    trees: whether, or when, its drafts are trees. read: when it reads a parameter of its own, by name; those left out
+    it reads always.
     """
 
     name: str
