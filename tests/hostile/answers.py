@@ -96,6 +96,7 @@ ROWS = [
     _script("/turns on\n/new now\n", "s.txt:2: /new: 'now' given"),
     _script("/export a.html\n", "s.txt:1: there are no answers yet"),
     _script("/export\n/export a\n", "s.txt:1: /export: no file given", "s.txt:2: /export: 'a' given"),
+    Row("script", ("no\x1b[2J.txt",), 2, ("cannot read no\\x1b[2J.txt",)),
     # words without a slash, /debug
     _fine(("help",), "Commands come in groups"),
     _fine(("HELP  ",), "Commands come in groups"),
