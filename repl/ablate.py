@@ -3,6 +3,9 @@
 import time
 from pathlib import Path
 
+import matplotlib.backends.backend_agg  # noqa: F401  all that a report loads comes with this module, in one go
+import scipy.stats  # noqa: F401
+
 from ablation.plan.file import Experiment
 from ablation.report.write import write_report
 from ablation.run.conduct import conduct_into

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sampling.events import AnyRound, BeamRound, Round
 
+if TYPE_CHECKING:
+    from sampling.raw import RawProbabilities
+
 Decode = Callable[[Sequence[int]], str]
+Line = Callable[[AnyRound], str]
 SpanKind = Literal["accepted", "rejected", "target"]
 
 _UNFINISHED = "\ufffd"
@@ -65,7 +69,7 @@ class Span:
 
 @dataclass
 class Answer:
-    """The answer of one run: `old` rounds, and the `last` one with its rejected draft.
+    """The answer of one run: `old` rounds, and the `last` one with its rejected draft; `begun`: there is a round.
 
     Example: drafts " a", " b" with the second rejected and " c" recovered -> last = " a" accepted, " b"
     rejected, " c" target; the rejected one is dropped when the next round comes.
@@ -74,12 +78,14 @@ class Answer:
     decode: Decode
     old: list[Span] = field(default_factory=list)
     last: list[Span] = field(default_factory=list)
+    begun: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._text = TokenText(self.decode)
 
     def add(self, round: AnyRound) -> None:
         """Append one round."""
+        self.begun = True
         self._settle()
         if isinstance(round, BeamRound):
             for token in round.emitted:
@@ -132,16 +138,20 @@ def judgements(round: Round) -> list[str]:
     return words
 
 
-def round_line(round: AnyRound, decode: Decode) -> str:
-    """The line of /debug for one round; `decode` should show special tokens too."""
+def round_line(round: AnyRound, decode: Decode, raw: "RawProbabilities | None" = None) -> str:
+    """The line of /debug for one round; `decode` should show special tokens too. raw: q and p before the processor."""
     if isinstance(round, BeamRound):
         return _beam_line(round, decode)
+    before = zip(raw.q, raw.p, strict=True) if raw else [(None, None)] * len(round.drafts)
     drafts = [
-        f"{decode([token])!r} q={_probability(q)} p={_probability(p)} {judgement}"
-        for token, q, p, judgement in zip(round.drafts, round.q, round.p, judgements(round), strict=True)
+        f"{decode([token])!r} q={_probability(q)} p={_probability(p)}{_raw(raw_q, raw_p)} {judgement}"
+        for token, q, p, (raw_q, raw_p), judgement in zip(
+            round.drafts, round.q, round.p, before, judgements(round), strict=True
+        )
     ]
     role = "recovered" if round.rejected is not None else "bonus" if round.drafts else "target"
     own = "stopped by an accepted draft" if round.next_token is None else f"{role} {decode([round.next_token])!r}"
+    own += _raw(None, raw.next_p if raw else None)
     times = f"draft {round.draft_s * 1e3:.1f} ms, verify {round.verify_s * 1e3:.1f} ms"
     return " | ".join([f"#{round.number + 1} pos {round.position} gamma {round.gamma}", *drafts, own, times])
 
@@ -152,6 +162,12 @@ def _beam_line(round: BeamRound, decode: Decode) -> str:
     found = [f"found {len(round.found)}, best score {round.found[0].score:.3f}"] if round.found else []
     settled = [f"settled {decode(round.emitted)!r}"] if round.emitted else []
     return " | ".join([f"#{round.number + 1}", *beams, *found, *settled, f"verify {round.verify_s * 1e3:.1f} ms"])
+
+
+def _raw(q: float | None, p: float | None) -> str:
+    """What is known from before the processor, in brackets."""
+    known = [f"{name}={_probability(value)}" for name, value in (("q", q), ("p", p)) if value is not None]
+    return f" (raw {' '.join(known)})" if known else ""
 
 
 def _probability(value: float) -> str:

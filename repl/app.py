@@ -12,6 +12,8 @@ from repl.loading import Load, Loading
 from repl.player import Player
 from repl.session import Session
 from utils.errors import UserError
+from utils.interrupt import Deferred
+from utils.text import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +65,11 @@ def _interact(session: Session) -> int:
     session.loading.start()
     player: Player | None = None
     for line in prompt.lines(session):
-        player = player or Player(session, _live_view())
+        try:
+            with Deferred():
+                player = player or Player(session, _live_view())
+        except KeyboardInterrupt:
+            continue
         player.execute(line)
         if player.left:
             return INTERRUPTED if player.interrupted else 0
@@ -74,7 +80,7 @@ def _play_script(session: Session, path: Path, smart: bool) -> int:
     try:
         lines = script.read(path)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {shown(error, lines=True)}\n")
         return WRONG_CALL
     session.loading.start()
     player = Player(session, _live_view() if smart else _plain_view())

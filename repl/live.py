@@ -1,5 +1,6 @@
 """The live view: the answer grows round by round, its numbers under it."""
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -8,19 +9,17 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from repl.answer import Answer, Decode, Span, round_line
+from repl.answer import Answer, Line, Span
 from repl.loading import Loading
 from repl.replies import Reply
 from sampling.events import AnyRound, Event, Round
 from sampling.measure.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
+from utils.text import shown
 
 LAST_ROUND = {"accepted": "bold green", "rejected": "strike red", "target": "bold blue"}
 OLDER = {"accepted": "green", "target": ""}
 END = {"stop": "end of text", "length": "length reached", "context": "context window full", None: "stopped"}
-
-# Control characters of a model's output would reach the terminal as commands.
-_CONTROLS = dict.fromkeys(code for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t")
 
 
 class Pace:
@@ -47,9 +46,9 @@ def coloured(answer: Answer) -> Text:
     """The whole answer."""
     text = Text()
     for span in answer.old:
-        text.append(span.text.translate(_CONTROLS), OLDER[span.kind])
+        text.append(shown(span.text, lines=True), OLDER[span.kind])
     for span in answer.last:
-        text.append(span.text.translate(_CONTROLS), LAST_ROUND[span.kind])
+        text.append(shown(span.text, lines=True), LAST_ROUND[span.kind])
     return text
 
 
@@ -65,6 +64,12 @@ def tail(answer: Answer, console: Console, height: int) -> Text:
     window = Answer(answer.decode, old[::-1], answer.last)
     lines = coloured(window).wrap(console, console.width)
     return Text("\n").join(lines[-height:])
+
+
+def by_position(account: RunMetrics) -> str:
+    """Accepted share of the drafts that were judged at each position, from the first; empty where none was."""
+    rates = account.conditional_acceptance
+    return f"by position {' '.join(f'{rate:.2f}' for rate in rates)}" if rates else ""
 
 
 def numbers(account: RunMetrics, round: AnyRound | None) -> list[str]:
@@ -91,13 +96,22 @@ class LiveView:
 
     def echo(self, line: str) -> None:
         """A line of a script, as if it had been typed."""
-        self.out.print(Text(f"> {line}", "bold"))
+        self.out.print(Text(f"> {shown(line)}", "bold"))
 
     def reply(self, reply: Reply) -> None:
         """Show what a command answered."""
         from repl import render
 
         render.show(self.out, reply)
+
+    def confirm(self, question: str) -> bool | None:
+        """Yes or no; anything else than a yes is a no."""
+        if not sys.stdin.isatty():
+            return None
+        try:
+            return self.out.input(Text(f"{shown(question)} [y/N] ")).strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
 
     def wait(self, loading: Loading) -> None:
         """Until the models are there, say what is being loaded."""
@@ -106,7 +120,7 @@ class LiveView:
                 while not loading.wait(0.1):
                     status.update(loading.describe())
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
         """Show a run while it happens, then the whole answer.
 
         Paints between events only, when the engine's clock stands still, and from this thread only.
@@ -118,12 +132,13 @@ class LiveView:
             for event, account in run:
                 scene.account = account
                 if isinstance(event, AnyRound):
-                    scene.add(event, label)
+                    scene.add(event, line)
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
         answer.finish()
-        self.out.print(scene.heading())
-        self.out.print(coloured(answer), end="\n\n")
+        if answer.begun:
+            self.out.print(scene.heading())
+            self.out.print(coloured(answer), end="\n\n")
 
 
 @dataclass
@@ -137,16 +152,15 @@ class _Scene:
     last: AnyRound | None = None
     rounds: list[str] = field(default_factory=list)
 
-    def add(self, round: AnyRound, label: Decode | None) -> None:
+    def add(self, round: AnyRound, line: Line | None) -> None:
         self.last = round
         self.answer.add(round)
-        if label:
-            self.rounds.append(round_line(round, label))
+        if line:
+            self.rounds.append(line(round))
 
     def draw(self, live: Live) -> None:
         self.print_rounds()
-        facts = numbers(self.account, self.last) if self.last else ["reading the prompt"]
-        status = Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))
+        status = self._line(numbers(self.account, self.last) if self.last else ["reading the prompt"])
         below = len(status.wrap(self.console, self.console.width))
         text = tail(self.answer, self.console, max(1, self.console.height - below - 2))
         live.update(Group(text, status), refresh=True)
@@ -154,11 +168,20 @@ class _Scene:
     def print_rounds(self) -> None:
         """Put the debug lines that have gathered above the view."""
         if self.rounds:
-            self.console.print(Text("\n".join(self.rounds).translate(_CONTROLS), "dim"))
+            self.console.print(Text("\n".join(map(shown, self.rounds)), "dim"))
             self.rounds.clear()
 
     def heading(self) -> Text:
         """What stands over the whole answer."""
         account = self.account
         facts = [f"{account.new_tokens} tokens", *numbers(account, None), END[account.finish_reason]]
-        return Text.assemble((self.title, "bold"), "  ", (" · ".join(facts), "dim"))
+        return self._line(facts)
+
+    def _line(self, facts: list[str]) -> Text:
+        """The title and facts; acceptance by position stands behind them where one line has room for all."""
+        positions = by_position(self.account)
+        lines = [
+            Text.assemble((self.title, "bold"), "  ", (" · ".join(told), "dim"))
+            for told in ([*facts, positions], facts)
+        ]
+        return lines[0] if positions and lines[0].cell_len <= self.console.width else lines[1]

@@ -42,6 +42,15 @@ class WithModels:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """A file that only a person may replace: what of theirs it is or holds, and what writes it and confirms."""
+
+    path: Path
+    why: str
+    job: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Ablate:
     """A plan to run on the loaded pair, as it was named, and as it was read before the pair was waited for."""
 
@@ -54,4 +63,4 @@ class Results:
     """Show the table of the last ablation."""
 
 
-Order = Clear | Quit | Play | Ask | WithModels | Ablate | Results
+Order = Clear | Quit | Play | Ask | WithModels | Replace | Ablate | Results

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from repl.answer import Answer, Decode, round_line
+from repl.answer import Answer, Line
 from repl.loading import Loading
 from repl.replies import Reply, Sheet
 from sampling.events import AnyRound, Event
 from sampling.measure.metrics import RunMetrics
+from utils.text import shown
 
 
 class PlainView:
@@ -26,6 +27,10 @@ class PlainView:
 
         render.show(self.out if isinstance(reply, Sheet) else self.err, reply)
 
+    def confirm(self, question: str) -> bool | None:
+        """Nobody is asked: an answer would be taken from the lines to play."""
+        return None
+
     def wait(self, loading: Loading) -> None:
         """Until the models are there, say once for each step what is done."""
         said = ""
@@ -34,14 +39,16 @@ class PlainView:
                 said = loading.message
                 self.err.print(said, style="dim", markup=False, highlight=False)
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, label: Decode | None) -> None:
-        """Print a run when it has ended; with `label` its rounds while it happens."""
-        self.out.file.write(f"[{title}]\n")
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
+        """Print a run when it has ended, if it came to a token; with `line` its rounds while it happens."""
         for event, _ in run:
             if isinstance(event, AnyRound):
+                if not answer.begun:
+                    self.out.file.write(f"[{title}]\n")
                 answer.add(event)
-                if label:
-                    self.out.file.write(f"{round_line(event, label)}\n")
+                if line:
+                    self.out.file.write(f"{shown(line(event))}\n")
         answer.finish()
-        self.out.file.write(f"{answer.text}\n\n")
-        self.out.file.flush()
+        if answer.begun:
+            self.out.file.write(f"{shown(answer.text, lines=True)}\n\n")
+            self.out.file.flush()

@@ -1,19 +1,30 @@
 """Executes lines and hands what comes of them to a view."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
-from repl.orders import Ablate, Ask, Clear, Play, Quit, Results, WithModels
-from repl.replies import Message, Sheet
-from repl.session import Answers, Session
+from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, WithModels
+from repl.replies import Message, Reply, Sheet
+from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
 from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
 from repl.view import View
 from utils.errors import UserError
+from utils.interrupt import Deferred
+from utils.text import counted
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+    from repl.answer import Line
+    from sampling.events import AnyRound
+
+
+_CONTINUES = {
+    "on": "each method continues its own answers, which may differ; /new begins another dialogue",
+    REFERENCE_TURNS: "all methods continue AR's answers; /new begins another dialogue",
+}
 
 
 class Player:
@@ -28,30 +39,33 @@ class Player:
         self.failures = 0
         self.left = False
         self.interrupted = False
-        self._playing = False
+        self._playing = self._quiet = False
 
-    def play(self, lines: Iterable[tuple[int, str]], name: str) -> None:
-        """Execute a script's lines: one that fails is reported with its number, the rest goes on.
+    def play(self, lines: Iterable[tuple[int, str]], name: str) -> list[str]:
+        """Execute a script's lines, and return those: one that fails is reported with its number, the rest goes on.
 
         Raises `UserError` inside a script: two that load each other would never end.
         """
         if self._playing:
             raise UserError("a script cannot /load another one")
-        self._playing = True
+        self._playing, played = True, []
         try:
             for number, line in lines:
-                self.view.echo(line)
+                if not (self._quiet and line.startswith("/")):
+                    self.view.echo(line)
                 self.execute(line, f"{name}:{number}: ")
+                played.append(line)
                 if self.left or self.interrupted:
-                    return
+                    break
         finally:
             self._playing = False
+        return played
 
     def execute(self, line: str, where: str = "") -> None:
         """Execute one line and show the result; `where` is its place in a script, for messages."""
         self.interrupted = False
-        self.session.settle()
         try:
+            self.session.settle()
             self._execute(line, where)
         except UserError as error:
             self._fail(f"{where}{error}")
@@ -65,7 +79,7 @@ class Player:
     def _execute(self, line: str, where: str) -> None:
         match execute(self.session, line):
             case Message() | Sheet() as reply:
-                self.view.reply(reply)
+                self._confirm(reply)
             case Clear():
                 self.view.out.clear()
             case Quit():
@@ -76,18 +90,38 @@ class Player:
                 self._answer(prompt, where)
             case WithModels(job):
                 self._wait()
-                self.view.reply(Message(job()))
+                self._confirm(Message(job()))
+            case Replace(path, why, job):
+                self._confirm(Message(self._replace(path, why, job)))
             case Ablate(name, experiment):
                 self._ablate(name, experiment)
             case Results():
-                from repl import ablate
+                with Deferred():
+                    from repl import ablate
 
                 ablate.show_last(self.view)
 
+    def _confirm(self, reply: Reply) -> None:
+        """Show a reply; a script that was loaded is not heard line by line."""
+        if isinstance(reply, Sheet) or not self._quiet:
+            self.view.reply(reply)
+
     def _load(self, name: str, lines: tuple[tuple[int, str], ...]) -> None:
-        before = self.failures
-        self.play(lines, name)
-        self.view.reply(Message(f"{name}: {len(lines)} lines, {self.failures - before} failed"))
+        before, self._quiet = self.failures, True
+        try:
+            played = self.play(lines, name)
+        finally:
+            self._quiet = False
+        commands = sum(line.startswith("/") for line in played)
+        ran = f"{counted(commands, 'command')} and {counted(len(played) - commands, 'prompt')}"
+        self.view.reply(Message(f"{name}: {ran} played, {self.failures - before} failed"))
+
+    def _replace(self, path: Path, why: str, job: Callable[[], str]) -> str:
+        """Ask before a file is written over; a script's lines are no answer. Raises `UserError`."""
+        answer = None if self._playing else self.view.confirm(f"{path} {why}. Replace it?")
+        if answer is None:
+            raise UserError(f"{path} {why}; it was left alone. Choose another name")
+        return job() if answer else f"{path} was left alone"
 
     def _answer(self, prompt: str, where: str) -> None:
         self.session.refuse_nothing()
@@ -95,6 +129,8 @@ class Player:
         answers = self.session.ask(prompt)
         if answers.first:
             self._say_first()
+        if (turn := len(answers.dialogue.turns)) > 1:
+            self.view.reply(Message(f"turn {turn}: {_CONTINUES[self.session.show(TURNS.name)]}"))
         for name, run in answers.runs.items():
             if answers.stopped:
                 break
@@ -102,9 +138,8 @@ class Player:
             if name in answers.failures:
                 self._fail(f"{where}{run.title}: {answers.failures[name]}")
         if answers.stopped and (left := answers.left()):
-            self.view.reply(Message(f"not run: {', '.join(map(answers.title, left))}"))
-        if answers.finished():
-            self._compare(answers)
+            self.view.reply(Message(f"stopped before a token: {', '.join(map(answers.title, left))}"))
+        self._compare(answers)
         self.interrupted = answers.stopped
 
     def _say_first(self) -> None:
@@ -117,19 +152,36 @@ class Player:
     def _watch(self, answers: Answers, name: str) -> None:
         from repl.answer import Answer
 
-        pair = self.session.engine.pair
-        # Round lines name every token, also the special ones that a text leaves out.
-        label = pair.tokenizer.decode if self.session.debug else None
+        decode, line = self.session.engine.pair.decode, self._round_line()
         try:
-            self.view.watch(answers.title(name), answers.run(name), Answer(pair.decode), label)
+            self.view.watch(answers.title(name), answers.run(name), Answer(decode), line)
         except KeyboardInterrupt:
             answers.stop()
+
+    def _round_line(self) -> "Line | None":
+        """How a round is told where /debug is on: every token by its name, also those that a text leaves out."""
+        engine = self.session.engine
+        engine.raw = None
+        if not self.session.own[DEBUG.name]:
+            return None
+        from repl.answer import round_line
+        from sampling.events import Round
+        from sampling.raw import Raw
+
+        raw = engine.raw = Raw()
+
+        def line(round: "AnyRound") -> str:
+            before = raw.of(round) if isinstance(round, Round) else None
+            return round_line(round, engine.pair.tokenizer.decode, before)
+
+        return line
 
     def _ablate(self, name: str, experiment: "Experiment") -> None:
         begun = self.session.start is not None
         self._wait()
         self.session.settle()
-        from repl import ablate, plan
+        with Deferred():
+            from repl import ablate, plan
 
         if not begun:  # what is on has been decided since
             experiment = plan.read(self.session, name)
@@ -137,26 +189,38 @@ class Player:
             names = ", ".join(configuration.name for configuration in experiment.plan.configurations)
             named = f"/ablate {plan.DEFAULT_PLAN}"
             self.view.reply(Message(f"the prompts of {plan.DEFAULT_PLAN} for {names}; {named} runs that plan as it is"))
-        outcome = ablate.run_plan(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
+        try:
+            outcome = ablate.run_plan(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
+        except KeyboardInterrupt:
+            self.view.reply(Message("stopped at once; /results reports what has been measured"))
+            raise
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 
     def _wait(self) -> None:
+        """Until the models are there. Ctrl-C ends the wait, not the loading."""
         try:
             self.view.wait(self.session.loading)
         except KeyboardInterrupt:
-            self.left = True
+            self.view.reply(Message("not waited for: the models go on loading, and the next prompt waits again"))
             raise
 
     def _compare(self, answers: Answers) -> None:
+        """Show the table of what can be compared, and keep everything for /export."""
         from repl import tables
+        from repl.exchange import exchange
 
         lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
-        self.view.out.print(tables.comparison_table(lines, self.view.out))
         disturbed = answers.disturbed()
-        for note in (*([disturbed] if disturbed else ()), *tables.notes(lines, summary(self.session), answers.first)):
-            self.view.out.print(note, style="dim", markup=False, highlight=False)
-        self.view.out.print()
+        told = tables.notes(lines, summary(self.session), answers.first) if lines else []
+        notes = [disturbed, *told] if disturbed else told
+        if lines:
+            self.view.out.print(tables.comparison_table(lines, self.view.out))
+            for note in notes:
+                self.view.out.print(note, style="dim", markup=False, highlight=False)
+            self.view.out.print()
+        if answers.failures or lines:
+            self.session.log.append(exchange(self.session, answers, tables.cells(lines), notes))
 
     def _fail(self, text: str) -> None:
         from repl import render

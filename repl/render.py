@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from repl.replies import Message, Reply, Sheet, SheetSection
+from utils.text import shown
 
 _WIDE = 70
 
@@ -13,14 +14,14 @@ _WIDE = 70
 def show(console: Console, reply: Reply) -> None:
     """Print a reply."""
     if isinstance(reply, Message):
-        line(console, Text(reply.text, "dim"))
+        line(console, Text(shown(reply.text), "dim"))
     else:
         console.print(_sheet(reply, console.width))
 
 
 def problem(console: Console, text: str) -> None:
     """Print a failure."""
-    line(console, Text.assemble(("error: ", "bold red"), text))
+    line(console, Text.assemble(("error: ", "bold red"), shown(text, lines=True)))
 
 
 def line(console: Console, text: Text) -> None:
@@ -44,7 +45,7 @@ def _grid(section: SheetSection) -> Table:
     for _ in range(2):
         grid.add_column()
     for name, value, help in section.rows:
-        grid.add_row(Text(name), Text(value, "green"), Text(help, "dim"))
+        grid.add_row(Text(shown(name)), Text(shown(value), "green"), Text(shown(help), "dim"))
     return grid
 
 
@@ -52,7 +53,7 @@ def _stacked(section: SheetSection) -> Group:
     """For narrow terminals: name and value on a line, the explanation indented under it."""
     lines: list[RenderableType] = []
     for name, value, help in section.rows:
-        lines.append(Text.assemble(name, "  ", (value, "green")))
+        lines.append(Text.assemble(shown(name), "  ", (shown(value), "green")))
         if help:
-            lines.append(Padding(Text(help, "dim"), (0, 0, 0, 2)))
+            lines.append(Padding(Text(shown(help), "dim"), (0, 0, 0, 2)))
     return Group(*lines)

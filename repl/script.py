@@ -1,9 +1,10 @@
 """A session as a script: the commands that bring its state back, one a line."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from repl.session import DEBUG, DEFAULT, Session
+from repl.session import DEFAULT, OWN, Session
 from utils.errors import UserError
 from utils.files import write_atomically
 
@@ -12,13 +13,12 @@ HEADER = "# speculative-workbench session"
 
 def lines_of(session: Session) -> Iterator[str]:
     """The whole state as commands that can be played onto any other state."""
-    yield HEADER
     yield "# play it with /load FILE or --script FILE; prompts may be added as further lines"
     lines = list(session.settings.assignments())
     own = {name: place for place, (name, _) in enumerate(lines)}
     for place, (name, text) in enumerate(lines):
         yield f"/{name} {DEFAULT if place == own[name] and _open(session, name) else text}"
-    yield f"/{DEBUG.name} {session.show(DEBUG.name)}"
+    yield from (f"/{name} {session.show(name)}" for name in OWN)
     yield "/drop all"
     yield from (f"/add {name}" for name in session.added)
 
@@ -30,15 +30,31 @@ def _open(session: Session, name: str) -> bool:
     return session.start is None or any(name in card for card in session.start.cards.values())
 
 
-def save(session: Session, path: Path) -> Path:
-    """Write the script; replaces a saved session, refuses to touch any other file. Raises `UserError`."""
+def save(session: Session, path: Path) -> None:
+    """Write the script over whatever is there. Raises `UserError`."""
+    body = "\n".join(lines_of(session)) + "\n"
     try:
-        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(HEADER):
-            raise UserError(f"{path} exists and is not a saved session; it was left alone. Choose another name")
-        write_atomically(path, "\n".join(lines_of(session)) + "\n")
+        write_atomically(path, f"{_header(body)}\n{body}")
     except OSError as error:
         raise UserError(f"cannot save to {path}: {error.strerror}") from error
-    return path
+
+
+def edited(path: Path) -> bool:
+    """Whether there is a saved session that holds lines of the user's own. Raises `UserError` for any other file."""
+    try:
+        if not path.exists():
+            return False
+        header, _, body = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+    except OSError as error:
+        raise UserError(f"cannot save to {path}: {error.strerror}") from error
+    if not header.startswith(HEADER):
+        raise UserError(f"{path} exists and is not a saved session; it was left alone. Choose another name")
+    return header != _header(body)
+
+
+def _header(body: str) -> str:
+    """The first line: by the digest of the others it is seen whether anyone has changed them."""
+    return f"{HEADER} {hashlib.sha256(body.encode()).hexdigest()[:12]}"
 
 
 def read(path: Path) -> tuple[tuple[int, str], ...]:

@@ -1,47 +1,62 @@
 """The state of an interactive session, and one prompt's way through the methods. Nothing is rendered here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values
 from ablation.results.stamp import stamped
+from ablation.run.dialogue import Dialogue
 from repl.loading import Loading
 from repl.runs import Run, title_of
 from repl.start import Start, decide
 from repl.user_files import log_traceback
-from sampling.methods import METHODS
+from sampling.methods import METHODS, REFERENCE
 from sampling.settings import LISTED, PARAMETERS, Settings
 from utils.errors import UserError
 from utils.interrupt import Interrupt
-from utils.parameter import Parameter, toggle
+from utils.parameter import Parameter, choice, toggle
 from utils.registry import Registry
 
 if TYPE_CHECKING:
-    from sampling.events import Event
+    from repl.exchange import Exchange
+    from sampling.events import AnyRound, Event
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
     from sampling.pair_engine import PairEngine
     from utils.machine import Machine
 
-DEBUG = toggle("debug", False, "one line a round: each draft with q, p and its verdict, and the target's token")
+DEBUG = toggle(
+    "debug", False, "one line a round: each draft with q and p, after and before the processor, and the target's token"
+)
+REFERENCE_TURNS = "reference"
+TURNS = choice(
+    "turns",
+    "off",
+    "continue the dialogue: on = each method its own answers, reference = all of them AR's; off = prompts stand alone",
+    ("off", "on", REFERENCE_TURNS),
+)
+OWN = Registry[Parameter]("setting", DEBUG, TURNS)
 DEFAULT = "default"
-STATE = Registry[Parameter]("setting", *PARAMETERS.values(), DEBUG, listed=LISTED)
+STATE = Registry[Parameter]("setting", *PARAMETERS.values(), *OWN.values(), listed=LISTED)
 
 
 class Session:
-    """Settings, the engine once it is loaded, and the last comparison.
+    """Settings, the engine once it is loaded, the dialogue, and what was answered.
 
     `chosen`: names of the settings that the user has set, which no pair and no card decides. `added`: runs
     beside the methods that are on, by name. `start`: what the pair decided, once it is known. `greeted`: the
-    user was told.
+    user was told. `own`: settings of the session alone. `log`: every prompt with its answers, for /export.
     """
 
     def __init__(self, loading: Loading) -> None:
         self.loading = loading
         self.settings = Settings()
-        self.debug = False
+        self.own: dict[str, Any] = {name: parameter.default for name, parameter in OWN.items()}
+        self.dialogue = Dialogue()
+        self.dialogues = 0
+        self.log: list[Exchange] = []
         self.chosen: set[str] = set()
         self.added: dict[str, Configuration] = {}
         self.start: Start | None = None
@@ -74,12 +89,12 @@ class Session:
 
     def show(self, name: str) -> str:
         """A setting's value as text that `assign` takes back."""
-        return DEBUG.show(self.debug) if name == DEBUG.name else self.settings.show(name)
+        return OWN[name].show(self.own[name]) if name in OWN else self.settings.show(name)
 
     def assign(self, name: str, text: str) -> None:
         """Set a setting from text, `default` as it was at start. Raises `UserError`, and then nothing has changed."""
-        if name == DEBUG.name:
-            self.debug = DEBUG.default if text == DEFAULT else DEBUG.parse(text)
+        if name in OWN:
+            self.own[name] = OWN[name].default if text == DEFAULT else OWN[name].parse(text)
         elif text == DEFAULT:
             decided = self.start.settings if self.start is not None else {}
             parameter = PARAMETERS[name]
@@ -119,10 +134,31 @@ class Session:
         runs = self.refuse_nothing()
         from sampling.measure.comparison import Comparison
 
-        ids = engine.pair.encode([prompt], self.settings["chat"])
+        if self.own[TURNS.name] == TURNS.default:
+            self.new_dialogue()
+        self.dialogue.begin(prompt)
+        leader = REFERENCE if self.own[TURNS.name] == REFERENCE_TURNS else None
+        prompts = {
+            run.name: engine.tokenise(self.dialogue.heard(run.name, leader), self.settings["chat"]) for run in runs
+        }
+        self._refuse_overflow(engine, prompts)
         first = self.answers is None
-        self.answers = Answers(engine, Comparison(engine, self.settings, ids), runs, first)
+        self.dialogues += len(self.dialogue.turns) == 1
+        self.answers = Answers(engine, Comparison(engine, self.settings), runs, prompts, self.dialogue, first)
         return self.answers
+
+    def new_dialogue(self) -> None:
+        """The next prompt is the first of its dialogue."""
+        self.dialogue = Dialogue()
+
+    def _refuse_overflow(self, engine: "PairEngine", prompts: Mapping[str, Sequence[int]]) -> None:
+        """Raises `UserError` where a dialogue has become too long; an encoder has a window of its own."""
+        longest, window = max(map(len, prompts.values())), engine.describe().window
+        if len(self.dialogue.turns) > 1 and longest >= window and not engine.pair.encoder:
+            raise UserError(
+                f"the dialogue has {longest:,} tokens with this prompt; the context window of {window:,} leaves no "
+                "room for an answer. /new begins another dialogue"
+            )
 
     def refuse_nothing(self) -> list[Run]:
         """What answers a prompt; asked before loading too, so that nobody waits for a refusal. Raises `UserError`."""
@@ -130,44 +166,65 @@ class Session:
         if not runs:
             why = "".join(f" ({note})" for note in self.notes)
             raise UserError(f"no method is on; switch one on with {', '.join(f'/{name} on' for name in METHODS)}{why}")
+        if self.own[TURNS.name] == REFERENCE_TURNS and not self.settings[REFERENCE]:
+            raise UserError(
+                "turns reference: AR is off; switch it on (/target on), or let each continue its own (/turns on)"
+            )
         return runs
 
 
 class Answers:
-    """What answers one prompt, one run after the other; `runs` holds them by name.
+    """What answers one prompt, one run after the other; `runs` holds them by name, `prompts` the ids that each reads.
 
     `stopped`: the user stopped it, and what had not begun has no account. `failures`: what went wrong, by
-    name; the others go on.
+    name; the others go on. `rounds`: of each run. `machines`: what else went on meanwhile.
     """
 
-    def __init__(self, engine: "PairEngine", comparison: "Comparison", runs: Sequence[Run], first: bool) -> None:
-        self.comparison, self.first = comparison, first
-        self.runs = {run.name: run for run in runs}
+    def __init__(
+        self,
+        engine: "PairEngine",
+        comparison: "Comparison",
+        runs: Sequence[Run],
+        prompts: Mapping[str, Sequence[int]],
+        dialogue: Dialogue,
+        first: bool,
+    ) -> None:
+        self.comparison, self.dialogue, self.first = comparison, dialogue, first
+        self.runs, self.prompts = {run.name: run for run in runs}, prompts
         self.stopped = False
         self.failures: dict[str, str] = {}
-        self._machines: dict[str, Machine] = {}
+        self.rounds: dict[str, list[AnyRound]] = {name: [] for name in self.runs}
+        self.machines: dict[str, Machine] = {}
         self._engine = engine
 
     def title(self, name: str) -> str:
         """What stands over an answer; a lossy one is told as such."""
+        return stamped(self.runs[name].title, self.lossless(name))
+
+    def lossless(self, name: str) -> bool | None:
+        """Whether its output has the target's own distribution; None for another output."""
         run = self.runs[name]
         values = {**self.comparison.values, **run.parameters}
-        lossless = METHODS[run.method].other is not None or self._engine.lossless(run.method, values)
-        return stamped(run.title, lossless)
+        return None if METHODS[run.method].other is not None else self._engine.lossless(run.method, values)
 
     def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:
         """Events of one run with its account; errors end up in `failures`, an interrupt in `stopped`.
 
         The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
         """
+        from sampling.events import AnyRound
         from utils.machine import Machine
 
         run = self.runs[name]
-        machine = self._machines[name] = Machine()
+        machine = self.machines[name] = Machine()
         try:
             check_values(run.explicit, self.comparison.values)
             with Interrupt() as interrupt, machine:
-                for event, account in self.comparison.run(name, method=run.method, parameters=run.parameters):
+                for event, account in self.comparison.run(
+                    name, self.prompts[name], method=run.method, parameters=run.parameters
+                ):
+                    if isinstance(event, AnyRound):
+                        self.rounds[name].append(event)
                     yield event, account
                     if interrupt.asked:
                         self.stopped = True
@@ -179,6 +236,9 @@ class Answers:
         except Exception as error:
             self.failures[name] = f"{type(error).__name__}: {error} ({log_traceback(error)})"
             self._engine.renew()
+        finally:
+            if self.rounds[name] and name not in self.failures:
+                self.dialogue.answered(name, self._engine.text(self.comparison.metrics[name].output_ids))
 
     def stop(self) -> None:
         """The user does not wait for the round under way, or stopped where none is."""
@@ -194,7 +254,7 @@ class Answers:
         """What to say where other processes disturbed the runs that are shown."""
         from utils.machine import disturbance
 
-        return disturbance(self._machines[name].other_cores for name in self.finished())
+        return disturbance(self.machines[name].other_cores for name in self.finished())
 
     def left(self) -> list[str]:
         """Runs of which there is nothing to show."""

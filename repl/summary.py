@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from repl.runs import Run
-from repl.session import Session
+from repl.session import TURNS, Session
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Parameter, Values
@@ -13,8 +13,11 @@ def summary(session: Session) -> str:
     """The settings that matter for what answers a prompt, and where a card's value stands in for one."""
     values, runs = session.settings, session.runs()
     used = {name for run in runs for name in _read(run, values)}
-    shown = [p for p in PARAMETERS.values() if p in GENERAL or p.name in used]
+    used |= {p.name for p in GENERAL} - _unread(values, runs)
+    shown = [p for p in PARAMETERS.values() if p.name in used]
     settings = [f"{p.name} {session.show(p.name)}" for p in shown if _matters(values, p)]
+    if session.own[TURNS.name] != TURNS.default:
+        settings.append(f"turns {session.show(TURNS.name)}")
     return ", ".join([*settings, *recommended(runs)])
 
 
@@ -22,6 +25,13 @@ def _read(run: Run, values: Values) -> set[str]:
     """The session's settings that a run reads."""
     own = run.parameters
     return {p.name for p in METHODS[run.method].relevant({**values, **own})} - own.keys()
+
+
+def _unread(values: Values, runs: Sequence[Run]) -> set[str]:
+    """General settings without a say here: greedy draws nothing, and a search asks no processor."""
+    if runs and all(METHODS[run.method].search for run in runs):
+        return {"processor", "seed"}
+    return {"seed"} if values["processor"].name == "greedy" else set()
 
 
 def recommended(runs: Sequence[Run]) -> list[str]:

@@ -68,6 +68,11 @@ def comparison_table(lines: Sequence[TableRow], console: Console) -> RenderableT
     return table.comparison_table([_line(row) for row in lines], console)
 
 
+def cells(lines: Sequence[TableRow]) -> tuple[tuple[str, ...], ...]:
+    """The same table as plain text, under the headings of `ONE_RUN`."""
+    return tuple(tuple(column.cell(_line(row)).plain for column in table.ONE_RUN) for row in lines)
+
+
 def _line(row: TableRow) -> table.Line:
     metrics = row.metrics
     return table.Line(

@@ -8,7 +8,7 @@ from repl.replies import Reply
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from repl.answer import Answer, Decode
+    from repl.answer import Answer, Line
     from repl.loading import Loading
     from sampling.events import Event
     from sampling.measure.metrics import RunMetrics
@@ -22,8 +22,11 @@ class View(Protocol):
 
     def echo(self, line: str) -> None: ...
     def reply(self, reply: Reply) -> None: ...
+    def confirm(self, question: str) -> bool | None:
+        """What the user says; None where nobody can be asked."""
+
     def wait(self, loading: "Loading") -> None: ...
     def watch(
-        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", label: "Decode | None"
+        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", line: "Line | None"
     ) -> None:
-        """Show a run and its answer; with `label`, which names a token, also a line a round."""
+        """Show a run and its answer; with `line` also a line a round."""

@@ -45,6 +45,10 @@ COPIERS = Registry[Part](
     ),
 )
 
+# A chain has no alternatives, and its rule's length.
+A_TREE = Unless("draft_tree", "chain")
+ON_TREES = dict.fromkeys(("tree_width", "tree_tokens"), A_TREE)
+
 HEADS = Registry[TrainedPart](
     "head",
     TrainedPart(
@@ -53,8 +57,9 @@ HEADS = Registry[TrainedPart](
         "heads that each look one place further ahead",
         "arXiv 2401.10774",
         HEAD,
+        read=ON_TREES,
         needs="medusa",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:MedusaTask",
     ),
     TrainedPart(
@@ -63,8 +68,9 @@ HEADS = Registry[TrainedPart](
         "heads that look ahead and know the drafts between",
         "arXiv 2402.05109",
         HEAD,
+        read=ON_TREES,
         needs="hydra",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:HydraTask",
     ),
     TrainedPart(
@@ -73,8 +79,9 @@ HEADS = Registry[TrainedPart](
         "a block that continues the target's hidden states",
         "arXiv 2401.15077, 2406.16858, 2503.01840",
         HEAD,
+        read=ON_TREES,
         needs="eagle",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:EagleTask",
     ),
     TrainedPart(
@@ -83,8 +90,9 @@ HEADS = Registry[TrainedPart](
         "a multi-token prediction module, fed back into itself",
         "arXiv 2412.19437",
         HEAD,
+        read=ON_TREES,
         needs="mtp",
-        trees=Unless("draft_tree", "chain"),
+        trees=A_TREE,
         task="sampling.distill.tasks:MtpTask",
     ),
 )
@@ -268,6 +276,8 @@ METHODS = method_table(
     Method("drafter", "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
+    Method("heuristic", "SD heuristic", "two drafts more after full acceptance, else one fewer", "model", "heuristic"),
+    Method("confidence", "SD confidence", "drafts until one is below a probability", "model", "confidence"),
     Method("ucb", "SD UCB1", "speculative decoding whose gamma a bandit chooses by tokens a second", "model", "ucb"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),

@@ -19,6 +19,7 @@ from sampling.method import Method
 from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import Pair
 from sampling.parameters import WEIGHTS
+from sampling.raw import Raw
 from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
@@ -39,13 +40,17 @@ def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
 
 
 class PairEngine:
-    """Our engine: the loop on a pair. It owns drafters and rules, whose declared memory outlives a prompt."""
+    """Our engine: the loop on a pair. It owns drafters and rules, whose declared memory outlives a prompt.
+
+    raw: what watches the generations that begin from now on; None = nobody looks.
+    """
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         self._earlier: dict[tuple[str, str], Drafter] = {}
         self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
         self._rules: dict[tuple[str, str], GammaController] = {}
+        self.raw: Raw | None = None
 
     @cached_property
     def _recomputing(self) -> Pair:
@@ -89,12 +94,16 @@ class PairEngine:
         if method.search:
             search: BeamSearch = SEARCHES[method.search].build(pair, settings)
             return search.decode(target, prompt, **room)
+        drafter = self._drafter(method, pair, settings, run or name)
+        rule, processor = self._rule(method, pair, settings, run or name), make_processor(values["processor"])
+        if self.raw is not None:
+            processor, rule = self.raw.over(processor, rule)
         return decode(
             target,
-            self._drafter(method, pair, settings, run or name),
-            self._rule(method, pair, settings, run or name),
+            drafter,
+            rule,
             make_verifier(method, settings),
-            make_processor(values["processor"]),
+            processor,
             prompt,
             **room,
             rng=torch.Generator(target.device).manual_seed(values["seed"]),

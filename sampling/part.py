@@ -15,13 +15,13 @@ Bound = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Unless:
-    """It learns from one prompt for the next, or drafts trees, unless the parameter has this value."""
+    """It is so, unless the parameter has this value."""
 
     parameter: str
     value: Any
 
     def holds(self, values: Values) -> bool:
-        """Whether the parameter has another value."""
+        """Whether it is so where the parameters have these values."""
         return bool(values[self.parameter] != self.value)
 
 
@@ -34,7 +34,8 @@ class Part:
     comes from. parameters: its own. uses: the parts inside it, whose parameters become its own as well. needs:
     what a pair must have for it: `model`, a drafter model, or a kind of trained head. remembers: when what
     it does depends on earlier prompts; None = never. bounds: (low, high) parameters of which low is never above high.
-    trees: whether, or when, its drafts are trees.
+    trees: whether, or when, its drafts are trees. read: when it reads a parameter of its own, by name; those left out
+    it reads always.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Part:
     remembers: Unless | None = None
     bounds: tuple[Bound, ...] = ()
     trees: Unless | bool = False
+    read: Mapping[str, Unless] = field(default_factory=dict)
 
     def load(self) -> Any:
         """The class behind `path`."""
@@ -73,7 +75,8 @@ class Part:
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those of `all_parameters` that matter where the others have these values."""
-        return merged(self.parameters, *(used.relevant(values) for used in self.uses))
+        own = (p for p in self.parameters if p.name not in self.read or self.read[p.name].holds(values))
+        return merged(own, *(used.relevant(values) for used in self.uses))
 
     def needed(self, values: Values) -> str | None:
         """What a pair must have where the parameters have these values; None = nothing."""

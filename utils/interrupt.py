@@ -41,6 +41,21 @@ class Interrupt:
         self.asked = True
 
 
+class Deferred(Interrupt):
+    """While entered, Ctrl-C waits; it is raised at the end.
+
+    For imports: a module of C code that was half imported cannot be imported again in the same process.
+    """
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self.asked and exc[0] is None:
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
 @contextlib.contextmanager
 def silent_keyboard() -> Iterator[None]:
     """Keys typed meanwhile are kept for the next prompt, but not echoed into what is on the screen."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from ablation.plan.grid import Configuration, Key, Pass, Place, Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
+from ablation.run.dialogue import Dialogue
 from sampling.engine import Engine
 from sampling.events import Round
 from sampling.measure.comparison import Comparison
@@ -89,7 +90,7 @@ class _Conversation:
     watcher: Watcher
     done: Mapping[Key, Done]
     lossless: Mapping[tuple[Configuration, Chosen], bool | None]
-    said: dict[str, list[str]] = field(default_factory=dict)
+    dialogue: Dialogue = field(default_factory=Dialogue)
     errors: dict[str, str] = field(default_factory=dict)
 
     def play(self, order: tuple[Configuration, ...]) -> Iterator[Record]:
@@ -101,16 +102,17 @@ class _Conversation:
         }
         for turn, text in enumerate(self.prompt.turns, start=1):
             comparison = Comparison(self.engine, values)
+            self.dialogue.begin(text)
             places = [self._place(turn, configuration) for configuration in order]
             missing = any(place.key not in self.done for place in places)
             for place in places:
                 earlier = self.done.get(place.key)
                 if earlier is None:
-                    yield self._record(comparison, place, text)
+                    yield self._record(comparison, place)
                 elif self._remembers(place) or (missing and place.configuration.name == REFERENCE):
-                    self._answer(comparison, place, text, Unwatched())
+                    self._answer(comparison, place, Unwatched())
                 else:
-                    self._remember(place, text, earlier)
+                    self._remember(place, earlier)
 
     def _place(self, turn: int, configuration: Configuration) -> Place:
         one, lossless = self.one, self.lossless[configuration, self.one.processor]
@@ -119,30 +121,28 @@ class _Conversation:
     def _remembers(self, place: Place) -> bool:
         return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})
 
-    def _record(self, comparison: Comparison, place: Place, text: str) -> Record:
+    def _record(self, comparison: Comparison, place: Place) -> Record:
         self.watcher.begin(place)
         with Machine() as machine:
-            self._answer(comparison, place, text, self.watcher)
+            self._answer(comparison, place, self.watcher)
         return make_record(comparison, place, machine, self.errors.get(place.configuration.name))
 
-    def _answer(self, comparison: Comparison, place: Place, text: str, watcher: Watcher) -> None:
+    def _answer(self, comparison: Comparison, place: Place, watcher: Watcher) -> None:
         """One generation; once a configuration has failed, its conversation has no next turn."""
         name = place.configuration.name
         if name in self.errors:
             return
-        said = self.said.setdefault(name, [])
-        said.append(text)
         reset_peak_memory(self.engine.describe().device)
-        for round in self._rounds(comparison, place, said):
+        for round in self._rounds(comparison, place):
             watcher.round(place, round)
         if name not in self.errors:
-            said.append(self.engine.text(comparison.metrics[name].output_ids))
+            self.dialogue.answered(name, self.engine.text(comparison.metrics[name].output_ids))
 
-    def _rounds(self, comparison: Comparison, place: Place, said: list[str]) -> Iterator[Round]:
+    def _rounds(self, comparison: Comparison, place: Place) -> Iterator[Round]:
         """The rounds of a generation; what goes wrong in it, and not in their reader, ends up in `errors`."""
         name, parameters = place.configuration.name, dict(place.configuration.parameters)
         try:
-            ids = self.engine.tokenise(said, comparison.values["chat"])
+            ids = self.engine.tokenise(self.dialogue.heard(name), comparison.values["chat"])
             for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
                 if isinstance(event, Round):
                     yield event
@@ -152,8 +152,8 @@ class _Conversation:
             _log.exception("prompt %s, turn %d: %s failed", place.prompt.id, place.turn, name)
             self.errors[name] = f"{type(error).__name__}: {error}"
 
-    def _remember(self, place: Place, text: str, earlier: Done) -> None:
+    def _remember(self, place: Place, earlier: Done) -> None:
         name = place.configuration.name
-        self.said.setdefault(name, []).extend((text, earlier.text))
+        self.dialogue.answered(name, earlier.text)
         if earlier.error is not None:
             self.errors.setdefault(name, earlier.error)

@@ -23,7 +23,7 @@ class Group:
 
 GROUPS = Registry[Group](
     "group of commands",
-    Group("session", "status, save and load, round lines, leaving"),
+    Group("session", "dialogues, status, save and load, export, round lines, leaving"),
     Group("methods", "what answers a prompt: /mtp on, /add mtp gamma=2, /drop"),
     Group("ablation", "run a plan on many prompts, see its results"),
     Group("generation", "length, processor, seed, cache, chat template"),
@@ -63,8 +63,10 @@ class Command:
 
 
 # Where the default would be a dull example.
-_EXAMPLES = {"processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
+_EXAMPLES = {"turns": "on", "processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
 _DETAILS = {
+    "turns": "The chat template wraps the whole dialogue. A method that has not answered an earlier turn takes over "
+    "the first answer to it. /new begins another dialogue.",
     "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter with another draft length.",
     "beam": "Nothing is sampled: the processor and the seed play no part. No speedup is claimed: the output differs.",
     "chat": "A model without a chat template gets the prompt as it stands.",

@@ -4,22 +4,39 @@ import contextlib
 from pathlib import Path
 
 from ablation.plan.choice import choose_runs
+from repl import export as exporting
 from repl import ngrams, plan, script
 from repl.commands.command import change
-from repl.orders import Ablate, Clear, Play, Quit, Results, WithModels
+from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, WithModels
 from repl.replies import Message
 from repl.runs import Run
-from repl.session import Session
+from repl.session import TURNS, Session
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.files import checked_path
 
 
-def save(session: Session, argument: str) -> Message:
-    """/save FILE."""
-    path = script.save(session, _path("save", argument))
-    return Message(f"saved to {path}")
+def save(session: Session, argument: str) -> Message | Replace:
+    """/save FILE; lines that somebody has added to it are not replaced unasked."""
+    path = _path("save", argument)
+
+    def write() -> str:
+        script.save(session, path)
+        return f"saved to {path}"
+
+    return Replace(path, "holds lines that were added by hand", write) if script.edited(path) else Message(write())
+
+
+def export(session: Session, argument: str) -> Message | Replace:
+    """/export FILE."""
+    path = _path("export", argument)
+    exporting.form(session, path)
+
+    def write() -> str:
+        return exporting.export(session, path)
+
+    return Replace(path, "is there already", write) if path.exists() else Message(write())
 
 
 def load(session: Session, argument: str) -> Play:
@@ -32,6 +49,14 @@ def _path(name: str, argument: str) -> Path:
     if not argument:
         raise UserError(f"/{name}: no file given; expected /{name} FILE")
     return checked_path(argument, f"/{name}")
+
+
+def new(session: Session, argument: str) -> Message:
+    """/new."""
+    no_argument("new", argument)
+    session.new_dialogue()
+    alone = session.own[TURNS.name] == TURNS.default
+    return Message("a new dialogue begins" + ("; turns are off: each prompt stands alone (/turns on)" if alone else ""))
 
 
 def clear(session: Session, argument: str) -> Clear:

@@ -9,8 +9,8 @@ from repl.session import DEFAULT, Session
 Commands = Mapping[str, Command]
 
 _KEYS = (
-    "A line without / is a prompt; \\n and \\t in it become a newline and a tab. To begin a prompt with a slash, put a "
-    "space before it. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
+    "A line without / is a prompt; \\n and \\t in it become a newline and a tab. A space before a slash, or before "
+    "help, exit or quit, makes it a prompt. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
     "Ctrl-C stops a generation or clears the line; Ctrl-D quits.",
 )
 _SETTINGS = f"/NAME alone shows a setting; /NAME {DEFAULT} puts back its value at start."

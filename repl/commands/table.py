@@ -7,8 +7,8 @@ from repl.commands.command import GROUPS, Command, setting_command
 from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
 from repl.orders import Ask, Order
-from repl.replies import Reply, Sheet
-from repl.session import DEBUG, Session
+from repl.replies import Message, Reply, Sheet
+from repl.session import DEBUG, TURNS, Session
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest
@@ -56,7 +56,7 @@ COMMANDS = Registry[Command](
         handlers.save,
         "FILE",
         "my.session",
-        "A file of that name is replaced if it is a saved session, and left alone if it is anything else.",
+        "Replaces a saved session, but not unasked where lines were added to it; any other file is left alone.",
         candidates=words.files,
     ),
     Command(
@@ -66,7 +66,18 @@ COMMANDS = Registry[Command](
         handlers.load,
         "FILE",
         "my.session",
-        "Empty lines and lines that begin with # are skipped; a line that fails is reported and the rest is played.",
+        "Empty lines and those that begin with # are skipped. Commands are silent unless they fail; the rest goes on.",
+        candidates=words.files,
+    ),
+    Command(
+        "export",
+        "session",
+        "write the answers of this session to a file",
+        handlers.export,
+        "FILE",
+        "answers.html",
+        ".jsonl: the records that infer.py run --json prints, a line each. .html: a page with the tables, the answers "
+        "with accepted and rejected drafts, and the settings. A file that is there is replaced only if you say so.",
         candidates=words.files,
     ),
     Command(
@@ -89,6 +100,8 @@ COMMANDS = Registry[Command](
         "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused as a whole.",
         candidates=words.files,
     ),
+    setting_command(TURNS, "session"),
+    Command("new", "session", "begin another dialogue", handlers.new, detail="For /turns on and /turns reference."),
     setting_command(DEBUG, "session"),
     Command(
         "add",
@@ -173,7 +186,15 @@ def parse(line: str) -> tuple[Command, str] | str | None:
 
 
 def execute(session: Session, line: str) -> Reply | Order | None:
-    """What a line comes to: a reply, or an order for the player. Raises `UserError`, and then nothing has changed."""
+    """What a line comes to: a reply, or an order for the player. Raises `UserError`, and then nothing has changed.
+
+    `help`, `exit` and `quit` alone are answered rather than generated from; with a space before they are prompts.
+    """
+    match line.rstrip().lower():
+        case "help":
+            return first_page()
+        case "exit" | "quit" as word:
+            return Message(f"type /quit or press Ctrl-D to leave; to ask {word!r} as a prompt, put a space before it")
     parsed = parse(line)
     if isinstance(parsed, tuple):
         command, argument = parsed

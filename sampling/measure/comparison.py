@@ -34,6 +34,7 @@ class Comparison:
     def __init__(self, engine: Engine, values: Mapping[str, Any], prompt: Sequence[int] = ()) -> None:
         self.engine, self.values, self.prompt = engine, dict(values), list(prompt)
         self._runs: dict[str, _Run] = {}
+        self._judged: dict[str, Divergence] = {}
 
     @property
     def metrics(self) -> dict[str, RunMetrics]:
@@ -56,6 +57,7 @@ class Comparison:
         values = {**self.values, **(parameters or {})}
         run = _Run(method or name, values, self.prompt if prompt is None else list(prompt))
         self._runs[name] = run
+        self._judged.pop(name, None)
         for event in self.engine.stream(run.method, run.values, run.prompt, name):
             run.metrics.add(event)
             yield event, run.metrics
@@ -82,7 +84,7 @@ class Comparison:
     def divergence(self, name: str) -> Divergence | None:
         """The output against the reference's: only under greedy, where a lossless method must equal it.
 
-        Costs two passes of the target where they part. None where the question does not arise, as when
+        Costs two passes of the target where they part, once. None where the question does not arise, as when
         the two continued different conversations.
         """
         reference, run = self._reference(name), self._runs[name]
@@ -91,8 +93,10 @@ class Comparison:
             return None
         if not self.finished(name) or run.prompt != reference.prompt:
             return None
-        ids = reference.metrics.output_ids, run.metrics.output_ids
-        return judge(partial(self.engine.reference, run.prompt), *ids)
+        if name not in self._judged:
+            ids = reference.metrics.output_ids, run.metrics.output_ids
+            self._judged[name] = judge(partial(self.engine.reference, run.prompt), *ids)
+        return self._judged[name]
 
     def finished(self, name: str) -> bool:
         """Whether the run has come to its end."""

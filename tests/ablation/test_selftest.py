@@ -100,7 +100,7 @@ def test_the_level_shares_the_false_alarm_rate_among_all_tests(pair: Pair) -> No
 
 
 def test_the_reference_cannot_be_checked_against_itself(pair: Pair) -> None:
-    with pytest.raises(UserError, match="expected one of speculative, egag, ucb, ngram"):
+    with pytest.raises(UserError, match="expected one of speculative, egag, heuristic, confidence, ucb, ngram"):
         Selftest(pair, ["target"], draws=1)
 
 

@@ -57,3 +57,13 @@ def test_a_wrong_plan_is_refused_before_anything_runs(player: Player) -> None:
     _, err = said(player)
     assert player.failures == 2
     assert "Did you mean 'quick'?" in err and "there are no results yet" in err
+
+
+def test_a_second_ctrl_c_says_where_the_results_are(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    def struck(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("repl.ablate.run_plan", struck)
+    player.execute("/ablate gamma")
+    assert player.interrupted and not player.failures
+    assert "stopped at once; /results reports what has been measured" in said(player)[1]

@@ -24,7 +24,7 @@ SPEC = {
     "egag_gamma_min", "egag_gamma_max", "egag_ema", "processor", "set_ngramstorage", "top_k_filler",
     "reset_in_between", "cache", "chat", "debug", "seed",
 }  # fmt: skip
-FILES = {"save", "load"}
+FILES = {"save", "load", "export"}
 
 
 def test_every_documented_command_is_there() -> None:
@@ -104,6 +104,15 @@ def test_a_setting_that_no_enabled_method_reads_is_remarked_on(idle_session: Ses
 )
 def test_prompts(typed: str, prompt: str, idle_session: Session) -> None:
     assert execute(idle_session, typed) == Ask(prompt)
+
+
+def test_help_without_a_slash_is_help_and_no_prompt(idle_session: Session) -> None:
+    assert execute(idle_session, "Help ") == execute(idle_session, "/help")
+    for word in ("exit", "QUIT"):
+        told = execute(idle_session, word)
+        assert isinstance(told, Message) and "/quit" in told.text and "Ctrl-D" in told.text
+    for prompt in (" help", " exit", "help me", "exit?"):
+        assert execute(idle_session, prompt) == Ask(prompt.strip())
 
 
 def test_nothing_typed_is_nothing(idle_session: Session) -> None:
@@ -221,3 +230,24 @@ def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) 
         execute(idle_session, line)
     assert "egag_gamma_max 6" in summary(idle_session)
     assert "gamma 4" not in summary(idle_session) and "ngramstorage" not in summary(idle_session)
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "gone"),
+    [
+        ((), ("processor greedy", "gamma 4"), ("seed", "tree_")),
+        (("/processor multinomial 1",), ("seed 42",), ()),
+        (("/mtp on",), ("gamma 4",), ("tree_width", "tree_tokens")),
+        (("/mtp on", "/draft_tree dynamic"), ("draft_tree dynamic", "tree_width 4", "tree_tokens 12"), ()),
+        (("/target off", "/speculative off", "/ngram off", "/beam on"), ("num_beams 4",), ("processor", "seed")),
+        (("/speculative off", "/ngram off", "/heuristic on"), ("heuristic_gamma 5",), (", gamma 4", "confidence")),
+    ],
+)
+def test_the_summary_leaves_out_what_nothing_reads(
+    typed: tuple[str, ...], there: tuple[str, ...], gone: tuple[str, ...], idle_session: Session
+) -> None:
+    for line in typed:
+        execute(idle_session, line)
+    line = summary(idle_session)
+    assert [words for words in there if words not in line] == [], line
+    assert [words for words in gone if words in line] == [], line

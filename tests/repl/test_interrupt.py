@@ -10,9 +10,11 @@ import pytest
 from rich.console import Console
 
 from repl.commands.table import execute
+from repl.live import LiveView
 from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Answers, Session
+from sampling.events import Prefilled
 from sampling.forward.runner import ModelRunner
 from sampling.pair_engine import PairEngine
 
@@ -150,10 +152,33 @@ def test_outside_a_run_what_is_finished_is_still_compared(
     player.execute("Hello there")
     assert isinstance(out.file, io.StringIO) and isinstance(err.file, io.StringIO)
     table, told = out.file.getvalue(), err.file.getvalue()
-    assert player.interrupted and len(seen) == 3 and f"not run: {seen[2]}" in told
+    assert player.interrupted and len(seen) == 3 and f"stopped before a token: {seen[2]}" in told
     assert all(table.count(title) >= 2 for title in seen[:2]), "over the answer, and in the table"
     monkeypatch.undo()
     _assert_like_a_fresh_session(session, new_session)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_stopped_while_the_prompt_is_read_is_told_once(live: bool, new_session: Callable[[], Session]) -> None:
+    """No answer of no tokens beside the line that says that there is none."""
+    out = Console(file=io.StringIO(), width=200)
+    session = _session(new_session)
+    whole = Answers.run
+
+    def struck(self: Answers, name: str) -> Any:
+        for event, account in whole(self, name):
+            if name == "speculative" and isinstance(event, Prefilled):
+                signal.raise_signal(signal.SIGINT)
+            yield event, account
+
+    player = Player(session, LiveView(out) if live else PlainView(out, out))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Answers, "run", struck)
+        player.execute("Hello there")
+    assert isinstance(out.file, io.StringIO)
+    told = out.file.getvalue()
+    assert player.interrupted and "stopped before a token: SD, " in " ".join(told.split())
+    assert "0 tokens" not in told and "[SD]" not in told and "reference" in told
 
 
 def test_the_handler_is_put_back(new_session: Callable[[], Session]) -> None:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from repl.answer import Answer, Span
+from repl.answer import Answer, Span, round_line
 from repl.live import LiveView, Pace, coloured, numbers, tail
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.measure.metrics import RunMetrics
@@ -72,7 +73,7 @@ def test_the_whole_answer_stays_and_no_control_character_gets_out(width: int, co
 
 def test_debugging_leaves_a_line_a_round() -> None:
     console = _console(300, color_system=None)
-    LiveView(console).watch("SD", _run(ROUNDS), Answer(_decode), _decode)
+    LiveView(console).watch("SD", _run(ROUNDS), Answer(_decode), partial(round_line, decode=_decode))
     assert isinstance(console.file, StringIO)
     assert sum("#1 pos 10" in line for line in console.file.getvalue().splitlines()) == len(ROUNDS)
 
@@ -98,3 +99,12 @@ def test_painting_is_rare_and_cheap(cost_s: float) -> None:
     assert painted <= 100 * 15 + 1
     assert painted * cost_s <= 0.011 * now + cost_s
     assert painted >= 5
+
+
+@pytest.mark.parametrize(("width", "there"), [(60, False), (80, False), (140, True)])
+def test_acceptance_by_position_stands_where_a_line_has_room(width: int, there: bool) -> None:
+    console = _console(width, color_system=None)
+    LiveView(console).watch("SD", _run(ROUNDS), Answer(_decode), None)
+    assert isinstance(console.file, StringIO)
+    heading = console.file.getvalue().rpartition("SD  120 tokens")[2]
+    assert ("· by position 1.00 0.00\n" in heading) is there

@@ -106,7 +106,7 @@ def test_load_plays_from_a_pipe(play: Callable[..., Outcome], tmp_path: Path) ->
     saved = tmp_path / "a.session"
     status, _, err = play(f"/gamma 9\n/save {saved}\n/gamma 1\n/load {saved}\n/gamma\n".encode())
     assert status == 0
-    assert "gamma is 9" in err and "lines, 0 failed" in err
+    assert "gamma is 9" in err and "0 prompts played, 0 failed" in err
 
 
 def test_the_note_on_the_first_answer_is_on_the_first_only(play: Callable[..., Outcome]) -> None:

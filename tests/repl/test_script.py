@@ -1,13 +1,18 @@
 """A session saved is a session loaded."""
 
+import io
 from itertools import product
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from repl import script
 from repl.commands.table import execute
+from repl.live import LiveView
 from repl.orders import Play
+from repl.plain import PlainView
+from repl.player import Player
 from repl.replies import Message
 from repl.session import STATE, Session
 from sampling.settings import BOUNDS, Settings
@@ -91,6 +96,52 @@ def test_a_saved_session_is_replaced(tmp_path: Path, idle_session: Session) -> N
     assert isinstance(execute(idle_session, f"/save {path}"), Message)
     assert "/gamma 9" in path.read_text().splitlines()
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("added", ["What is a suffix tree?", "# my notes", "/gamma 3"])
+def test_lines_that_were_added_are_not_replaced_unasked(added: str, tmp_path: Path, idle_session: Session) -> None:
+    path = tmp_path / "a.session"
+    execute(idle_session, f"/save {path}")
+    with path.open("a") as file:
+        file.write(f"{added}\n")
+    for says, kept in (("no", True), (None, True), ("", True), ("Yes", False)):
+        out = Console(file=io.StringIO(), width=300)
+        view = PlainView(out, out) if says is None else LiveView(out)
+        player = Player(idle_session, view)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("sys.stdin", Keyboard(f"{says}\n"))
+            player.execute(f"/save {path}")
+        assert (added in path.read_text().splitlines()) is kept
+        assert player.failures == (says is None)
+    with path.open("a") as file:
+        file.write("mine\n")
+    player.play([(1, f"/save {path}")], "script")
+    assert player.failures == 1 and "mine" in path.read_text()
+
+
+class Keyboard(io.StringIO):
+    """What a person would type."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
+
+
+def test_a_loaded_script_is_told_in_one_line(tmp_path: Path, idle_session: Session) -> None:
+    out = Console(file=io.StringIO(), width=300)
+    player = Player(idle_session, LiveView(out))
+    path = tmp_path / "a.session"
+    path.write_text("/gamma 3\n/gamma x\n/length 7\n/length\n")
+    player.execute(f"/load {path}")
+    player.execute("/gamma 5")
+    assert isinstance(out.file, io.StringIO)
+    assert out.file.getvalue().splitlines() == [
+        f"error: {path}:2: gamma: 'x' given; expected an integer of 0 or more",
+        f"{path}: 4 commands and 0 prompts played, 1 failed",
+        "gamma 3 -> 5",
+    ]
 
 
 def test_any_other_file_is_left_alone(tmp_path: Path, idle_session: Session) -> None:

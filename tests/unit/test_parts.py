@@ -87,7 +87,7 @@ def test_a_pair_with_what_a_drafter_needs_is_enough_and_one_without_is_not(name:
 def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
     values = {**Settings(), "hybrid_model": "mtp"}
     found = {name: method.needs(values) for name, method in METHODS.items() if method.needs(values)}
-    models = dict.fromkeys(("drafter", "speculative", "egag", "ucb"), "model")
+    models = dict.fromkeys(("drafter", "speculative", "egag", "heuristic", "confidence", "ucb"), "model")
     assert found == {**models, "extended": "mtp", "suffix_or_model": "mtp", **{kind: kind for kind in HEADS}}
 
 

@@ -1,0 +1,42 @@
+"""What was said in a conversation of several turns, by each of the runs that are compared."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the user said, and what each run answered, by its name."""
+
+    prompt: str
+    answers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """The turns so far; a run answers the last one.
+
+    Example: begin("a"), answered("x", "b"), begin("c") -> heard("x") is ["a", "b", "c"].
+    """
+
+    turns: list[Turn] = field(default_factory=list)
+
+    def begin(self, prompt: str) -> None:
+        """The user's next turn; one that nobody has answered is taken back."""
+        if self.turns and not self.turns[-1].answers:
+            self.turns.pop()
+        self.turns.append(Turn(prompt))
+
+    def answered(self, name: str, text: str) -> None:
+        """A run's answer to the last turn."""
+        self.turns[-1].answers[name] = text
+
+    def heard(self, name: str, leader: str | None = None) -> list[str]:
+        """What a run continues: user turns and answers alternate, the last turn is the user's.
+
+        The answers are its own, or those of the `leader`; where there is none of either, the first that was given.
+        """
+        said = []
+        for turn in self.turns[:-1]:
+            who = next(one for one in (leader, name, *turn.answers) if one in turn.answers)
+            said += [turn.prompt, turn.answers[who]]
+        return [*said, self.turns[-1].prompt]

@@ -1,0 +1,74 @@
+"""One prompt and what came of it, as it is kept for /export."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ablation.plan.grid import Configuration, Place
+from ablation.plan.prompt_file import Prompt
+from ablation.results.record import Record, make_record
+from repl.answer import Answer, Decode, Span
+from repl.session import TURNS
+from utils.machine import Machine
+
+if TYPE_CHECKING:
+    from repl.session import Answers, Session
+    from sampling.events import AnyRound
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A prompt with its table, the notes under it, a record of each run, and the answers by title.
+
+    said: which turn of a dialogue it is, and whose answers it continues; empty where it stands alone.
+    """
+
+    prompt: str
+    said: str
+    table: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    records: tuple[Record, ...]
+    answers: tuple[tuple[str, tuple[Span, ...]], ...]
+
+
+def exchange(session: "Session", answers: "Answers", table: tuple[tuple[str, ...], ...], notes: list[str]) -> Exchange:
+    """What is kept of answers that are over."""
+    turns = answers.dialogue.turns
+    mode = session.show(TURNS.name)
+    return Exchange(
+        turns[-1].prompt,
+        "" if mode == TURNS.default else f"turn {len(turns)}, turns {mode}",
+        table,
+        tuple(notes),
+        tuple(_records(session, answers)),
+        tuple(
+            (answers.title(name), tuple(_spans(session.engine.pair.decode, rounds)))
+            for name, rounds in answers.rounds.items()
+            if rounds
+        ),
+    )
+
+
+def _records(session: "Session", answers: "Answers") -> Iterator[Record]:
+    """A record of each run that came to a token or to an error, as of a prompt file: turns share their prompt's id."""
+    turns, values = answers.dialogue.turns, answers.comparison.values
+    prompt = Prompt(session.dialogues, tuple(turn.prompt for turn in turns))
+    for name, run in answers.runs.items():
+        error = answers.failures.get(name)
+        if error is None and not answers.rounds[name]:
+            continue
+        own = Configuration(run.method, tuple(run.parameters.items()), alias=run.name)
+        place = Place(prompt, len(turns), own, values["processor"], values["seed"], 0, answers.lossless(name))
+        record = make_record(answers.comparison, place, answers.machines.get(name, Machine()), error)
+        yield replace(record, settings={**record.settings, TURNS.name: session.show(TURNS.name)})
+
+
+def _spans(decode: Decode, rounds: Iterable["AnyRound"]) -> Iterator[Span]:
+    """The whole answer with every rejected draft where it stood."""
+    answer = Answer(decode)
+    for round in rounds:
+        answer.add(round)
+        yield from answer.last
+    kept = len(answer.old) + sum(span.kind != "rejected" for span in answer.last)
+    answer.finish()
+    yield from answer.old[kept:]

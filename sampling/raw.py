@@ -1,0 +1,93 @@
+"""What the models said before the processor, seen from outside the loop: who does not look does not pay."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from egag.controller import GammaController
+from sampling.events import Round
+from utils.logits_processor import LogitsProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class RawProbabilities:
+    """Softmax at temperature 1: of each draft under the target (p) and the drafter (q), and p of the next token.
+
+    q is None where no distribution was drawn from: copies, trees, and a hybrid's drafts.
+    """
+
+    p: tuple[float, ...]
+    q: tuple[float | None, ...]
+    next_p: float | None
+
+
+class Raw:
+    """Watches one generation: `over` its processor and its rule, then `of` each round, right after it."""
+
+    def __init__(self) -> None:
+        self.target: Tensor | None = None
+        self.drafter: list[Tensor | None] = []
+
+    def over(self, processor: LogitsProcessor, rule: GammaController) -> tuple[LogitsProcessor, GammaController]:
+        """The same processor and rule, watched."""
+        return _Processor(processor, self), _Rule(rule, self)
+
+    def of(self, round: Round) -> RawProbabilities | None:
+        """The probabilities of the round that has just ended; None where nothing was watched."""
+        target, drafter = self.target, self.drafter
+        self.target, self.drafter = None, []
+        if target is None or len(target) != len(round.drafts) + 1:
+            return None
+        chain = round.parents is None
+        parents = range(-1, len(round.drafts) - 1) if round.parents is None else round.parents
+        p = [_softmax(target[parent + 1], token) for parent, token in zip(parents, round.drafts, strict=True)]
+        q = [
+            _softmax(drafter[row], token) if chain and row < len(drafter) else None
+            for row, token in enumerate(round.drafts)
+        ]
+        last = target[round.path[-1] + 1 if round.path else 0]
+        return RawProbabilities(
+            tuple(value for value in p if value is not None),
+            tuple(q),
+            None if round.next_token is None else _softmax(last, round.next_token),
+        )
+
+
+def _softmax(logits: Tensor | None, token: int) -> float | None:
+    return None if logits is None else torch.softmax(logits.float(), dim=-1)[token].item()
+
+
+class _Processor(LogitsProcessor):
+    """Remembers the logits of its last call: at the end of a round those that the target judged with."""
+
+    def __init__(self, processor: LogitsProcessor, raw: Raw) -> None:
+        self.processor, self.raw, self.greedy = processor, raw, processor.greedy
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        self.raw.target = logits
+        return self.processor(logits)
+
+
+class _Rule(GammaController):
+    """Remembers what each draft of the round would be drawn from, which every rule is asked with."""
+
+    def __init__(self, rule: GammaController, raw: Raw) -> None:
+        self.rule, self.raw = rule, raw
+
+    @property
+    def gamma(self) -> int:  # type: ignore[override]
+        return self.rule.gamma
+
+    def begin(self) -> None:
+        self.rule.begin()
+
+    def before(self, drafted: int, logits: Tensor | None) -> bool:
+        self.raw.drafter[drafted:] = [logits]
+        return self.rule.before(drafted, logits)
+
+    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
+        return self.rule.after(drafted, logits, token)
+
+    def update(self, round: Round) -> None:
+        self.rule.update(round)
