@@ -111,7 +111,7 @@ def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
     if lossy := [line.title for line in lines if line.lossless is False]:
         said.append(stamp.warning(lossy))
     if trees := [line.title for line in lines if line.metrics.trees]:
-        said.append(f"{', '.join(trees)}: a tree's other branches count as drafted; compare tok/round, not acceptance")
+        said.append(f"{', '.join(trees)}: a tree's other branches count as drafted; compare alpha and tok/round, not accepted")
     if not first and (remembering := [line.title for line in lines if line.remembers]):
         said.append(
             f"{', '.join(remembering)}: also drafted from earlier answers of this session, so a repeated "

@@ -117,7 +117,9 @@ SUMS = Column(
     lambda line: _number("{:.2f}", line.ratio_of_sums),
 )
 ACCEPTED = Column("accepted", "accepted share of all drafts", lambda line: _number("{:.0%}", line.acceptance_rate))
-ALPHA = Column("alpha", "accepted share of the drafts that were judged", lambda line: _number("{:.2f}", line.alpha))
+ALPHA = Column(
+    "alpha", "share of the judged positions at which a draft was accepted", lambda line: _number("{:.2f}", line.alpha)
+)
 ROUND = Column("tok/round", "tokens per target forward", lambda line: _number("{:.2f}", line.tokens_per_round))
 COST = Column("c", "time of a draft, in target forwards over one token", lambda line: _number("{:.2f}", line.c))
 OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits, or a bug", _output)

@@ -62,8 +62,7 @@ class RunMetrics:
         self.gamma_sum += round.gamma
         self.trees |= round.parents is not None
         self.accepted_counts[round.accepted] += 1
-        reached = round.accepted if round.rejected is None else round.accepted + 1
-        self.tested_counts.update(range(1, reached + 1))
+        self.tested_counts.update(range(1, round.tested + 1))
         self.tokens_by_round.append(len(round.emitted))
         if round.entropy is not None:
             self.entropies.append(round.entropy)
@@ -116,7 +115,7 @@ class RunMetrics:
 
     @property
     def alpha(self) -> float | None:
-        """accepted / tested: only drafts that were judged."""
+        """accepted / tested: the share of the judged positions at which a draft was taken, on chains and on trees."""
         return _ratio(self.accepted, self.tested)
 
     @property
@@ -131,7 +130,7 @@ class RunMetrics:
 
     @property
     def tested_at(self) -> list[int]:
-        """Rounds that judged a draft at position i, for i = 1, 2, ..."""
+        """Rounds that judged drafts at position i, for i = 1, 2, ...; `tested` is their sum."""
         return [self.tested_counts[i] for i in range(1, max(self.tested_counts, default=0) + 1)]
 
     @property

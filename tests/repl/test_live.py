@@ -31,7 +31,7 @@ def _run(rounds: Sequence[Round]) -> Iterator[tuple[Event, RunMetrics]]:
         yield event, account
 
 
-ROUNDS = [make_round((i, i + 1, i + 2), (0,), i + 3, tested=2) for i in range(60)]
+ROUNDS = [make_round((i, i + 1, i + 2), (0,), i + 3) for i in range(60)]
 
 
 @pytest.mark.parametrize("width", [20, 40, 120])
