@@ -53,8 +53,9 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     folder = folder or report_folder(results)
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
-    summary, pairs = summarise(frame), compare(frame)
-    warnings = tuple(map(shown, caveats(frame, summary, manifest)))
+    summary = summarise(frame)
+    pairs = compare(frame, summary)
+    warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         summary.to_csv(folder / "summary.csv", index=False)

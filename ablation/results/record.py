@@ -63,6 +63,8 @@ class Record:
     verify_ms: float | None = metric("ms", "a round's target forward", "mean over rounds")
     other_ms: float | None = metric("ms", "a round's processors, judging and bookkeeping", "mean over rounds")
     mean_gamma: float | None = metric("tokens", "the draft length that the rule asked for", "mean over rounds")
+    min_gamma: int | None = metric("tokens", "the shortest draft length that the rule asked for")
+    max_gamma: int | None = metric("tokens", "the longest; equal to the shortest where the rule never moved")
     mean_entropy: float | None = metric(
         "nats", "entropy of the drafter's raw distribution for a round's first draft", "mean over rounds that drafted"
     )

@@ -28,6 +28,8 @@ class RunMetrics:
     tested: int = 0
     accepted: int = 0
     gamma_sum: int = 0
+    min_gamma: int | None = None
+    max_gamma: int | None = None
     entropies: list[float] = field(default_factory=list)
     normalised_entropies: list[float] = field(default_factory=list)
     accepted_counts: Counter[int] = field(default_factory=Counter)
@@ -60,6 +62,8 @@ class RunMetrics:
         self.verify_s += round.verify_s
         self.other_s += round.other_s
         self.gamma_sum += round.gamma
+        self.min_gamma = round.gamma if self.min_gamma is None else min(self.min_gamma, round.gamma)
+        self.max_gamma = round.gamma if self.max_gamma is None else max(self.max_gamma, round.gamma)
         self.trees |= round.parents is not None
         self.accepted_counts[round.accepted] += 1
         self.tested_counts.update(range(1, round.tested + 1))
@@ -191,6 +195,13 @@ class RunMetrics:
     @property
     def other_ms(self) -> float | None:
         return self.per_round_ms(self.other_s)
+
+
+def gammas_reached(least: int, most: int) -> str:
+    """What a rule made of its freedom, from the shortest and the longest draft that it asked for."""
+    if least == most:
+        return f"asked for {most} drafts in every round, its rule never moved: it is a fixed gamma of {most}"
+    return f"asked for {least} to {most} drafts a round"
 
 
 def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:
