@@ -15,6 +15,7 @@ from ablation.report.paired import Judged, Logs, judge
 from ablation.report.summary import ALL
 from sampling.methods import REFERENCE
 
+BEST = "best "
 SAME = "the same drafts and tokens in every round: their difference is noise"
 
 
@@ -61,7 +62,8 @@ def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.Da
     """
     firsts = {method: name for name, method in reversed(methods.items())}.values()
     few = pairs.groupby("processor")["a"].transform("size") <= most
-    return pairs[few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
+    best = pairs["a"].str.startswith(BEST)
+    return pairs[best | few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
 
 
 def _against_ar(summary: pd.DataFrame) -> list[MethodPair]:
@@ -72,7 +74,7 @@ def _against_ar(summary: pd.DataFrame) -> list[MethodPair]:
     found = []
     for _, row in rows.iterrows():
         judged = Judged(**{field: row[column] for field, column in names.items()})
-        found.append(_pair(str(row["processor"]), str(row["configuration"]), REFERENCE, judged))
+        found.append(paired(str(row["processor"]), str(row["configuration"]), REFERENCE, judged))
     return found
 
 
@@ -88,7 +90,7 @@ def _others(rows: pd.DataFrame, processor: str, order: list[str]) -> list[Method
         by_prompt = _prompt_means(logs[:, place_a] - logs[:, place_b], prompts)
         if len(by_prompt):
             (same if (a, b) in equal else asked)[a, b] = by_prompt
-    pairs = [_pair(processor, a, b, found) for (a, b), found in zip(asked, judge(list(asked.values())), strict=True)]
+    pairs = [paired(processor, a, b, found) for (a, b), found in zip(asked, judge(list(asked.values())), strict=True)]
     # Nothing is asked of equal ones: what differs is known to be noise.
     pairs += [_same(processor, a, b, judge([by_prompt])[0]) for (a, b), by_prompt in same.items()]
     return sorted(pairs, key=lambda pair: (order.index(pair.b), order.index(pair.a)))
@@ -103,8 +105,9 @@ def _prompt_means(logs: Logs, prompts: NDArray[np.intp]) -> Logs:
     return means
 
 
-def _pair(processor: str, a: str, b: str, judged: Judged) -> MethodPair:
-    return MethodPair(processor, a, b, **asdict(judged) | {"verdict": _sentence(a, b, judged)})
+def paired(processor: str, a: str, b: str, judged: Judged, more: str = "") -> MethodPair:
+    """The pair of what was judged; `more` is told with the verdict's facts."""
+    return MethodPair(processor, a, b, **asdict(judged) | {"verdict": _sentence(a, b, judged, more)})
 
 
 def _same(processor: str, a: str, b: str, judged: Judged) -> MethodPair:
@@ -113,8 +116,8 @@ def _same(processor: str, a: str, b: str, judged: Judged) -> MethodPair:
     return MethodPair(processor, a, b, **asdict(judged) | unasked | {"verdict": told})
 
 
-def _sentence(a: str, b: str, judged: Judged) -> str:
-    facts = f"{_interval(judged)}p = {judged.p_holm:.2g}, n = {judged.prompts}"
+def _sentence(a: str, b: str, judged: Judged, more: str) -> str:
+    facts = f"{_interval(judged)}p = {judged.p_holm:.2g}, n = {judged.prompts}{more and f'; {more}'}"
     if judged.verdict in ("faster", "slower"):
         return f"{a} is {judged.verdict} than {b} by {100 * abs(judged.ratio - 1):.1f} % ({facts})"
     return f"{a} against {b}: {judged.verdict} (median {percent(judged.ratio)}, {facts})"

@@ -17,8 +17,10 @@ from sampling.methods import REFERENCE
 _CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: "unshown", TOO_FEW: "unshown"}
 
 
-def print_summary(console: Console, summary: pd.DataFrame, warnings: tuple[str, ...]) -> None:
-    """Print the rows of all tasks together, processor by processor, and the warnings."""
+def print_summary(
+    console: Console, summary: pd.DataFrame, warnings: tuple[str, ...], answers: tuple[str, ...] = ()
+) -> None:
+    """Print the rows of all tasks together, processor by processor, what the plan asked for, and the warnings."""
     rows = summary[summary["task"] == ALL]
     for processor in dict.fromkeys(rows["processor"]):
         part = rows[rows["processor"] == processor]
@@ -27,6 +29,8 @@ def print_summary(console: Console, summary: pd.DataFrame, warnings: tuple[str, 
         console.print(comparison_table([_line(row) for _, row in part.iterrows()], console, MANY_RUNS))
         for note in (*verdict_notes(part), *slow_notes(part), *gamma_notes(part)):
             console.print(Text(note, style="dim"))
+    for answer in answers:
+        console.print(Text(answer))
     for warning in warnings:
         console.print(Text(f"! {warning}", style="red" if warning.startswith(("BUG", LOSSY)) else "yellow"))
 
