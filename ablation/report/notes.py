@@ -15,12 +15,13 @@ from sampling.methods import METHODS, REFERENCE
 def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
     """How to read the verdicts of one processor and task, from its rows of the summary."""
     asked = rows[rows["p_holm"].notna() & (rows["configuration"] != CONTROL)]
-    unshown = asked[asked["against_ar"].isin([UNSHOWN, TOO_FEW])]
-    if ((unshown["speedup_low"] > 1.0) | (unshown["speedup_high"] < 1.0)).any():
+    unshown = asked["against_ar"].isin([UNSHOWN, TOO_FEW])
+    apart = (asked["speedup_low"] > 1.0) | (asked["speedup_high"] < 1.0)
+    if (apart == unshown)[asked["speedup_low"].notna()].any():
         yield (
-            "An interval is of one speedup alone; the verdict is corrected for "
-            f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR. So an interval may leave out 1 where no "
-            "difference is shown: the verdict holds."
+            "An interval is of one median alone, the verdict of a test on all prompts' ratios, corrected for "
+            f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR: an interval may leave out 1 where no "
+            "difference is shown, or hold it where one is. The verdict counts."
         )
     if (asked["against_ar"] == TOO_FEW).any():
         yield (

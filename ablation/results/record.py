@@ -63,8 +63,6 @@ class Record:
     verify_ms: float | None = metric("ms", "a round's target forward", "mean over rounds")
     other_ms: float | None = metric("ms", "a round's processors, judging and bookkeeping", "mean over rounds")
     mean_gamma: float | None = metric("tokens", "the draft length that the rule asked for", "mean over rounds")
-    min_gamma: int | None = metric("tokens", "the shortest draft length that the rule asked for")
-    max_gamma: int | None = metric("tokens", "the longest; equal to the shortest where the rule never moved")
     mean_entropy: float | None = metric(
         "nats", "entropy of the drafter's raw distribution for a round's first draft", "mean over rounds that drafted"
     )
@@ -99,6 +97,8 @@ class Record:
         "rounds", "entry i counts the rounds that judged drafts at position i + 1; their sum is `tested`"
     )
     tokens_by_round: list[int] | None = metric("tokens", "what each round emitted, in order")
+    min_gamma: int | None = metric("tokens", "the shortest draft length that the rule asked for")
+    max_gamma: int | None = metric("tokens", "the longest; equal to the shortest where the rule never moved")
     score: float | None = metric(
         "nats", "what beam search ranked its answer by", "ln p / ((min_length + len) / (min_length + 1)) ** alpha"
     )
