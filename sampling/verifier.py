@@ -216,7 +216,7 @@ def _exact(device: torch.device) -> torch.dtype:
 
 
 def _read(proposal: Proposal, p: Tensor, decision: Decision) -> Verdict:
-    """One packet, read once: where the path ends, the next token and its probability, the entropy, then tokens, p, q."""
+    """One packet, read once: where the path ends, the next token and its chance, the entropy, then tokens, p and q."""
     count, wide = len(proposal), _exact(p.device)
     surprise = p.new_full((1,), torch.nan) if proposal.first is None else entropy(proposal.first).to(p.device).view(1)
     chosen = p[decision.end + 1, decision.token]
