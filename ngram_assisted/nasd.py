@@ -79,8 +79,9 @@ class NgramDrafter(Drafter):
         storage: NGramStorage = seq.drafting[self]
         rows = [0, *(row + 1 for row in round.path)][: len(round.emitted)]
         candidates = self._candidates(seq, rows)
+        start = len(seq.tokens) - len(round.emitted)
         for place, token in enumerate(round.emitted):
-            at = round.position + place
+            at = start + place
             context = seq.tokens[max(0, at - storage.n + 1) : at]
             storage.update(context, token)
             for other in candidates[place]:

@@ -82,7 +82,7 @@ class TokenRecyclingDrafter(Drafter):
     def observe(self, seq: Sequence, round: Round) -> None:
         if seq.logits is None:
             return
-        root = seq.tokens[round.position - 1]
+        root = seq.tokens[-len(round.emitted) - 1]
         best: list[list[int]] = seq.logits.topk(min(self.width, seq.logits.shape[-1]), dim=-1).indices.tolist()
         seq.drafting[self].update(zip((root, *round.drafts), best, strict=True))
 

@@ -81,11 +81,19 @@ def numbers(account: RunMetrics, round: AnyRound | None) -> list[str]:
         ("score {:.3f}", account.score),
         ("accepted {:.0%}", account.acceptance_rate),
         ("{:.2f} tok/round", account.tokens_per_round),
-        ("gamma {}", judged.gamma if judged and judged.gamma else None),
+        ("gamma {}", judged.gamma or None if judged else _range(account)),
         ("H {:.2f}", judged.entropy if judged else None),
         ("round {}", account.rounds or None),
     ]
     return [form.format(value) for form, value in facts if value is not None]
+
+
+def _range(account: RunMetrics) -> str | None:
+    """The draft lengths that the rule asked for, least to most; None where it drafts nothing."""
+    if not account.max_gamma:
+        return None
+    steady = account.min_gamma == account.max_gamma
+    return str(account.max_gamma) if steady else f"{account.min_gamma} to {account.max_gamma}"
 
 
 class LiveView:

@@ -1,6 +1,6 @@
 """The comparison of a session's runs: the reference row, every other method against it, and what to distrust."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,8 @@ from rich.console import Console, RenderableType
 from ablation.results import comparison_table as table
 from ablation.results import stamp
 from repl.runs import Run
-from sampling.measure.metrics import RunMetrics
+from sampling.measure.metrics import RunMetrics, gammas_reached
+from sampling.measure.round_cost import RoundCost
 from sampling.methods import METHODS, REFERENCE
 from sampling.settings import PARAMETERS
 
@@ -29,7 +30,8 @@ class TableRow:
     """One method's line.
 
     lossless: None for another output. other: why it is not compared with the reference (`Method.other`).
-    remembers: it drafts from earlier answers too.
+    remembers: it drafts from earlier answers too. cost: of its rounds, against the reference's. adapts: its rule
+    chooses a draft length in each round.
     """
 
     title: str
@@ -41,6 +43,8 @@ class TableRow:
     reference: bool = False
     other: str | None = None
     remembers: bool = False
+    cost: RoundCost | None = None
+    adapts: bool = False
 
 
 def rows(
@@ -58,6 +62,8 @@ def rows(
             name == REFERENCE,
             METHODS[runs[name].method].other,
             METHODS[runs[name].method].remembers(comparison.values_of(name)),
+            comparison.round_cost(name),
+            METHODS[runs[name].method].adapts,
         )
         for name in names
     ]
@@ -103,20 +109,14 @@ def _output(row: TableRow) -> tuple[table.Words, ...]:
 
 
 def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
-    """What the numbers are against, and what to distrust."""
-    whole = any(line.reference and line.metrics.finish_reason is not None for line in lines)
-    if whole:
-        said = ["speedup: tokens/s over our own AR on this prompt, one run each: small differences are noise"]
-    elif any(line.reference for line in lines):
-        said = ["no speedup: the reference was stopped"]
-    else:
-        said = ["no speedup: the reference is off (/target on)"]
-    if any(line.speedup is not None and line.speedup < 1 for line in lines):
-        said.append("a speedup below 1 is a slowdown")
+    """What the numbers are against, why they are as they are, and what to distrust."""
+    said = [_against(lines), *_reasons(lines)]
     if lossy := [line.title for line in lines if line.lossless is False]:
         said.append(stamp.warning(lossy))
     if trees := [line.title for line in lines if line.metrics.trees]:
-        said.append(f"{', '.join(trees)}: a tree's other branches count as drafted; compare tok/round, not acceptance")
+        said.append(
+            f"{', '.join(trees)}: a tree's other branches count as drafted; compare alpha and tok/round, not accepted"
+        )
     if not first and (remembering := [line.title for line in lines if line.remembers]):
         said.append(
             f"{', '.join(remembering)}: also drafted from earlier answers of this session, so a repeated "
@@ -132,3 +132,21 @@ def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
     if first:
         said.append("first answer of this session: timings settle from the second on")
     return said
+
+
+def _against(lines: Sequence[TableRow]) -> str:
+    if any(line.reference and line.metrics.finish_reason is not None for line in lines):
+        return "speedup: tokens/s over our own AR on this prompt, one run each: small differences are noise"
+    if any(line.reference for line in lines):
+        return "no speedup: the reference was stopped"
+    return "no speedup: the reference is off (/target on)"
+
+
+def _reasons(lines: Sequence[TableRow]) -> Iterator[str]:
+    """Why a slow row was slow, and what a rule made of its freedom."""
+    for line in lines:
+        least, most = line.metrics.min_gamma, line.metrics.max_gamma
+        if line.speedup is not None and line.speedup < 1 and line.cost is not None:
+            yield f"{line.title} {line.speedup:.2f}: {line.cost}"
+        if line.adapts and least is not None and most is not None:
+            yield f"{line.title}: {gammas_reached(least, most)}"

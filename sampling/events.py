@@ -20,12 +20,12 @@ class Round:
 
     `drafts`, `parents`, `q` and `p` have one entry a draft: its token, the row of its parent (-1 = the
     last committed token; None for a chain), and its probability under the drafter and under the target
-    at its place. `path` holds the rows of the accepted drafts, in order; `tested` counts the drafts that
-    were judged. `next_token` is the token the target chose after them (None when an accepted stop token
-    ended the text first): a bonus token when nothing was rejected, else a recovered one. `position` is the
-    index of the round's first new token in prompt + output. `entropy` is that of the drafter's raw
-    distribution for the first draft, in nats. `draft_s` covers proposing and learning, `verify_s` the
-    target's forward, `other_s` the rest (processors, judging, bookkeeping).
+    at its place. `path` holds the rows of the accepted drafts, in order. `next_token` is the token the target
+    chose after them (None when an accepted stop token ended the text first): a bonus token when nothing was
+    rejected, else a recovered one. `position` is the index of the round's first new token in prompt + output;
+    the prompt is what an encoder read, where there is one. `entropy` is that of the drafter's raw distribution
+    for the first draft, in nats. `draft_s` covers proposing and learning, `verify_s` the target's forward,
+    `other_s` the rest (processors, judging, bookkeeping).
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
@@ -38,7 +38,6 @@ class Round:
     q: tuple[float, ...]
     p: tuple[float, ...]
     path: tuple[int, ...]
-    tested: int
     next_token: int | None
     entropy: float | None
     vocab_size: int
@@ -50,6 +49,14 @@ class Round:
     def accepted(self) -> int:
         """Drafts that were accepted and emitted."""
         return len(self.path)
+
+    @property
+    def tested(self) -> int:
+        """Positions at which drafts were judged: each accepted one, and the one at which none was.
+
+        A position counts once, however many drafts of a tree stand at it.
+        """
+        return self.accepted + (self.rejected is not None)
 
     @property
     def emitted(self) -> tuple[int, ...]:

@@ -108,14 +108,13 @@ def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Ten
     verdict = verifier.verify(proposal, p, seq.rng)
     round = Round(
         number=seq.rounds,
-        position=len(seq.tokens),
+        position=seq.position,
         gamma=seq.control.gamma,
         drafts=verdict.drafts,
         parents=proposal.parents,
         q=verdict.q,
         p=verdict.p,
         path=verdict.path,
-        tested=verdict.tested,
         next_token=verdict.token,
         entropy=verdict.entropy,
         vocab_size=seq.slot.vocab_size,
@@ -201,11 +200,10 @@ def _refuse_taken_over(target: Runner, text: object) -> None:
 
 
 def _cut(round: Round, stop: Collection[int]) -> Round:
-    """The round without what follows an accepted stop token: on a chain those drafts count as not tested."""
+    """The round without what follows an accepted stop token: those positions count as not tested."""
     for place, row in enumerate(round.path):
         if round.drafts[row] in stop:
-            tested = place + 1 if round.parents is None else round.tested
-            return replace(round, path=round.path[: place + 1], next_token=None, tested=tested)
+            return replace(round, path=round.path[: place + 1], next_token=None)
     return round
 
 

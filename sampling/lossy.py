@@ -99,6 +99,5 @@ def _accept(proposal: Proposal, allowed: Tensor, final: Tensor, rng: torch.Gener
     allowed, final: `[n + 1, V]`, rows as in p.
     """
     rows = judging_rows(proposal, final.device)
-    passed = allowed[rows, proposal.tokens]
-    end = deepest(proposal, passed)
-    return Decision(end, sample(final.index_select(0, end.view(1) + 1), rng), passed)
+    end = deepest(proposal, allowed[rows, proposal.tokens])
+    return Decision(end, sample(final.index_select(0, end.view(1) + 1), rng))

@@ -36,6 +36,11 @@ class Method:
         return self.drafter != "none"
 
     @property
+    def adapts(self) -> bool:
+        """Whether its rule may ask for another draft length in the next round."""
+        return self.drafts and self.controller not in ("fixed", "budget")
+
+    @property
     def other(self) -> str | None:
         """What makes its output another than the target's own; then nothing is compared with the reference."""
         if self.search:

@@ -50,6 +50,11 @@ class Sequence:
         return [*self.encoder_ids, *self.tokens] if self.encoder_ids else self.tokens
 
     @property
+    def position(self) -> int:
+        """Index of the next new token in prompt + output; the prompt is what an encoder read, where there is one."""
+        return (len(self.encoder_ids) or self.prompt_length) + self.new_tokens
+
+    @property
     def device(self) -> torch.device:
         """Where proposals, probabilities and the generator live."""
         return self.slot.device

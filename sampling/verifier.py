@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from egag.entropy import entropy
-from sampling.forward.tree import ancestor_mask, children
+from sampling.forward.tree import ancestor_mask
 from sampling.proposal import Proposal
 from utils.logits_processor import LogitsProcessor, no_distribution, sample
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Accepted rows in order, the token that follows them, how many drafts were judged.
+    """Accepted rows in order, and the token that follows them.
 
     drafts, p, q: of each draft its token, and its probability under the target and the drafter at its place.
     entropy: nats, of the drafter's raw distribution for the first draft; None where there is none.
@@ -32,7 +32,6 @@ class Verdict:
     drafts: tuple[int, ...]
     path: tuple[int, ...]
     token: int
-    tested: int
     p: tuple[float, ...]
     q: tuple[float, ...]
     entropy: float | None
@@ -40,15 +39,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided on the device: the row of the last accepted draft (0-d, -1 = none), and the next token `[1]`.
-
-    passed: `[n]` bool, for a strategy that looks at all children of an accepted draft; None where they are tried
-    in order, and the first that is accepted ends the trial.
-    """
+    """What was decided on the device: the row of the last accepted draft (0-d, -1 = none), and the next token `[1]`."""
 
     end: Tensor
     token: Tensor
-    passed: Tensor | None = None
 
 
 class Verifier(ABC):
@@ -77,7 +71,7 @@ class Verifier(ABC):
         Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
         """
         if not len(proposal):
-            return Verdict((), (), _token(p, self.last(p, rng)), 0, (), (), None)
+            return Verdict((), (), _token(p, self.last(p, rng)), (), (), None)
         return _read(proposal, p, self.decide(proposal, p, rng))
 
 
@@ -222,27 +216,23 @@ def _exact(device: torch.device) -> torch.dtype:
 
 
 def _read(proposal: Proposal, p: Tensor, decision: Decision) -> Verdict:
-    """One packet, read once: where the path ends, the next token and its probability, the entropy, then tokens, p, q
-    and who passed.
-    """
+    """One packet, read once: where the path ends, the next token and its chance, the entropy, then tokens, p and q."""
     count, wide = len(proposal), _exact(p.device)
     surprise = p.new_full((1,), torch.nan) if proposal.first is None else entropy(proposal.first).to(p.device).view(1)
-    passed = proposal.tokens.new_zeros(count) if decision.passed is None else decision.passed
     chosen = p[decision.end + 1, decision.token]
-    parts = (decision.end.view(1), decision.token, chosen, surprise, proposal.tokens, *_of_drafts(proposal, p), passed)
+    parts = (decision.end.view(1), decision.token, chosen, surprise, proposal.tokens, *_of_drafts(proposal, p))
     end, token, chance, nats, *rows = torch.cat([part.to(wide) for part in parts]).tolist()
     path = _path(proposal, int(end))
     if not chance > 0.0 or any(math.isnan(rows[count + row]) for row in path):
         raise no_distribution("model")
-    if any(math.isnan(q) for q in rows[2 * count : 3 * count]):
+    if any(math.isnan(q) for q in rows[2 * count :]):
         raise no_distribution("drafter")
     return Verdict(
         drafts=tuple(int(draft) for draft in rows[:count]),
         path=path,
         token=int(token),
-        tested=_tried(proposal, path) if decision.passed is None else _seen(proposal, rows[3 * count :]),
         p=tuple(rows[count : 2 * count]),
-        q=tuple(rows[2 * count : 3 * count]),
+        q=tuple(rows[2 * count :]),
         entropy=None if proposal.first is None else nats,
     )
 
@@ -262,18 +252,3 @@ def _path(proposal: Proposal, end: int) -> tuple[int, ...]:
         path.append(end)
         end = parents[end]
     return tuple(reversed(path))
-
-
-def _tried(proposal: Proposal, path: tuple[int, ...]) -> int:
-    """Drafts that were judged where children are tried in order: each node's up to the accepted one, else all."""
-    below = children(proposal.parent_rows)
-    tried = sum(below[parent].index(row) + 1 for parent, row in zip((-1, *path), path, strict=False))
-    return tried + len(below.get(path[-1] if path else -1, ()))
-
-
-def _seen(proposal: Proposal, passed: list[float]) -> int:
-    """Drafts whose ancestors all passed."""
-    reached = {-1: True}
-    for row, parent in enumerate(proposal.parent_rows):
-        reached[row] = reached[parent] and (parent < 0 or bool(passed[parent]))
-    return sum(reached.values()) - 1

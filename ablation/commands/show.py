@@ -1,13 +1,22 @@
 """Records for people: each distinct answer once, then one table a prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from ablation.results.comparison_table import REFERENCE_WORDS, Line, Words, claim_of, comparison_table, verdict_words
+from ablation.results.comparison_table import (
+    REFERENCE_WORDS,
+    Line,
+    Words,
+    claim_of,
+    comparison_table,
+    verdict_words,
+)
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
+from sampling.measure.metrics import gammas_reached
+from sampling.measure.round_cost import round_cost
 from sampling.methods import METHODS, REFERENCE
 from utils.machine import disturbance
 from utils.text import shown
@@ -26,6 +35,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
     console.print(comparison_table([_line(record) for record in records], console))
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
+    for reason in (*_reasons(records), *_gammas(records)):
+        console.print(Text(reason, style="dim"), soft_wrap=True)
     for record in records:
         if record.score is not None and record.decode_s and record.new_tokens:
             cost = f"{record.decode_s / record.new_tokens * 1e3:.1f} ms a token"
@@ -34,6 +45,21 @@ def show(console: Console, records: Sequence[Record]) -> None:
             console.print(Text(said, style="dim"), soft_wrap=True)
         if record.error is not None:
             console.print(Text(f"{record.configuration} failed: {shown(record.error)}", style="red"), soft_wrap=True)
+
+
+def _reasons(records: Sequence[Record]) -> Iterator[str]:
+    """Why each run that was slower than AR was."""
+    reference = next((record for record in records if record.configuration == REFERENCE), None)
+    for record in records:
+        if reference is not None and record.speedup is not None and record.speedup < 1 and record.drafted:
+            yield f"{record.configuration} {record.speedup:.2f}: {round_cost(record, reference)}"
+
+
+def _gammas(records: Sequence[Record]) -> Iterator[str]:
+    """Which draft lengths the rules reached that choose one in each round."""
+    for record in records:
+        if METHODS[record.method].adapts and record.min_gamma is not None and record.max_gamma is not None:
+            yield f"{record.configuration}: {gammas_reached(record.min_gamma, record.max_gamma)}"
 
 
 def _line(record: Record) -> Line:

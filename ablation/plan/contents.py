@@ -6,9 +6,11 @@ No torch is imported here.
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ablation.plan.comparisons import Comparisons, read_comparisons
 from ablation.plan.grid import Configuration
 from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
@@ -32,7 +34,7 @@ REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, max
 LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
 _TRACE = toggle("trace", False, "write one line per round")
-_VALUES = ("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace")
+_VALUES = ("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace", "compare")
 _TABLES = ("pair", "settings", "methods")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
 
@@ -53,6 +55,7 @@ class Contents:
     limit: int | None
     control: bool
     trace: bool
+    compare: Comparisons
     pair: Mapping[str, Any]
     tables: tuple[MethodTable, ...]
     configurations: tuple[Configuration, ...]
@@ -73,6 +76,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     values = {**base, **_read_settings(_table(top, "settings"))}
     values["length"] = top.read("length", one(LENGTH), values["length"])
     tables = read_tables(entries.get("methods", []), faults)
+    drafting = tuple(dict.fromkeys(table.method for table in tables if METHODS[table.method].drafts))
     contents = Contents(
         name=top.read("name", _name, "") or _name(path.stem),
         values=values,
@@ -83,6 +87,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         limit=top.read("limit", one(LIMIT), None),
         control=top.read("control", one(_CONTROL), True),
         trace=top.read("trace", one(_TRACE), False),
+        compare=top.read("compare", partial(read_comparisons, present=drafting), ()),
         pair=_read_pair(_table(top, "pair")),
         tables=tables,
         configurations=check_tables(tables, values, faults),

@@ -101,6 +101,7 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         processors=processors,
         seeds=seeds,
         repeats=_given(REPEATS, overrides.repeats, contents.repeats),
+        compare=contents.compare,
     )
     pair = {**contents.pair, **{name: one(LOAD[name])(value) for name, value in overrides.pair.items()}}
     return Experiment(contents.name, plan, pair, contents.trace if overrides.trace is None else overrides.trace)

@@ -72,7 +72,8 @@ class Place:
 class Plan:
     """Every configuration on every prompt, under every processor and seed, `repeats` times.
 
-    `values` holds every setting; configurations, processors and seeds override it.
+    `values` holds every setting; configurations, processors and seeds override it. compare: methods of which the report
+    compares the best configurations.
     """
 
     prompts: tuple[Prompt, ...]
@@ -81,6 +82,7 @@ class Plan:
     processors: tuple[Chosen, ...]
     seeds: tuple[int, ...]
     repeats: int = 1
+    compare: tuple[tuple[str, str], ...] = ()
 
     @property
     def generations(self) -> int:

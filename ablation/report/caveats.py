@@ -6,7 +6,10 @@ from typing import Any
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.summary import ALL, FEW_PROMPTS
+from ablation.report.alike import alike
+from ablation.report.cells import percent
+from ablation.report.paired import enough
+from ablation.report.summary import ALL
 from ablation.results import stamp
 from sampling.methods import REFERENCE
 from utils.machine import BUSY_CORES
@@ -14,7 +17,9 @@ from utils.machine import BUSY_CORES
 SPREAD, DRIFT = 0.10, 0.05
 
 
-def caveats(frame: pd.DataFrame, summary: pd.DataFrame, manifest: Mapping[str, Any] | None) -> tuple[str, ...]:
+def caveats(
+    frame: pd.DataFrame, summary: pd.DataFrame, pairs: pd.DataFrame, manifest: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     """All warnings of a result; empty where nothing is wrong."""
     whole = frame[~frame["failed"]]
     return (
@@ -23,6 +28,8 @@ def caveats(frame: pd.DataFrame, summary: pd.DataFrame, manifest: Mapping[str, A
         *_incomplete(frame),
         *_reference(frame),
         *_noise(summary),
+        *_alike(frame, pairs),
+        *_recounted(frame),
         *_machine(whole),
         *_few(summary),
         *_origin(manifest),
@@ -82,11 +89,33 @@ def _reference(frame: pd.DataFrame) -> Iterator[str]:
 def _noise(summary: pd.DataFrame) -> Iterator[str]:
     control = summary[(summary["configuration"] == CONTROL) & (summary["task"] == ALL)]
     for _, row in control.iterrows():
-        if row["speedup_low"] > 1.0 or row["speedup_high"] < 1.0:
+        if row["against_ar"] in ("noise: faster", "noise: slower"):
             yield (
                 f"{row['processor']}: AR run again has a speedup of {row['speedup']:.3f} over itself "
                 f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size mean nothing."
             )
+
+
+def _alike(frame: pd.DataFrame, pairs: pd.DataFrame) -> Iterator[str]:
+    """Other names for one configuration: measured as often as it has names, they show the noise."""
+    for processor in dict.fromkeys(frame["processor"].astype(str)):
+        for names in alike(frame[frame["processor"] == processor]):
+            known = pairs[(pairs["processor"] == processor) & pairs["a"].isin(names) & pairs["b"].isin(names)]
+            ratios = known["ratio"][known["ratio"].notna()]
+            sizes = f", here {', '.join(map(percent, ratios))}" if len(ratios) else ""
+            yield (
+                f"{processor}: {' and '.join(names)} drafted and emitted the same in every round: they are one "
+                f"configuration, and what differs in their speed is noise{sizes}."
+            )
+
+
+def _recounted(frame: pd.DataFrame) -> Iterator[str]:
+    names = frame.loc[frame["recounted"], "configuration"].astype(str).unique()
+    if len(names):
+        yield (
+            f"Made by an older version, whose alpha of trees counts siblings ({', '.join(names)}): "
+            "here alpha is computed anew, each position once."
+        )
 
 
 def _machine(whole: pd.DataFrame) -> Iterator[str]:
@@ -101,7 +130,7 @@ def _machine(whole: pd.DataFrame) -> Iterator[str]:
 
 def _few(summary: pd.DataFrame) -> Iterator[str]:
     fewest = int(summary.loc[summary["task"] == ALL, "prompts"].max())
-    if fewest < FEW_PROMPTS:
+    if fewest < enough(1):
         noun = "prompt" if fewest == 1 else "prompts"
         yield f"Only {fewest} {noun}: intervals are narrower than the truth, and no difference can be shown."
 

@@ -11,11 +11,12 @@ from sampling.methods import REFERENCE
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of text. The first column is a name, the others are facts about it."""
+    """A table of text. The first column is a name, the others are facts about it; `notes` stand below it."""
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
 
 
 SPEED_HEADERS = (
@@ -26,16 +27,18 @@ SPEED_HEADERS = (
     "tokens/s (sd)",
     "speedup [95 % interval]",
     "ratio of sums",
-    "against AR",
+    "against AR (p after Holm, n prompts)",
     "output",
 )
 DRAFT_HEADERS = (
     "configuration",
     "acceptance rate",
-    "alpha",
-    "tokens/round",
+    "alpha [95 % interval]",
+    "tokens/round [95 % interval]",
+    "break-even",
     "c",
-    "mean gamma",
+    "v",
+    "mean gamma (range)",
     "mean H/ln V",
     "exact / tie / BUG / not compared",
     "ended: stop / length / context",
@@ -53,6 +56,11 @@ def interval(middle: float, low: float, high: float, digits: int = 2) -> str:
     return number(middle, digits) + ("" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
+def percent(ratio: float) -> str:
+    """How much faster or slower a ratio is. Example: 0.871 -> -12.9 %."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
 def title_of(configuration: str) -> str:
     """How tables call a configuration: what AR and its control are is said."""
     return {REFERENCE: f"{REFERENCE} (AR)", CONTROL: f"{CONTROL}: AR again (noise)"}.get(configuration, configuration)
@@ -63,9 +71,9 @@ def bug(count: int) -> str:
     return f"BUG {count}" if count else "0"
 
 
-def speed_table(title: str, rows: pd.DataFrame) -> Table:
+def speed_table(title: str, rows: pd.DataFrame, notes: tuple[str, ...] = ()) -> Table:
     """How fast each configuration is, from rows of the summary."""
-    return Table(title, SPEED_HEADERS, tuple(_speed(row) for _, row in rows.iterrows()))
+    return Table(title, SPEED_HEADERS, tuple(_speed(row) for _, row in rows.iterrows()), notes)
 
 
 def draft_table(title: str, rows: pd.DataFrame) -> Table:
@@ -90,23 +98,43 @@ def _speed(row: pd.Series) -> tuple[str, ...]:
         # AR's own ratio is 1 by definition: an interval around it would claim a measurement.
         "1.00" if reference else interval(row["speedup"], row["speedup_low"], row["speedup_high"]),
         number(row["ratio_of_sums"]),
-        row["against_ar"] or "–",
+        _against_ar(row),
         row["lossless"] or "–",
     )
+
+
+def _against_ar(row: pd.Series) -> str:
+    """The verdict with what it rests on."""
+    if math.isnan(row["p_holm"]):
+        return row["against_ar"] or "–"
+    return f"{row['against_ar']} (p = {row['p_holm']:.2g}, n = {row['compared']})"
+
+
+def _gamma(row: pd.Series) -> str:
+    """The mean draft length and the range of those asked for, where the file knows it."""
+    if math.isnan(row["mean_gamma"]) or math.isnan(row["min_gamma"]):
+        return number(row["mean_gamma"])
+    return f"{row['mean_gamma']:.2f} ({row['min_gamma']:.0f} to {row['max_gamma']:.0f})"
 
 
 def _draft(row: pd.Series) -> tuple[str, ...]:
     return (
         title_of(row["configuration"]),
         number(row["acceptance_rate"], 3),
-        number(row["alpha"], 3),
-        number(row["tokens_per_round"]),
+        interval(row["alpha"], row["alpha_low"], row["alpha_high"], 3),
+        interval(row["tokens_per_round"], row["tokens_per_round_low"], row["tokens_per_round_high"]),
+        number(row["break_even"]),
         number(row["c"], 3),
-        number(row["mean_gamma"]),
+        number(row["v"]),
+        _gamma(row),
         number(row["mean_normalised_entropy"], 3),
         f"{row['exact']} / {row['tie']} / {bug(row['bug'])} / {row['not_compared']}",
         f"{row['ended_stop']} / {row['ended_length']} / {row['ended_context']}",
     )
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2g}"
 
 
 def _pair(row: pd.Series) -> tuple[str, ...]:
@@ -114,7 +142,7 @@ def _pair(row: pd.Series) -> tuple[str, ...]:
         row["verdict"],
         interval(row["ratio"], row["low"], row["high"], 3),
         str(row["prompts"]),
-        f"{row['p']:.2g}",
-        f"{row['p_holm']:.2g}",
+        _p(row["p"]),
+        _p(row["p_holm"]),
         number(row["effect"]),
     )

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
 
 from ablation.report.cells import Table, draft_table, pair_table, speed_table
 from ablation.report.figure import Plot
+from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.pairs import shown
 from ablation.report.summary import ALL
 from utils.text import shown as shown_text
@@ -22,14 +24,19 @@ METHOD = (
     "(2000 draws, fixed seed). Intervals of fewer than 6 prompts are narrower than the truth.",
     "tokens/s is the mean over prompts of each prompt's mean, with the standard deviation between prompts. The ratio "
     "of sums is all new tokens over all decoding seconds of a configuration, over the same for AR in the same blocks: "
-    "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested) and tokens/round "
-    "are ratios of sums over all runs; c is a median over runs; mean gamma is over rounds, H/ln V over runs.",
-    "Against AR: 'faster' or 'slower' where the interval excludes 1.0. The control is AR run "
-    "once more in each block: its speedup is 1.0 but for noise. Failed runs are not counted.",
-    "Pairs are tested with the Wilcoxon signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
-    "without ties); p is corrected by Holm's method over all pairs of the processor, and 0.05 is the level. "
-    "Rank-biserial is 1 where one side is faster on every prompt. 'Too few prompts to tell': even if all prompts "
-    "agreed, the corrected p could not reach 0.05.",
+    "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested positions) and "
+    "tokens/round are ratios of sums over all runs, with intervals from resampling prompts; c is a median over runs; "
+    "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
+    "over that of AR's forward of one row; break-even is the tokens a round at which a configuration is as fast as AR.",
+    "Every verdict is a test: Wilcoxon's signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
+    "without ties), p corrected by Holm's method for all questions of its family, at the level 0.05. The "
+    "configurations against AR are one family in each table; the configurations against each other are another, over "
+    "all tasks of a processor. An interval is of one ratio alone and is not corrected: it may leave out 1 where no "
+    "difference is shown. Rank-biserial is 1 where one side is faster on every prompt. 'Too few prompts to show any': "
+    "even if all prompts agreed, the corrected p could not reach 0.05.",
+    "The control is AR run once more in each block: its speedup is 1.0 but for noise, and it is tested alone. "
+    "Configurations that drafted and emitted the same in every round are one under several names; their difference is "
+    "noise and is not tested. Failed runs are not counted.",
 )
 
 
@@ -63,21 +70,24 @@ def make_section(
     tasks = list(dict.fromkeys(rows["task"]))
     # With a single task, its rows are those of all tasks.
     tasks = tasks if len(tasks) > 2 else [ALL]
-    tables = [
-        make(f"{what}, {task} tasks" if task == ALL else f"{what}, {task}", rows[rows["task"] == task])
-        for task in tasks
-        for what, make in (("Speed", speed_table), ("Drafts and output", draft_table))
-    ]
+    tables = [table for task in tasks for table in _tables(task, rows[rows["task"] == task])]
     family = pairs[pairs["processor"] == processor]
     visible = shown(family, dict(zip(rows["configuration"], rows["method"], strict=True)))
-    title = f"{len(family)} pairs of configurations, all tasks"
+    title = f"{len(family)} pairs, all tasks: each configuration against AR, and against each other"
     if len(visible) < len(family):
         title += (
             f": shown are the {len(visible)} against AR and between the first configurations of the methods; "
-            "p is corrected over all of them, and pairs.csv has all"
+            "p is corrected over all of its family, and pairs.csv has all"
         )
     table = pair_table(title, visible) if len(visible) else None
     return ReportSection(f"Under {processor}", tuple(tables), table, plots, notes)
+
+
+def _tables(task: str, rows: pd.DataFrame) -> tuple[Table, Table]:
+    """Speed, then drafts and output, of one task; why a row is slow is told once, for all tasks together."""
+    named = f"{task} tasks" if task == ALL else task
+    notes = verdict_notes(rows) if task != ALL else chain(verdict_notes(rows), slow_notes(rows), gamma_notes(rows))
+    return speed_table(f"Speed, {named}", rows, tuple(notes)), draft_table(f"Drafts and output, {named}", rows)
 
 
 def facts(frame: pd.DataFrame, name: str) -> str:

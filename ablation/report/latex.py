@@ -69,8 +69,8 @@ def _table(content: Content, section: str, table: Table, label: str, name_width:
     yield from (rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _row(table.headers), r"\midrule")
     yield from map(_row, table.rows)
     yield from (r"\bottomrule", r"\end{tabular}")
-    if content.warnings:
-        said = " ".join(map(escaped, content.warnings))
+    if told := (*table.notes, *content.warnings):
+        said = " ".join(map(escaped, told))
         yield rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {said}}}"
     yield r"\end{table}"
 

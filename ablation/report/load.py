@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,21 @@ _NAMED = ("id", "configuration", "method", "processor")
 _RENAMED = {"all": "task all"}
 # What a report reads, beside the settings.
 _RUN = ("id", "task", "turn", "configuration", "method", "processor", "seed", "repeat", "length", "lossless")
-_COUNTS = ("new_tokens", "rounds", "drafted", "tested", "accepted", "accept_hist", "tested_at")
+_COUNTS = ("new_tokens", "rounds", "drafted", "tested", "accepted", "accept_hist", "tested_at", "tokens_by_round")
 _MEASURED = ("decode_s", "wall_s", "tokens_per_s", "speedup", "c", "mean_gamma", "mean_normalised_entropy")
+_TIMES = ("draft_ms", "verify_ms", "other_ms")
 _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_cores")
-NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_CAVEATS)
+NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
+# What files of older versions lack; unknown there.
+_LATER = ("min_gamma", "max_gamma")
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
 def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     """The rows of a results file, in its order; `also` names further columns, read as text.
 
-    Beside the file's columns: `block`, a number a block, and `failed`. Unknown is NaN.
+    Beside the file's columns: `block`, a number a block; `failed`; `recounted`, where `tested` is not the file's but
+    the sum of `tested_at`: older versions counted siblings of a tree as well. Unknown is NaN.
     Raises `UserError` for a file that cannot be read, is none of ours, is empty or torn, or holds a row twice.
     """
     content = _content(results)
@@ -45,7 +50,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
             f"{str(results)!r} is not a results file: it has no column {', '.join(missing[:5])}; "
             "expected a CSV file that an ablation run wrote"
         )
-    settings = [name for name in setting_columns() if name in header and name not in NEEDED]
+    settings = [name for name in (*setting_columns(), *_LATER) if name in header and name not in NEEDED]
     known = kinds()
     dtypes: dict[str, Any] = {name: _DTYPES[known[name]] for name in (*NEEDED, *settings)}
     try:
@@ -66,6 +71,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     for name in words:  # ids and tasks are others' words: what steers a terminal or breaks a table is escaped
         frame[name] = frame[name].map(shown, na_action="ignore")
     frame["task"] = frame["task"].replace(_RENAMED)
+    frame = frame.assign(**{name: np.nan for name in _LATER if name not in header})
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
 
@@ -83,12 +89,10 @@ def in_order(frame: pd.DataFrame) -> list[str]:
     return sorted(places, key=lambda name: places[name])
 
 
-def with_reference(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with `ar_new_tokens` and `ar_decode_s` of AR in the same block; NaN where AR has failed."""
-    columns = ["new_tokens", "decode_s"]
-    reference = frame[(frame["configuration"] == REFERENCE) & ~frame["failed"]].set_index("block")[columns]
-    found = reference.reindex(frame["block"]).set_axis(frame.index)
-    return frame.assign(ar_new_tokens=found["new_tokens"], ar_decode_s=found["decode_s"])
+def with_reference(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The same rows with `columns` of AR in the same block, as `ar_...`; NaN where AR has failed."""
+    reference = frame[(frame["configuration"] == REFERENCE) & ~frame["failed"]].set_index("block")[list(columns)]
+    return frame.join(reference.add_prefix("ar_"), on="block")
 
 
 def _content(results: Path) -> bytes:
@@ -118,6 +122,7 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     frame["failed"] = frame["error"].notna()
     _refuse_nonsense(frame, results)
     _refuse_damaged(frame, results)
+    _recount(frame)
     _stamp(frame)
     twice = frame.duplicated(["block", "configuration"])
     if twice.any():
@@ -125,6 +130,14 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
         told = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
         raise UserError(f"{str(results)!r} holds a generation twice: {told}; expected each one once")
     return frame
+
+
+def _recount(frame: pd.DataFrame) -> None:
+    """A position is tested once: files of older versions counted every draft that a tree tried there."""
+    sums = {text: sum(map(int, text.split())) for text in frame["tested_at"].dropna().unique()}
+    positions = frame["tested_at"].map(sums)
+    frame["recounted"] = positions.notna() & ~frame["failed"] & (frame["tested"] != positions)
+    frame["tested"] = frame["tested"].where(~frame["recounted"], positions)
 
 
 def _stamp(frame: pd.DataFrame) -> None:

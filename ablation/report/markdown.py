@@ -46,12 +46,18 @@ def _section(section: ReportSection) -> Iterator[str]:
     yield from (f"## {safe(section.title)}", "")
     # What holds for all tasks first: two tables, the pairs and the plots.
     for table in (*section.tables[:2], *([section.pairs] if section.pairs else [])):
-        yield from (f"### {safe(table.title)}", "", *table_lines(table), "")
+        yield from _table(table)
     for plot in section.plots:
         yield from (f"![{safe(plot.caption)}]({quote(plot.stem)}.png)", "", safe(plot.caption), "")
     for table in section.tables[2:]:
-        yield from (f"### {safe(table.title)}", "", *table_lines(table), "")
+        yield from _table(table)
     for note in section.notes:
+        yield from (safe(note), "")
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield from (f"### {safe(table.title)}", "", *table_lines(table), "")
+    for note in table.notes:
         yield from (safe(note), "")
 
 

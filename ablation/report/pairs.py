@@ -1,6 +1,5 @@
-"""Paired tests: is one configuration faster than another on the same prompts, beyond chance?"""
+"""Pairs of configurations: each against AR, as the summary says it, and each against each other."""
 
-import math
 from dataclasses import asdict, dataclass
 from itertools import combinations
 
@@ -9,19 +8,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ablation.plan.grid import CONTROL
+from ablation.report.alike import alike
+from ablation.report.cells import percent
 from ablation.report.load import in_order
-from ablation.report.summary import ratio_interval
+from ablation.report.paired import Judged, Logs, judge
+from ablation.report.summary import ALL
 from sampling.methods import REFERENCE
 
-LEVEL = 0.05
-Logs = NDArray[np.float64]
+BEST = "best "
+SAME = "the same drafts and tokens in every round: their difference is noise"
 
 
 @dataclass(frozen=True, slots=True)
 class MethodPair:
-    """Speed of `a` over speed of `b`. `p` is raw, `p_holm` corrected over all pairs of the processor.
+    """Speed of `a` over speed of `b`, as in `Judged`.
 
-    `effect` is the matched-pairs rank-biserial correlation: 1 when `a` is faster on every prompt, -1 when slower.
+    `p_holm` is corrected for the family of the pair: all configurations against AR, or all others of the processor.
+    A pair that drafted and emitted the same in every round is no question, and has no p.
     """
 
     processor: str
@@ -37,8 +40,8 @@ class MethodPair:
     verdict: str
 
 
-def compare(frame: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of configurations under each processor, with the columns of `MethodPair`.
+def compare(frame: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """All pairs of configurations under each processor, with the columns of `MethodPair`, those against AR first.
 
     The control is left out (it is AR again), and so is what does not do the target's work.
     """
@@ -47,52 +50,9 @@ def compare(frame: pd.DataFrame) -> pd.DataFrame:
     order = [name for name in in_order(frame) if name in set(rows["configuration"])]
     pairs: list[MethodPair] = []
     for processor in dict.fromkeys(rows["processor"].astype(str)):
-        pairs.extend(_family(rows[rows["processor"] == processor], processor, order))
+        pairs += _against_ar(summary[(summary["processor"] == processor) & (summary["task"] == ALL)])
+        pairs += _others(rows[rows["processor"] == processor], processor, order)
     return pd.DataFrame([asdict(pair) for pair in pairs], columns=list(MethodPair.__dataclass_fields__))
-
-
-def signed_ranks(samples: list[Logs]) -> list[tuple[float, float]]:
-    """Two-sided Wilcoxon signed-rank p and rank-biserial correlation of each sample: a logarithm a prompt.
-
-    Zeros are dropped; p is exact for up to 50 prompts without ties. Nothing but zeros: p = 1, no effect.
-    """
-    from scipy.stats import rankdata, wilcoxon
-
-    found = [(1.0, 0.0)] * len(samples)
-    moved = [logs[logs != 0.0] for logs in samples]
-    alike: dict[tuple[int, int], list[int]] = {}
-    for index, logs in enumerate(moved):
-        if len(logs):
-            # Samples of one size are one call; one with ties goes alone, for scipy treats a whole call alike.
-            tied = len(np.unique(np.abs(logs))) < len(logs)
-            alike.setdefault((len(logs), index if tied else -1), []).append(index)
-    for indices in alike.values():
-        batch = np.stack([moved[index] for index in indices])
-        ranks = rankdata(np.abs(batch), axis=1)
-        effects = (np.sign(batch) * ranks).sum(axis=1) / ranks.sum(axis=1)
-        for index, p, effect in zip(indices, np.atleast_1d(wilcoxon(batch, axis=1).pvalue), effects, strict=True):
-            found[index] = float(p), float(effect)
-    return found
-
-
-def holm(values: list[float]) -> list[float]:
-    """p values corrected for their number by Holm's method, in the given order.
-
-    Example: [0.01, 0.04, 0.03] -> [0.03, 0.06, 0.06]: 3 * 0.01, then 2 * 0.03, and 0.04 may not fall below that.
-    """
-    corrected, highest = [0.0] * len(values), 0.0
-    for place, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (len(values) - place) * values[index]))
-        corrected[index] = highest
-    return corrected
-
-
-def can_tell(prompts: int, pairs: int) -> bool:
-    """Whether the test could reach significance at all, if every prompt pointed the same way.
-
-    Example: 5 prompts, 1 pair -> smallest p 2 / 2^5 = 0.0625 -> no. 6 prompts -> 0.03125 -> yes.
-    """
-    return 2.0 * 0.5**prompts * pairs <= LEVEL
 
 
 def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.DataFrame:
@@ -102,27 +62,38 @@ def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.Da
     """
     firsts = {method: name for name, method in reversed(methods.items())}.values()
     few = pairs.groupby("processor")["a"].transform("size") <= most
-    return pairs[few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
+    best = pairs["a"].str.startswith(BEST)
+    return pairs[best | few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
 
 
-def _family(rows: pd.DataFrame, processor: str, order: list[str]) -> list[MethodPair]:
-    """The pairs of one processor: later configuration against earlier, so that AR is always the second."""
+def _against_ar(summary: pd.DataFrame) -> list[MethodPair]:
+    """What the summary says of each configuration, in the form of a pair."""
+    rows = summary[summary["speedup"].notna() & ~summary["configuration"].isin([REFERENCE, CONTROL])]
+    names = {"ratio": "speedup", "low": "speedup_low", "high": "speedup_high", "prompts": "compared"}
+    names |= {"p": "p", "p_holm": "p_holm", "effect": "effect", "verdict": "against_ar"}
+    found = []
+    for _, row in rows.iterrows():
+        judged = Judged(**{field: row[column] for field, column in names.items()})
+        found.append(paired(str(row["processor"]), str(row["configuration"]), REFERENCE, judged))
+    return found
+
+
+def _others(rows: pd.DataFrame, processor: str, order: list[str]) -> list[MethodPair]:
+    """The pairs without AR: later configuration against earlier."""
+    order = [name for name in order if name != REFERENCE]
     blocks = rows.pivot(index=["id", "block"], columns="configuration", values="tokens_per_s")
     logs = np.log(blocks.reindex(columns=order).to_numpy())
     prompts = blocks.index.get_level_values("id").factorize()[0]
-    found = []
+    asked, same = dict[tuple[str, str], Logs](), dict[tuple[str, str], Logs]()
+    equal = {(a, b) for group in alike(rows) for b, a in combinations([n for n in order if n in group], 2)}
     for (place_b, b), (place_a, a) in combinations(enumerate(order), 2):
         by_prompt = _prompt_means(logs[:, place_a] - logs[:, place_b], prompts)
         if len(by_prompt):
-            found.append((a, b, by_prompt))
-    tests = signed_ranks([by_prompt for _, _, by_prompt in found])
-    corrected = holm([p for p, _ in tests])
-    pairs = []
-    for (a, b, by_prompt), (p, effect), p_holm in zip(found, tests, corrected, strict=True):
-        ratio = ratio_interval(by_prompt.tolist())
-        verdict = _verdict((a, b), ratio, p_holm, len(by_prompt), len(found))
-        pairs.append(MethodPair(processor, a, b, len(by_prompt), *ratio, p, p_holm, effect, verdict))
-    return pairs
+            (same if (a, b) in equal else asked)[a, b] = by_prompt
+    pairs = [paired(processor, a, b, found) for (a, b), found in zip(asked, judge(list(asked.values())), strict=True)]
+    # Nothing is asked of equal ones: what differs is known to be noise.
+    pairs += [_same(processor, a, b, judge([by_prompt])[0]) for (a, b), by_prompt in same.items()]
+    return sorted(pairs, key=lambda pair: (order.index(pair.b), order.index(pair.a)))
 
 
 def _prompt_means(logs: Logs, prompts: NDArray[np.intp]) -> Logs:
@@ -134,14 +105,23 @@ def _prompt_means(logs: Logs, prompts: NDArray[np.intp]) -> Logs:
     return means
 
 
-def _verdict(names: tuple[str, str], ratio: tuple[float, float, float], p: float, prompts: int, pairs: int) -> str:
-    a, b = names
-    middle, low, high = ratio
-    interval = "" if math.isnan(low) else f"interval {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %, "
-    facts = f"{interval}p = {p:.2g}, n = {prompts}"
-    if not can_tell(prompts, pairs):
-        return f"{a} against {b}: too few prompts to tell (median {100 * (middle - 1):+.1f} %, {facts})"
-    if p > LEVEL or middle == 1.0:
-        return f"{a} against {b}: no difference shown (median {100 * (middle - 1):+.1f} %, {facts})"
-    direction = "faster" if middle > 1.0 else "slower"
-    return f"{a} is {direction} than {b} by {100 * abs(middle - 1):.1f} % ({facts})"
+def paired(processor: str, a: str, b: str, judged: Judged, more: str = "") -> MethodPair:
+    """The pair of what was judged; `more` is told with the verdict's facts."""
+    return MethodPair(processor, a, b, **asdict(judged) | {"verdict": _sentence(a, b, judged, more)})
+
+
+def _same(processor: str, a: str, b: str, judged: Judged) -> MethodPair:
+    unasked = {"p": np.nan, "p_holm": np.nan, "effect": np.nan}
+    told = f"{a} against {b}: {SAME} (median {percent(judged.ratio)}, {_interval(judged)}n = {judged.prompts})"
+    return MethodPair(processor, a, b, **asdict(judged) | unasked | {"verdict": told})
+
+
+def _sentence(a: str, b: str, judged: Judged, more: str) -> str:
+    facts = f"{_interval(judged)}p = {judged.p_holm:.2g}, n = {judged.prompts}{more and f'; {more}'}"
+    if judged.verdict in ("faster", "slower"):
+        return f"{a} is {judged.verdict} than {b} by {100 * abs(judged.ratio - 1):.1f} % ({facts})"
+    return f"{a} against {b}: {judged.verdict} (median {percent(judged.ratio)}, {facts})"
+
+
+def _interval(judged: Judged) -> str:
+    return "" if np.isnan(judged.low) else f"interval {percent(judged.low)[:-2]} to {percent(judged.high)}, "

@@ -1,27 +1,36 @@
 """The summary for a terminal: the comparison table, a line a configuration, and the warnings."""
 
 import math
-from typing import cast
 
 import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
 from ablation.report.cells import bug, title_of
+from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
+from ablation.report.paired import TOO_FEW, UNSHOWN
 from ablation.report.summary import ALL, OTHER
 from ablation.results.comparison_table import MANY_RUNS, REFERENCE_WORDS, Claim, Line, Words, comparison_table
 from ablation.results.stamp import LOSSY
 from sampling.methods import REFERENCE
 
+_CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: "unshown", TOO_FEW: "unshown"}
 
-def print_summary(console: Console, summary: pd.DataFrame, warnings: tuple[str, ...]) -> None:
-    """Print the rows of all tasks together, processor by processor, and the warnings."""
+
+def print_summary(
+    console: Console, summary: pd.DataFrame, warnings: tuple[str, ...], answers: tuple[str, ...] = ()
+) -> None:
+    """Print the rows of all tasks together, processor by processor, what the plan asked for, and the warnings."""
     rows = summary[summary["task"] == ALL]
     for processor in dict.fromkeys(rows["processor"]):
         part = rows[rows["processor"] == processor]
         count = int(part["prompts"].max())
-        console.print(Text(f"{processor}, {count} prompt{'s' if count != 1 else ''}", style="bold"))
+        console.print(Text(f"{processor}, n = {count} prompt{'s' if count != 1 else ''}", style="bold"))
         console.print(comparison_table([_line(row) for _, row in part.iterrows()], console, MANY_RUNS))
+        for note in (*verdict_notes(part), *slow_notes(part), *gamma_notes(part)):
+            console.print(Text(note, style="dim"))
+    for answer in answers:
+        console.print(Text(answer))
     for warning in warnings:
         console.print(Text(f"! {warning}", style="red" if warning.startswith(("BUG", LOSSY)) else "yellow"))
 
@@ -34,7 +43,7 @@ def _line(row: pd.Series) -> Line:
         reference=row["configuration"] == REFERENCE,
         tokens_per_s=_known(row["tokens_per_s_mean"]),
         speedup=_known(row["speedup"]),
-        claim=_claim(row["against_ar"]),
+        claim=_CLAIMS.get(row["against_ar"], ""),
         interval=None if math.isnan(row["speedup_low"]) else (row["speedup_low"], row["speedup_high"]),
         ratio_of_sums=_known(row["ratio_of_sums"]),
         acceptance_rate=_known(row["acceptance_rate"]),
@@ -46,11 +55,6 @@ def _line(row: pd.Series) -> Line:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _claim(words: str) -> Claim:
-    """A difference is called one where its interval shows it."""
-    return cast(Claim, words) if words in ("faster", "slower") else ""
 
 
 def _output(row: pd.Series) -> list[Words]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
+from ablation.report.best import compare_best
 from ablation.report.caveats import caveats
 from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
 from ablation.report.figure import Plot
@@ -25,15 +26,19 @@ from utils.text import shown
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was written where: `summary` as in summary.csv, `warnings` a sentence each, worst first."""
+    """What was written where: `summary` as in summary.csv, `warnings` a sentence each, worst first.
+
+    answers: to the comparisons that the plan asked for.
+    """
 
     folder: Path
     summary: pd.DataFrame
     warnings: tuple[str, ...]
+    answers: tuple[str, ...] = ()
 
     def print(self, console: Console) -> None:
         """The summary as a table that fits the console, then the warnings."""
-        print_summary(console, self.summary, self.warnings)
+        print_summary(console, self.summary, self.warnings, self.answers)
 
 
 def report_folder(results: Path) -> Path:
@@ -53,8 +58,10 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     folder = folder or report_folder(results)
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
-    summary, pairs = summarise(frame), compare(frame)
-    warnings = tuple(map(shown, caveats(frame, summary, manifest)))
+    summary = summarise(frame)
+    best, pairs = compare_best(frame, manifest), compare(frame, summary)
+    pairs = pd.concat([best, pairs], ignore_index=True) if len(best) else pairs
+    warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         summary.to_csv(folder / "summary.csv", index=False)
@@ -69,7 +76,8 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         (folder / "pairs.tex").write_text(pair_tables(content), encoding="utf-8")
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
-    return Report(folder, summary, warnings)
+    answers = tuple(f"{pair['processor']}: {pair['verdict']}" for _, pair in best.iterrows())
+    return Report(folder, summary, warnings, answers)
 
 
 def _refuse_to_lose(results: Path, folder: Path) -> None:

@@ -15,14 +15,15 @@ UNKNOWN = "-"
 REFERENCE_WORDS = ("reference", "dim")
 
 Words = tuple[str, str]
-Claim = Literal["", "faster", "slower"]
+Claim = Literal["", "faster", "slower", "unshown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A line of plain values: one run, or all runs of a configuration. None is unknown.
 
-    claim: what the speedup may be called. interval: of the speedup, where that is a median over prompts.
+    claim: what the speedup may be called; of many runs, what a test says, `unshown` where it shows no difference.
+    interval: of the speedup, where that is a median over prompts.
     output: words and their styles. lossless: None for another output.
     """
 
@@ -68,9 +69,9 @@ def _title(line: Line) -> Text:
 def _speedup(line: Line) -> Text:
     if line.reference and line.speedup is not None:
         return Text("1.00x")
-    if line.claim == "slower":
-        return Text(f"{line.speedup:.2f}x slower", "red")
-    return _number("{:.2f}x", line.speedup, "green" if line.claim == "faster" else "")
+    tested = line.interval is not None  # else it is one run, whose gain nobody has tested
+    word = f" {line.claim}" if line.claim and (tested or line.claim != "faster") else ""
+    return _number(f"{{:.2f}}x{word}", line.speedup, {"slower": "red", "faster": "green"}.get(line.claim, ""))
 
 
 def _interval(line: Line) -> Text:
@@ -108,16 +109,21 @@ SPEED = Column(
     "tok/s", "tokens a second of decoding", lambda line: _number("{:.1f}", line.tokens_per_s), main=True, unit=" tok/s"
 )
 SPEEDUP = Column(
-    "speedup", "tok/s over AR's on the same prompt; in a summary the median over prompts", _speedup, main=True
+    "speedup",
+    "tok/s over AR's on the same prompt; in a summary the median over prompts, and the corrected test's verdict",
+    _speedup,
+    main=True,
 )
-INTERVAL = Column("95 %", "interval of that median", _interval)
+INTERVAL = Column("95 %", "interval of that median alone, not corrected", _interval)
 SUMS = Column(
     "sums",
     "all tokens over all seconds, relative to AR's",
     lambda line: _number("{:.2f}", line.ratio_of_sums),
 )
 ACCEPTED = Column("accepted", "accepted share of all drafts", lambda line: _number("{:.0%}", line.acceptance_rate))
-ALPHA = Column("alpha", "accepted share of the drafts that were judged", lambda line: _number("{:.2f}", line.alpha))
+ALPHA = Column(
+    "alpha", "share of the judged positions at which a draft was accepted", lambda line: _number("{:.2f}", line.alpha)
+)
 ROUND = Column("tok/round", "tokens per target forward", lambda line: _number("{:.2f}", line.tokens_per_round))
 COST = Column("c", "time of a draft, in target forwards over one token", lambda line: _number("{:.2f}", line.c))
 OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits, or a bug", _output)
@@ -125,8 +131,9 @@ OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits,
 ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
 MANY_RUNS = (METHOD, SPEED, SPEEDUP, INTERVAL, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
 COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-# Whose cells may break, the less room the more: names, which are what has to be typed, break last.
-_BREAKING = ((OUTPUT,), (OUTPUT, SPEEDUP, ROUND), (OUTPUT, SPEEDUP, ROUND, METHOD))
+# Whose cells may break, the less room the more: names, which are what has to be typed, break last. The last one takes
+# the room that there is, those before it the least they can: rich would narrow several below that.
+_BREAKING = ((OUTPUT,), (OUTPUT, ROUND), (OUTPUT, ROUND, SPEEDUP), (OUTPUT, ROUND, SPEEDUP, METHOD))
 
 
 def comparison_table(lines: Sequence[Line], console: Console, columns: Sequence[Column] = ONE_RUN) -> RenderableType:
@@ -147,7 +154,8 @@ def _table(lines: Sequence[Line], columns: Sequence[Column], breaking: Sequence[
         cells = [column.cell(line).plain for line in lines]
         # Rich would cut what may not break, and words.
         width = max(cell_len(part) for cell in (heading, *cells) for part in ([cell] if whole else cell.split()))
-        table.add_column(heading, justify=justify, no_wrap=whole, min_width=width)
+        fixed = width if column in breaking[:-1] else None
+        table.add_column(heading, justify=justify, no_wrap=whole, min_width=width, width=fixed)
     for line in lines:
         table.add_row(*(column.cell(line) for column in columns))
     return table

@@ -25,6 +25,45 @@ def _headings() -> str:
     return "\n".join(["| heading | meaning |", "|---|---|", *rows]) + "\n"
 
 
+# What is in summary.csv, and where it is not plain.
+_SUMMARY = {
+    "prompts, failed, runs": "how many prompts ran, runs failed, and runs count",
+    "tokens_per_s_mean, tokens_per_s_sd": "mean over prompts, and the deviation between prompts",
+    "ratio_of_sums": "all tokens over all seconds, relative to AR's in the same blocks",
+    "speedup, speedup_low, speedup_high": "median over prompts with its interval, of this speedup alone",
+    "compared": "n: prompts on which it and AR ran",
+    "p, p_holm": "Wilcoxon's signed-rank test, two-sided; after Holm's correction for all configurations against AR "
+    "of the same processor and task",
+    "effect": "rank-biserial correlation: 1 where it is faster on every prompt",
+    "against_ar": "the verdict of the corrected test at 0.05: `faster`, `slower`, `no difference shown`, or `too few "
+    "prompts to show any`: even if all agreed. The control is tested alone, and its verdict is led by `noise:`",
+    "acceptance_rate": "accepted / drafted, over all runs",
+    "alpha, alpha_low, alpha_high": "accepted / tested, over all runs, with its interval",
+    "tokens_per_round, tokens_per_round_low, tokens_per_round_high": "new tokens / rounds, with its interval",
+    "c": "median over runs",
+    "mean_gamma, min_gamma, max_gamma": "drafts that the rule asked for: mean over rounds, least, most",
+    "mean_normalised_entropy": "mean over runs",
+    "rows": "n of v(n): rows that the target verifies in a round, 1 + drafted / rounds",
+    "draft_cost, v, other_cost": "a round's drafting, verifying and rest, in forwards of AR",
+    "ar_round": "a round of AR in its own forwards: 1 + its rest",
+    "break_even": "tokens a round at which it is as fast as AR",
+    "exact, tie, bug, not_compared": "runs by how their output compares with AR's",
+    "ended_stop, ended_length, ended_context": "runs by how they ended",
+    "lossless": "`lossless`, `LOSSY` or `other output`",
+}
+
+
+def _summary() -> str:
+    names = {names: ", ".join(f"`{name}`" for name in names.split(", ")) for names in _SUMMARY}
+    rows = [f"| {names[columns]} | {meaning} |" for columns, meaning in _SUMMARY.items()]
+    return "\n".join(["| columns | meaning |", "|---|---|", *rows]) + "\n"
+
+
+def summary_columns() -> list[str]:
+    """The documented columns of summary.csv."""
+    return [name for names in _SUMMARY for name in names.split(", ")]
+
+
 def metrics_page() -> str:
     """docs/metrics.md: every key of a record and of a trace line, and every heading of the comparison table."""
     return f"""# What is measured
@@ -32,8 +71,10 @@ def metrics_page() -> str:
 Generated from the dataclasses that write these keys; do not edit (`uv run scripts/generate_docs.py`).
 
 p is the target's distribution, q the drafter's, both after the processor. A round is one target forward: it
-judges the drafts before it in order, up to and including the first rejection, and emits the accepted ones and
-one token of the target's own. Unknown is null: with nothing drafted, a rate is null, not 0. Times are taken
+judges the drafts before it position by position, up to and including the first at which none is accepted, and emits the
+accepted ones and one token of the target's own. A position is judged once and accepted at most once, on a chain as on a
+tree, so that alpha compares them; `drafted` counts every draft, and a tree has several at a position. Unknown is null:
+with nothing drafted, a rate is null, not 0. Times are taken
 inside the decode loop; what shows or records the output is never in them.
 
 ## A record
@@ -60,6 +101,27 @@ many has the interval and `sums` in their place. Where a terminal is too narrow,
 Unknown is -.
 
 {_headings()}
+## A slow row's reason
+
+Times of a round in forwards of plain autoregression (AR), which feeds one row: what drafting costs; v(n), the target's
+forward over the last token and the drafts, n rows; the rest. Then
+
+    speedup = tokens a round / break-even,    break-even = (drafts + v + rest) / (1 + AR's own rest)
+
+so that a method is as fast as AR when a round brings as many tokens as its break-even. The session, `infer.py run` and
+a report say both for each row below 1.
+
+## A report
+
+`scripts/report_ablation.py` writes these columns, a row for each processor, configuration and task (`summary.csv`). The
+unit of replication is the prompt; all intervals are 95 %, from resampling prompts.
+
+{_summary()}
+`pairs.csv` has the same tests for pairs: each configuration against AR as in the summary, the configurations against
+each other, which are a family of their own, and first what the plan asked for by `compare`. Configurations that drafted
+and emitted the same in every round are named as one; their difference is noise and is not tested. In a file of an older
+version, whose `tested` counted the siblings of a tree, alpha is computed anew from `tested_at`, and the report says so.
+
 ## A trace line
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).

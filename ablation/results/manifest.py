@@ -34,6 +34,7 @@ def describe(plan: Plan, engine: "Engine", name: str) -> dict[str, Any]:
         "plan": name,
         "commit": head,
         "uncommitted_changes": dirty,
+        "compare": [list(pair) for pair in plan.compare],
         "fixed": {
             "grid": _grid(plan, engine),
             "target": _model(about.target),

@@ -46,11 +46,15 @@ class Record:
     tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
     e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
     rounds: int | None = metric("", "target forwards after prefill")
-    drafted: int | None = metric("tokens", "drafts proposed")
-    tested: int | None = metric("tokens", "drafts judged: up to and including a round's first rejection")
+    drafted: int | None = metric("tokens", "drafts proposed, all nodes of trees")
+    tested: int | None = metric(
+        "tokens",
+        "positions judged: up to and including the first at which no draft was accepted; a position counts once, "
+        "however many drafts a tree has there",
+    )
     accepted: int | None = metric("tokens", "drafts accepted and emitted")
     acceptance_rate: float | None = metric("", "share of the drafts that was kept", "accepted / drafted")
-    alpha: float | None = metric("", "share of the judged drafts that was kept", "accepted / tested")
+    alpha: float | None = metric("", "share of the judged positions at which a draft was kept", "accepted / tested")
     tokens_per_round: float | None = metric(
         "tokens", "1.00 for plain autoregression; null for a search", "new_tokens / rounds"
     )
@@ -89,8 +93,12 @@ class Record:
     mean_normalised_entropy: float | None = metric(
         "", "mean of H / ln V: what EGAG reads", "mean over rounds that drafted"
     )
-    tested_at: list[int] | None = metric("rounds", "entry i counts the rounds that judged a draft at position i + 1")
+    tested_at: list[int] | None = metric(
+        "rounds", "entry i counts the rounds that judged drafts at position i + 1; their sum is `tested`"
+    )
     tokens_by_round: list[int] | None = metric("tokens", "what each round emitted, in order")
+    min_gamma: int | None = metric("tokens", "the shortest draft length that the rule asked for")
+    max_gamma: int | None = metric("tokens", "the longest; equal to the shortest where the rule never moved")
     score: float | None = metric(
         "nats", "what beam search ranked its answer by", "ln p / ((min_length + len) / (min_length + 1)) ** alpha"
     )

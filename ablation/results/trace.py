@@ -26,7 +26,10 @@ class TraceLine:
     seed: int = column("", "random seed of the run")
     lossless: bool | None = column("", "the output has the target's own distribution; null for another output")
     round: int = column("", "number of the round, from 0")
-    position: int = column("", "index of the round's first new token in prompt + output")
+    position: int = column(
+        "",
+        "index of the round's first new token in prompt + output; the prompt is what an encoder reads, if one does",
+    )
     gamma: int = column("tokens", "the draft length that the rule asked for")
     drafts: tuple[int, ...] = column("", "ids of the drafts")
     parents: tuple[int, ...] | None = column("", "index of the draft that each one follows, -1 the text; null: a chain")

@@ -118,7 +118,7 @@ class ResultsFile:
             raise UserError(f"{path!r} has rows but no manifest beside it: what they were made with is not known")
         old = manifest.read(self.files.manifest)
         manifest.refuse_other(old, self._manifest)
-        return old
+        return old | {"compare": self._manifest["compare"]}  # a question to the rows, which changes none
 
     def _refuse_foreign(self) -> None:
         """Files beside the results that are none of ours stay."""

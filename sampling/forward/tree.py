@@ -6,14 +6,6 @@ import torch
 from torch import Tensor
 
 
-def children(parents: Sequence[int]) -> dict[int, list[int]]:
-    """Rows below each row, in order; key -1 holds the root's. `(-1, -1, 0)` -> `{-1: [0, 1], 0: [2]}`."""
-    below: dict[int, list[int]] = {}
-    for row, parent in enumerate(parents):
-        below.setdefault(parent, []).append(row)
-    return below
-
-
 def depths(parents: Sequence[int]) -> list[int]:
     """Distance of each row from the last committed token: `(-1, -1, 0)` -> `[1, 1, 2]`."""
     depth: list[int] = []

@@ -9,6 +9,7 @@ from sampling.engine import Engine
 from sampling.events import Event
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
+from sampling.measure.round_cost import RoundCost, round_cost
 from sampling.methods import METHODS, REFERENCE
 
 
@@ -80,6 +81,11 @@ class Comparison:
         """c: time a drafted token over the reference's one-token forward."""
         reference = self._reference(name)
         return None if reference is None else cost_ratio(self._runs[name].metrics, reference.metrics)
+
+    def round_cost(self, name: str) -> RoundCost | None:
+        """What its rounds cost against the reference's: why it is as fast as it is."""
+        reference = self._reference(name)
+        return None if reference is None else round_cost(self._runs[name].metrics, reference.metrics)
 
     def divergence(self, name: str) -> Divergence | None:
         """The output against the reference's: only under greedy, where a lossless method must equal it.

@@ -28,6 +28,8 @@ class RunMetrics:
     tested: int = 0
     accepted: int = 0
     gamma_sum: int = 0
+    min_gamma: int | None = None
+    max_gamma: int | None = None
     entropies: list[float] = field(default_factory=list)
     normalised_entropies: list[float] = field(default_factory=list)
     accepted_counts: Counter[int] = field(default_factory=Counter)
@@ -60,10 +62,11 @@ class RunMetrics:
         self.verify_s += round.verify_s
         self.other_s += round.other_s
         self.gamma_sum += round.gamma
+        self.min_gamma = round.gamma if self.min_gamma is None else min(self.min_gamma, round.gamma)
+        self.max_gamma = round.gamma if self.max_gamma is None else max(self.max_gamma, round.gamma)
         self.trees |= round.parents is not None
         self.accepted_counts[round.accepted] += 1
-        reached = round.accepted if round.rejected is None else round.accepted + 1
-        self.tested_counts.update(range(1, reached + 1))
+        self.tested_counts.update(range(1, round.tested + 1))
         self.tokens_by_round.append(len(round.emitted))
         if round.entropy is not None:
             self.entropies.append(round.entropy)
@@ -116,7 +119,7 @@ class RunMetrics:
 
     @property
     def alpha(self) -> float | None:
-        """accepted / tested: only drafts that were judged."""
+        """accepted / tested: the share of the judged positions at which a draft was taken, on chains and on trees."""
         return _ratio(self.accepted, self.tested)
 
     @property
@@ -131,7 +134,7 @@ class RunMetrics:
 
     @property
     def tested_at(self) -> list[int]:
-        """Rounds that judged a draft at position i, for i = 1, 2, ..."""
+        """Rounds that judged drafts at position i, for i = 1, 2, ...; `tested` is their sum."""
         return [self.tested_counts[i] for i in range(1, max(self.tested_counts, default=0) + 1)]
 
     @property
@@ -192,6 +195,13 @@ class RunMetrics:
     @property
     def other_ms(self) -> float | None:
         return self.per_round_ms(self.other_s)
+
+
+def gammas_reached(least: int, most: int) -> str:
+    """What a rule made of its freedom, from the shortest and the longest draft that it asked for."""
+    if least == most:
+        return f"asked for {most} drafts in every round, its rule never moved: it is a fixed gamma of {most}"
+    return f"asked for {least} to {most} drafts a round"
 
 
 def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:

@@ -133,9 +133,10 @@ class Selftest:
         rng = torch.Generator(self.pair.target.device)
         for comparison, own in zip(self._comparisons, rounds, strict=True):
             seq = begin(self.pair.target, FixedGamma(0), make_processor(_GREEDY), comparison.prompt, _TOKENS, (), rng)
-            start, output = seq.tokens, comparison.metrics[method.name].output_ids
+            start, first = seq.tokens, seq.position
+            output = comparison.metrics[method.name].output_ids
             for round in [round for round in own[1:] if round.drafts][:_REDRAFTED_ROUNDS]:
-                said = output[: round.position - len(start)]
+                said = output[: round.position - first]
                 seq.tokens = [*start, *said]
                 drafter.begin(seq)
                 again = drafter.propose(seq, FixedGamma(len(round.drafts)), len(round.drafts)).tokens.tolist()

@@ -29,7 +29,6 @@ def make_round(number: int, drafts: Sequence[int], accepted: int, token: int, se
         q=(1.0,) * len(drafts),
         p=(1.0,) * len(drafts),
         path=tuple(range(accepted)),
-        tested=min(accepted + 1, len(drafts)),
         next_token=token,
         entropy=1.0 if drafts else None,
         vocab_size=1000,

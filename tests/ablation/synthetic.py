@@ -146,6 +146,8 @@ def _numbers(configuration: Configuration, hard: float, rng: random.Random) -> d
         "tested_at": tested_at,
         "tokens_by_round": emitted,
         "mean_gamma": float(gamma),
+        "min_gamma": min(2, gamma) if method == "egag" else gamma,
+        "max_gamma": gamma,
         "mean_normalised_entropy": rng.uniform(0.05, 0.2) if cost > 0.1 else None,
         "c": cost or None,
         "started": "2026-01-02T03:04:05.000+00:00",

@@ -11,32 +11,14 @@ from scipy.stats import wilcoxon
 
 from ablation.plan.grid import Configuration
 from ablation.report.acceptance import Positions, positions, summed
-from ablation.report.caveats import caveats
 from ablation.report.figure import WIDTH
-from ablation.report.load import load_results
-from ablation.report.pairs import can_tell, compare, holm, shown, signed_ranks
+from ablation.report.paired import can_tell, holm, signed_ranks
+from ablation.report.pairs import shown
 from ablation.report.plot_acceptance import histogram_figure, position_figure
 from ablation.report.plot_speedup import gamma_figure, speedup_figure
 from ablation.report.summary import summarise
-from ablation.results.record import Record
-from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record, write_results
-
-SD = Configuration("speculative", (("gamma", 4),))
-NGRAM = Configuration("ngram")
-CLEAN = {"commit": "a", "uncommitted_changes": False, "fixed": {"code": "c"}, "runs": []}
-
-
-def ran(
-    configuration: Configuration, id: str, decode_s: float, ar_s: float | None = 10.0, tokens: int = 100, **more: Any
-) -> Record:
-    """A run of `tokens` tokens, where AR took `ar_s` for as many."""
-    about: dict[str, Any] = {"id": id, "new_tokens": tokens, "decode_s": decode_s, "tokens_per_s": tokens / decode_s}
-    return record(configuration, **about | {"speedup": ar_s / decode_s if ar_s else None, "rounds": tokens} | more)
-
-
-def table(tmp_path: Path, *records: Record) -> pd.DataFrame:
-    """The frame of these records, by way of a results file."""
-    return load_results(write_results(tmp_path / "r.csv", records))
+from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table
+from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record
 
 
 def small(tmp_path: Path) -> pd.DataFrame:
@@ -50,15 +32,6 @@ def small(tmp_path: Path) -> pd.DataFrame:
         ran(SD, "p2", 4.0, 2.0, 20, drafted=100, tested=20, accepted=0, rounds=20, c=0.3, divergence_verdict="BUG"),
         ran(NGRAM, "p2", 1.6, 2.0, 20, lossless=False),
     )
-
-
-def row(frame: pd.DataFrame, configuration: str, task: str = "all", processor: str = "greedy") -> pd.Series:
-    summary = summarise(frame)
-    found = summary[
-        (summary["configuration"] == configuration) & (summary["task"] == task) & (summary["processor"] == processor)
-    ]
-    assert len(found) == 1
-    return found.iloc[0]
 
 
 def test_speedup_is_a_median_over_prompts_and_the_ratio_of_sums_weighs_by_tokens(tmp_path: Path) -> None:
@@ -119,7 +92,7 @@ def test_failed_runs_count_nowhere(tmp_path: Path) -> None:
     found = row(frame, SD.name)
     assert (found["prompts"], found["runs"], found["failed"]) == (1, 1, 1)
     assert found["ratio_of_sums"] == pytest.approx(2.0) and found["not_compared"] == 1
-    assert any("1 of 4 runs failed" in w and "out of memory" in w for w in caveats(frame, summarise(frame), CLEAN))
+    assert any("1 of 4 runs failed" in w and "out of memory" in w for w in cautions(frame))
 
 
 def test_tasks_and_processors_are_told_apart(tmp_path: Path) -> None:
@@ -141,7 +114,7 @@ def test_faster_and_slower_are_words(tmp_path: Path, seconds: float, word: str) 
         return table(tmp_path, *(one for pair in both for one in pair))
 
     assert row(frame(6), SD.name)["against_ar"] == word
-    assert row(frame(2), SD.name)["against_ar"] == "too few prompts to tell"
+    assert row(frame(2), SD.name)["against_ar"] == "too few prompts to show any"
 
 
 def paired(tmp_path: Path, ratios: list[float], repeats: int = 1) -> pd.Series:
@@ -150,7 +123,7 @@ def paired(tmp_path: Path, ratios: list[float], repeats: int = 1) -> pd.Series:
     for place, ratio in enumerate(ratios):
         for repeat in range(repeats):
             records += [ran(AR, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", 10.0 / ratio, repeat=repeat)]
-    pairs = compare(table(tmp_path, *records))
+    pairs = pairs_of(table(tmp_path, *records))
     assert len(pairs) == 1
     return pairs.iloc[0]
 
@@ -170,7 +143,7 @@ def test_verdicts_of_pairs(tmp_path: Path) -> None:
     assert "is slower than target by 50.0 %" in paired(tmp_path, [0.5, 0.51, 0.49, 0.48, 0.52, 0.5005])["verdict"]
     mixed = [1.1, 0.9, 1.2, 0.8, 1.3, 0.7, 1.02]
     assert "no difference shown" in paired(tmp_path, mixed)["verdict"]
-    assert "too few prompts to tell" in paired(tmp_path, [2.0, 2.1, 2.2, 2.3, 2.4])["verdict"]
+    assert "too few prompts to show any" in paired(tmp_path, [2.0, 2.1, 2.2, 2.3, 2.4])["verdict"]
 
 
 def test_five_prompts_can_never_tell_and_six_only_for_one_pair() -> None:
@@ -200,14 +173,16 @@ def test_three_configurations_make_three_corrected_pairs(tmp_path: Path) -> None
     for place in range(8):
         seconds = {AR: 10.0, SD: 5.0 + place / 10, NGRAM: 10.0 + (place - 3.6) / 7}
         records += [ran(configuration, f"p{place}", seconds[configuration]) for configuration in (AR, SD, NGRAM)]
-    pairs = compare(table(tmp_path, *records, *(ran(AGAIN, f"p{n}", 10.0) for n in range(8))))
+    pairs = pairs_of(table(tmp_path, *records, *(ran(AGAIN, f"p{n}", 10.0) for n in range(8))))
     assert set(zip(pairs["a"], pairs["b"], strict=True)) == {
         (SD.name, "target"),
         ("ngram", "target"),
         ("ngram", SD.name),
     }
-    assert list(pairs["p_holm"]) == pytest.approx(holm(list(pairs["p"])))
-    assert pairs["p_holm"].min() == pytest.approx(3 * 2 / 2**8)
+    # Two families: two configurations against AR, and one pair among themselves.
+    p = list(pairs["p"])
+    assert list(pairs["b"]) == ["target", "target", SD.name]
+    assert list(pairs["p_holm"]) == pytest.approx([*holm(p[:2]), p[2]]) and min(p[:2]) == pytest.approx(2 / 2**8)
 
 
 def test_beyond_thirty_pairs_only_those_against_ar_and_between_first_ones_are_shown() -> None:
@@ -226,12 +201,12 @@ def test_without_ar_there_is_no_speedup_but_pairs(tmp_path: Path) -> None:
     frame = table(tmp_path, *records)
     found = row(frame, SD.name)
     assert math.isnan(found["speedup"]) and math.isnan(found["ratio_of_sums"]) and found["against_ar"] == ""
-    assert len(compare(frame)) == 1
-    assert any("without AR" in warning for warning in caveats(frame, summarise(frame), CLEAN))
+    assert len(pairs_of(frame)) == 1
+    assert any("without AR" in warning for warning in cautions(frame))
 
 
 def warned(frame: pd.DataFrame, manifest: dict[str, Any] | None = None) -> str:
-    return "\n".join(caveats(frame, summarise(frame), manifest or CLEAN))
+    return "\n".join(cautions(frame, manifest or CLEAN))
 
 
 def test_nothing_is_warned_of_without_a_reason(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Round
 from sampling.forward.runner import prefill
+from sampling.forward.tree import depths
 from sampling.loop import decode
+from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.proposal import Proposal
 from sampling.verifier import Verifier
@@ -92,10 +94,26 @@ def _check_greedy_on(prompt: tuple[int, ...], case: Case, pair: Pair, length: in
     assert output(events) == expected, f"{output(events)} is not AR's {expected}"
     assert isinstance(events[-1], Finished)
     assert events[-1].new_tokens == len(expected) <= length
+    check_account(events, prompt)
+
+
+def check_account(events: list[Event], prompt: tuple[int, ...]) -> None:
+    """What a run is said to have drafted, judged and kept adds up, on chains and on trees.
+
+    A position is judged once and accepted at most once, whatever hangs there; rounds follow each other in the text.
+    """
+    account, position = RunMetrics(), len(prompt)
     for round in events[1:-1]:
         assert isinstance(round, Round)
-        assert 0 <= round.accepted <= round.tested <= len(round.drafts)
+        account.add(round)
+        depth = depths(Proposal(torch.tensor(round.drafts), round.parents).parent_rows)
+        assert [depth[row] for row in round.path] == list(range(1, round.accepted + 1)), f"no path: {round}"
+        assert round.accepted <= round.tested <= min(round.accepted + 1, max(depth, default=0))
         assert len(round.q) == len(round.p) == len(round.drafts)
+        assert round.position == position, f"{round.position} is not the place {position} of the next token"
+        position += len(round.emitted)
+    assert sum(account.tested_at) == account.tested and sum(account.accepted_at) == account.accepted
+    assert all(a <= t for a, t in zip(account.accepted_at, account.tested_at, strict=False))
 
 
 def check_distribution(case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS) -> None:

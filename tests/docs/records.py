@@ -23,6 +23,7 @@ def recorded_intervals() -> set[str]:
 def _tables(run: str) -> str:
     """A run's report without its plots."""
     frame = load_results(RESULTS / run / "results.csv")
-    summary, pairs = summarise(frame), compare(frame)
+    summary = summarise(frame)
+    pairs = compare(frame, summary)
     sections = (make_section(name, summary, pairs, (), ()) for name in dict.fromkeys(summary["processor"]))
     return markdown(Content(run, "", (), tuple(sections), None))

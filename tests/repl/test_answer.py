@@ -14,10 +14,9 @@ def make_round(
     path: tuple[int, ...] = (),
     next_token: int | None = 0,
     parents: tuple[int, ...] | None = None,
-    tested: int = 0,
 ) -> Round:
     ones = (1.0,) * len(drafts)
-    return Round(0, 10, len(drafts), drafts, parents, ones, ones, path, tested, next_token, None, 100, 0.001, 0.002)
+    return Round(0, 10, len(drafts), drafts, parents, ones, ones, path, next_token, None, 100, 0.001, 0.002)
 
 
 TEXTS = [
@@ -94,10 +93,10 @@ def _decode(ids: Sequence[int]) -> str:
 
 def test_a_round_has_its_rejected_draft_and_the_next_round_has_not() -> None:
     answer = Answer(_decode)
-    answer.add(make_round((5, 7, 9), (0,), 4, tested=2))
+    answer.add(make_round((5, 7, 9), (0,), 4))
     assert answer.last == [Span("<5>", "accepted"), Span("<7>", "rejected"), Span("<4>", "target")]
     assert answer.text == "<5><4>"
-    answer.add(make_round((6,), (0,), 8, tested=1))
+    answer.add(make_round((6,), (0,), 8))
     assert answer.old == [Span("<5>", "accepted"), Span("<4>", "target")]
     assert answer.last == [Span("<6>", "accepted"), Span("<8>", "target")]
     answer.finish()

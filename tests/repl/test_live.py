@@ -32,7 +32,7 @@ def _run(rounds: Sequence[Round]) -> Iterator[tuple[Event, RunMetrics]]:
         yield event, account
 
 
-ROUNDS = [make_round((i, i + 1, i + 2), (0,), i + 3, tested=2) for i in range(60)]
+ROUNDS = [make_round((i, i + 1, i + 2), (0,), i + 3) for i in range(60)]
 
 
 @pytest.mark.parametrize("width", [20, 40, 120])
@@ -81,6 +81,12 @@ def test_debugging_leaves_a_line_a_round() -> None:
 def test_what_is_unknown_is_not_shown() -> None:
     account = RunMetrics(output_ids=[1, 2], rounds=2, verify_s=0.5)
     assert numbers(account, make_round()) == ["4.0 tok/s", "1.00 tok/round", "round 2"]
+
+
+@pytest.mark.parametrize(("least", "most", "shown"), [(2, 2, "gamma 2"), (1, 6, "gamma 1 to 6"), (0, 0, None)])
+def test_a_whole_answer_tells_which_lengths_were_drafted(least: int, most: int, shown: str | None) -> None:
+    facts = numbers(RunMetrics(output_ids=[1], rounds=1, verify_s=0.5, min_gamma=least, max_gamma=most), None)
+    assert [fact for fact in facts if fact.startswith("gamma")] == ([shown] if shown else [])
 
 
 @pytest.mark.parametrize("cost_s", [0.0001, 0.003, 0.2])

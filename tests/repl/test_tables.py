@@ -1,5 +1,6 @@
 """The comparison table, from accounts made by hand."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -8,10 +9,18 @@ from rich.console import Console
 from repl.tables import TableRow, comparison_table, notes
 from sampling.measure.divergence import Divergence
 from sampling.measure.metrics import RunMetrics
+from sampling.measure.round_cost import RoundCost
 
 AR = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
 SD = RunMetrics(
-    output_ids=[1] * 20, finish_reason="length", draft_s=0.5, verify_s=0.5, rounds=8, drafted=32, tested=18, accepted=12
+    output_ids=[1] * 20,
+    finish_reason="length",
+    draft_s=0.5,
+    verify_s=0.5,
+    rounds=8,
+    drafted=32,
+    tested=18,
+    accepted=12,
 )
 STOPPED = RunMetrics(output_ids=[1] * 5, verify_s=1.0, rounds=5)
 REFERENCE = TableRow("AR", AR, 1.0, None, reference=True)
@@ -26,7 +35,17 @@ def _draw(*lines: TableRow, width: int = 120) -> list[str]:
 
 def _row(line: TableRow) -> list[str]:
     heading, _, row = _draw(REFERENCE, line)
-    assert heading.split() == ["method", "tokens", "tok/s", "speedup", "accepted", "alpha", "tok/round", "c", "output"]
+    assert heading.split() == [
+        "method",
+        "tokens",
+        "tok/s",
+        "speedup",
+        "accepted",
+        "alpha",
+        "tok/round",
+        "c",
+        "output",
+    ]
     return row.split()
 
 
@@ -83,11 +102,21 @@ def test_notes_say_what_a_speedup_is_against() -> None:
 
 
 def test_notes_warn_of_what_they_must() -> None:
-    slow = " ".join(notes([REFERENCE, TableRow("SD", SD, 0.6)], "gamma 4", False))
+    cost = RoundCost(rows=5.0, draft=0.24, verify=1.31, other=0.0, reference=1.0, tokens=1.22)
+    slow = " ".join(notes([REFERENCE, TableRow("SD", SD, 0.79, cost=cost)], "gamma 4", False))
     lossy = " ".join(notes([REFERENCE, TableRow("SD", SD, 2.0, lossless=False)], "gamma 4", True))
-    assert "slowdown" in slow and "LOSSY" not in slow and "first answer" not in slow
-    assert "slowdown" not in lossy and "LOSSY" in lossy and "first answer" in lossy
+    assert "SD 0.79: drafts cost 24% of AR's forward" in slow and "break-even needs 1.55 tokens a round" in slow
+    assert "LOSSY" not in slow and "first answer" not in slow
+    assert "break-even" not in lossy and "LOSSY" in lossy and "first answer" in lossy
     assert "gamma 4" in slow
+
+
+@pytest.mark.parametrize(("least", "said"), [(2, "asked for 2 to 4 drafts a round"), (4, "a fixed gamma of 4")])
+def test_a_note_tells_what_a_rule_made_of_its_freedom(least: int, said: str) -> None:
+    account = replace(SD, min_gamma=least, max_gamma=4)
+    told = notes([TableRow("EGAG", account, adapts=True)], "", False)
+    assert any(note.startswith("EGAG: asked") and said in note for note in told)
+    assert not any("asked for" in note for note in notes([TableRow("SD", account)], "", False))
 
 
 def test_a_note_tells_who_drafts_from_earlier_answers() -> None:

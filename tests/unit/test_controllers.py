@@ -25,7 +25,7 @@ def logits_of_entropy(share: float, size: int = 64) -> torch.Tensor:
 
 def judged(drafted: int, accepted: int) -> Round:
     flat = (0.5,) * drafted
-    return Round(0, 9, 4, tuple(range(drafted)), None, flat, flat, tuple(range(accepted)), drafted, 1, None, 64)
+    return Round(0, 9, 4, tuple(range(drafted)), None, flat, flat, tuple(range(accepted)), 1, None, 64)
 
 
 def rounds(rule: EntropyGamma, *shares: float) -> list[int]:

@@ -13,7 +13,7 @@ def make_round(number: int, **values: Any) -> Round:
     drafts = values.pop("drafts", ())
     numbers = {"q": (0.5,) * len(drafts), "p": (0.5,) * len(drafts), "entropy": None, "vocab_size": V}
     times = {"draft_s": 0.010, "verify_s": 0.030, "other_s": 0.002}
-    parts = {"gamma": 3, "parents": None, "path": (), "tested": 0, "next_token": 9, "position": 0}
+    parts = {"gamma": 3, "parents": None, "path": (), "next_token": 9, "position": 0}
     return Round(**{**numbers, **times, **parts, "number": number, "drafts": drafts, **values})
 
 
@@ -29,9 +29,9 @@ def chain() -> RunMetrics:
     """Three rounds of three drafts: 1 accepted and 1 rejected; all accepted; the first rejected. 3 more tokens."""
     return account(
         Prefilled(prompt_tokens=7, prefill_s=0.2),
-        make_round(0, drafts=(1, 2, 3), path=(0,), tested=2, next_token=4, entropy=1.0),
-        make_round(1, drafts=(5, 6, 7), path=(0, 1, 2), tested=3, next_token=8, entropy=2.0, gamma=5),
-        make_round(2, drafts=(5, 6, 7), path=(), tested=1, next_token=9),
+        make_round(0, drafts=(1, 2, 3), path=(0,), next_token=4, entropy=1.0),
+        make_round(1, drafts=(5, 6, 7), path=(0, 1, 2), next_token=8, entropy=2.0, gamma=5),
+        make_round(2, drafts=(5, 6, 7), path=(), next_token=9),
         Finished("length", 7),
     )
 
@@ -69,7 +69,7 @@ def test_times(chain: RunMetrics) -> None:
 
 def test_a_stop_token_inside_the_drafts() -> None:
     """Two of three drafts are emitted and the second ends the text: nothing was rejected, no token follows."""
-    metrics = account(make_round(0, drafts=(1, 2, 3), path=(0, 1), tested=2, next_token=None))
+    metrics = account(make_round(0, drafts=(1, 2, 3), path=(0, 1), next_token=None))
     assert metrics.output_ids == [1, 2] and metrics.alpha == 1.0
     assert metrics.acceptance_rate == pytest.approx(2 / 3)
     assert metrics.conditional_acceptance == [1.0, 1.0]
@@ -79,12 +79,13 @@ def test_a_tree_counts_depths_not_rows() -> None:
     """Root children a, b; below b: c, d. a rejected, b accepted, c rejected, d accepted; then a bonus token."""
     tree = {"drafts": (1, 2, 3, 4), "parents": (-1, -1, 1, 1)}
     metrics = account(
-        make_round(0, **tree, path=(1, 3), tested=4, next_token=9),
-        make_round(1, **tree, path=(1,), tested=4, next_token=9),
-        make_round(2, **tree, path=(0,), tested=1, next_token=9),
+        make_round(0, **tree, path=(1, 3), next_token=9),
+        make_round(1, **tree, path=(1,), next_token=9),
+        make_round(2, **tree, path=(0,), next_token=9),
     )
     assert metrics.output_ids == [2, 4, 9, 2, 9, 1, 9]
-    assert (metrics.drafted, metrics.tested, metrics.accepted) == (12, 9, 4)
+    assert (metrics.drafted, metrics.tested, metrics.accepted) == (12, 5, 4)
+    assert metrics.tested == sum(metrics.tested_at) and metrics.alpha == pytest.approx(4 / 5)
     assert metrics.accept_hist == [0, 2, 1]
     assert metrics.unconditional_acceptance == pytest.approx([3 / 3, 1 / 3])
     assert metrics.conditional_acceptance == pytest.approx([3 / 3, 1 / 2])  # nothing hangs below a: not tested there

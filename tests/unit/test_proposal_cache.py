@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from sampling.events import Round
 from sampling.forward.cache import RollbackCache
-from sampling.forward.tree import ancestor_mask, children, depths
+from sampling.forward.tree import ancestor_mask, depths
 from sampling.proposal import Proposal
 
 
 def test_the_docstrings_tree() -> None:
     parents = (-1, -1, 0)
-    assert children(parents) == {-1: [0, 1], 0: [2]}
     assert depths(parents) == [1, 1, 2]
     assert ancestor_mask(parents).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]
 
@@ -89,7 +88,7 @@ def test_the_cache_behaves_like_a_list(moves: list[tuple[str, int]]) -> None:
 
 def make_round(drafts: tuple[int, ...], path: tuple[int, ...], parents: tuple[int, ...] | None = None) -> Round:
     flat = (0.5,) * len(drafts)
-    return Round(0, 10, 4, drafts, parents, flat, flat, path, len(path), 4, None, 97)
+    return Round(0, 10, 4, drafts, parents, flat, flat, path, 4, None, 97)
 
 
 def test_the_docstrings_round() -> None:

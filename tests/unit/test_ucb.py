@@ -20,7 +20,7 @@ def played(rule: UcbGamma, rounds: int, pays: dict[int, tuple[int, float]] = PAY
         path = tuple(range(tokens - 1))
         drafts = tuple(range(rule.gamma))
         flat = (0.5,) * len(drafts)
-        round = Round(0, 9, rule.gamma, drafts, None, flat, flat, path, len(path), 1, None, 64)
+        round = Round(0, 9, rule.gamma, drafts, None, flat, flat, path, 1, None, 64)
         rule.update(replace(round, draft_s=seconds / 4, verify_s=seconds / 2, other_s=seconds / 4))
     return chosen
 

@@ -1,0 +1,71 @@
+"""The best configuration of one method against the best of another, without choosing and judging on the same prompts.
+
+Whoever picks the fastest of eight on some prompts and then measures it on them has picked their luck as well. So for
+each prompt the best is chosen on all the others (leave one out), and compared on that one.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ablation.report.load import in_order
+from ablation.report.paired import Logs, judge
+from ablation.report.pairs import BEST, MethodPair, paired
+from ablation.report.summary import log_speedups, prompt_logs
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The log ratio on each prompt, and how often which configuration was chosen on either side."""
+
+    logs: Logs
+    chosen: str
+
+
+def compare_best(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> pd.DataFrame:
+    """What the plan asked for, with the columns of `MethodPair`; all of a processor are one family of tests."""
+    asked = _asked(manifest)
+    rows = frame[~frame["failed"] & (frame["lossless"] == "true")]
+    rows = rows.assign(log_speedup=log_speedups(rows))
+    found: list[MethodPair] = []
+    for processor in dict.fromkeys(rows["processor"].astype(str)):
+        part = rows[rows["processor"] == processor]
+        choices = {(a, b): choice for a, b in asked if (choice := _choose(part, a, b)) is not None}
+        for (a, b), judged in zip(choices, judge([one.logs for one in choices.values()]), strict=True):
+            found.append(paired(processor, f"{BEST}{a}", f"{BEST}{b}", judged, choices[a, b].chosen))
+    return pd.DataFrame(found, columns=list(MethodPair.__dataclass_fields__))
+
+
+def _asked(manifest: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The pairs of methods in a manifest; what is none is left out."""
+    pairs = (manifest or {}).get("compare")
+    pairs = pairs if isinstance(pairs, list) else []
+    return [(pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and list(map(type, pair)) == [str, str]]
+
+
+def _choose(rows: pd.DataFrame, a: str, b: str) -> _Choice | None:
+    """None where either method has no speedup, or fewer than two prompts have those of all configurations."""
+    logs = prompt_logs(rows[rows["method"].isin([a, b])], ["configuration"]).unstack("configuration").dropna()
+    methods = rows.drop_duplicates("configuration").set_index("configuration")["method"].astype(str)
+    names = {method: [name for name in in_order(rows) if name in logs and methods[name] == method] for method in (a, b)}
+    if not all(names.values()) or len(logs) < 2:
+        return None
+    best = {method: leave_one_out(logs[names[method]].to_numpy()) for method in (a, b)}
+    own = {method: logs[names[method]].to_numpy()[np.arange(len(logs)), best[method]] for method in (a, b)}
+    told = "; ".join(_told([names[method][place] for place in best[method]]) for method in (a, b))
+    return _Choice(own[a] - own[b], f"each chosen on the other prompts: {told}")
+
+
+def leave_one_out(logs: NDArray[np.float64]) -> NDArray[np.intp]:
+    """For each of n prompts the column of `[n, K]` with the highest median over all the other prompts, `[n]`."""
+    return np.array([np.median(np.delete(logs, place, axis=0), axis=0).argmax() for place in range(len(logs))])
+
+
+def _told(chosen: Sequence[str]) -> str:
+    """Example: "egag egag_gamma_max=4 on 18, egag egag_gamma_max=6 on 2"."""
+    return ", ".join(f"{name} on {count}" for name, count in Counter(chosen).most_common())

@@ -1,0 +1,51 @@
+"""What stands below a table of speeds: how interval and verdict relate, and why the slow rows are slow."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from ablation.plan.grid import CONTROL
+from ablation.report.cells import title_of
+from ablation.report.paired import TOO_FEW, UNSHOWN, enough
+from ablation.report.rates import cost_of
+from sampling.measure.metrics import gammas_reached
+from sampling.methods import METHODS, REFERENCE
+
+
+def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
+    """How to read the verdicts of one processor and task, from its rows of the summary."""
+    asked = rows[rows["p_holm"].notna() & (rows["configuration"] != CONTROL)]
+    unshown = asked["against_ar"].isin([UNSHOWN, TOO_FEW])
+    apart = (asked["speedup_low"] > 1.0) | (asked["speedup_high"] < 1.0)
+    if (apart == unshown)[asked["speedup_low"].notna()].any():
+        yield (
+            "An interval is of one median alone, the verdict of a test on all prompts' ratios, corrected for "
+            f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR: an interval may leave out 1 where no "
+            "difference is shown, or hold it where one is. The verdict counts."
+        )
+    if (asked["against_ar"] == TOO_FEW).any():
+        yield (
+            f"Too few prompts: among {len(asked)} comparison{'s' if len(asked) > 1 else ''}, fewer than "
+            f"{enough(len(asked))} prompts cannot show a difference, even if all of them agree."
+        )
+    fewer = asked[asked["compared"] < asked["prompts"]]
+    for _, row in fewer.iterrows():
+        on = f"{row['compared']} of {row['prompts']} prompts"
+        yield f"{row['configuration']} is compared on {on}: there is no AR on the others."
+
+
+def slow_notes(rows: pd.DataFrame) -> Iterator[str]:
+    """Why each slow row is slow, as far as it was measured."""
+    for _, row in rows[(rows["speedup"] < 1.0) & ~rows["configuration"].isin([REFERENCE, CONTROL])].iterrows():
+        cost = cost_of(row)
+        if cost is not None:
+            said = "; slow prompts weigh less in this sum over all rounds" if cost.speedup >= 1.0 else ""
+            yield f"{title_of(row['configuration'])} {row['speedup']:.2f}: {cost}{said}."
+
+
+def gamma_notes(rows: pd.DataFrame) -> Iterator[str]:
+    """Which draft lengths the rules reached that choose one in each round."""
+    for _, row in rows[rows["min_gamma"].notna()].iterrows():
+        method = METHODS.get(row["method"])
+        if method is not None and method.adapts:
+            yield f"{row['configuration']}: {gammas_reached(int(row['min_gamma']), int(row['max_gamma']))}."

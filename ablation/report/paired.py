@@ -1,0 +1,119 @@
+"""Paired tests on one log ratio a prompt: is one side faster than the other beyond chance, given all that was asked?"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from utils.intervals import bootstrap_median
+
+LEVEL = 0.05
+Logs = NDArray[np.float64]
+Verdict = Literal["faster", "slower", "no difference shown", "too few prompts to show any"]
+UNSHOWN: Verdict = "no difference shown"
+TOO_FEW: Verdict = "too few prompts to show any"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One comparison of a family: median ratio with its 95 % interval, and what the corrected test says of it.
+
+    The interval is of this ratio alone, the verdict is corrected for the whole family: so the one may leave out 1
+    where the other shows no difference. `effect` is the matched-pairs rank-biserial correlation: 1 when the first
+    side is faster on every prompt, -1 when it is slower.
+    """
+
+    prompts: int
+    ratio: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    effect: float
+    verdict: Verdict
+
+
+def judge(family: Sequence[Logs]) -> list[Judged]:
+    """The verdicts of comparisons that are asked together, each from its log ratios, one a prompt and at least one.
+
+    Two-sided Wilcoxon signed-rank tests, their p corrected by Holm's method: the chance that any difference of the
+    family is called one, where there is none, is at most `LEVEL`.
+    """
+    tests = signed_ranks(family)
+    corrected = holm([p for p, _ in tests])
+    found = []
+    for logs, (p, effect), p_holm in zip(family, tests, corrected, strict=True):
+        ratio, low, high = ratio_interval(logs)
+        verdict = _verdict(ratio, p_holm, can_tell(len(logs), len(family)))
+        found.append(Judged(len(logs), ratio, low, high, p, p_holm, effect, verdict))
+    return found
+
+
+def ratio_interval(logs: Iterable[float]) -> tuple[float, float, float]:
+    """Median ratio over prompts with its 95 % interval, from one logarithm a prompt; unknown is NaN.
+
+    A single prompt has no interval: nothing tells how far the next one would be off.
+    """
+    values = list(logs)
+    if not values:
+        return math.nan, math.nan, math.nan
+    middle, low, high = (math.exp(value) for value in bootstrap_median(values))
+    return (middle, low, high) if len(values) > 1 else (middle, math.nan, math.nan)
+
+
+def signed_ranks(samples: Sequence[Logs]) -> list[tuple[float, float]]:
+    """Two-sided Wilcoxon signed-rank p and rank-biserial correlation of each sample: a logarithm a prompt.
+
+    Zeros are dropped; p is exact for up to 50 prompts without ties. Nothing but zeros: p = 1, no effect.
+    """
+    from scipy.stats import rankdata, wilcoxon
+
+    found = [(1.0, 0.0)] * len(samples)
+    moved = [logs[logs != 0.0] for logs in samples]
+    alike: dict[tuple[int, int], list[int]] = {}
+    for index, logs in enumerate(moved):
+        if len(logs):
+            # Samples of one size are one call; one with ties goes alone, for scipy treats a whole call alike.
+            tied = len(np.unique(np.abs(logs))) < len(logs)
+            alike.setdefault((len(logs), index if tied else -1), []).append(index)
+    for indices in alike.values():
+        batch = np.stack([moved[index] for index in indices])
+        ranks = rankdata(np.abs(batch), axis=1)
+        effects = (np.sign(batch) * ranks).sum(axis=1) / ranks.sum(axis=1)
+        for index, p, effect in zip(indices, np.atleast_1d(wilcoxon(batch, axis=1).pvalue), effects, strict=True):
+            found[index] = float(p), float(effect)
+    return found
+
+
+def holm(values: list[float]) -> list[float]:
+    """p values corrected for their number by Holm's method, in the given order.
+
+    Example: [0.01, 0.04, 0.03] -> [0.03, 0.06, 0.06]: 3 * 0.01, then 2 * 0.03, and 0.04 may not fall below that.
+    """
+    corrected, highest = [0.0] * len(values), 0.0
+    for place, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        highest = max(highest, min(1.0, (len(values) - place) * values[index]))
+        corrected[index] = highest
+    return corrected
+
+
+def can_tell(prompts: int, comparisons: int) -> bool:
+    """Whether the test could reach significance at all, if every prompt pointed the same way.
+
+    Example: 5 prompts, 1 comparison -> smallest p 2 / 2^5 = 0.0625 -> no. 6 prompts -> 0.03125 -> yes.
+    """
+    return 2.0 * 0.5**prompts * comparisons <= LEVEL
+
+
+def enough(comparisons: int) -> int:
+    """The fewest prompts with which `can_tell`. Example: 1 comparison -> 6, 11 -> 9."""
+    return 1 + math.ceil(math.log2(comparisons / LEVEL))
+
+
+def _verdict(ratio: float, p_holm: float, can: bool) -> Verdict:
+    if p_holm <= LEVEL and ratio != 1.0:
+        return "faster" if ratio > 1.0 else "slower"
+    return UNSHOWN if can else TOO_FEW

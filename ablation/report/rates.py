@@ -1,0 +1,89 @@
+"""What configurations drafted and what their rounds cost, from sums over runs, with intervals over prompts."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sampling.measure.round_cost import RoundCost
+from utils.intervals import bootstrap_ratio
+
+_SUMS = ("new_tokens", "own_rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
+# A rate, and the sums that it is a ratio of.
+_WITH_INTERVALS = {"alpha": ("accepted", "tested"), "tokens_per_round": ("new_tokens", "own_rounds")}
+_PHASES = ("draft", "verify", "other")
+
+
+def rates(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
+    """Rates as ratios of sums, so that a long answer weighs by its tokens; c as a median over runs.
+
+    Intervals resample prompts, the unit of replication: 95 %, NaN where a single prompt knows the rate.
+    """
+    by_prompt = whole.groupby([*group, "id"], observed=True)[list(_SUMS)].sum()
+    sums = by_prompt.groupby(level=group).sum()
+    known = sums.replace(0.0, math.nan)
+    runs = whole.groupby(group, observed=True)
+    table = pd.DataFrame({"acceptance_rate": sums["accepted"] / known["drafted"]})
+    for name, (part, of) in _WITH_INTERVALS.items():
+        table[name] = sums[part] / known[of]
+    return table.join(_intervals(by_prompt, group)).assign(
+        c=runs["c"].median(),
+        mean_gamma=sums["gamma_rounds"] / known["known_rounds"],
+        min_gamma=runs["min_gamma"].min(),
+        max_gamma=runs["max_gamma"].max(),
+        mean_normalised_entropy=runs["mean_normalised_entropy"].mean(),
+    )
+
+
+def costs(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
+    """The fields of `RoundCost`, `verify` as `v`, with the tokens a round at which it is as fast as AR.
+
+    All rounds of a configuration together, over all of AR in the same blocks.
+    """
+    paired = whole[whole["own_rounds"].notna() & whole["ar_rounds"].notna() & whole["verify_ms"].notna()]
+    made = {
+        f"{who}{name}_s": paired[f"{who}{name}_ms"] * paired[f"{who}rounds"] for who in ("", "ar_") for name in _PHASES
+    }
+    columns = [*made, "rounds", "ar_rounds", "drafted", "new_tokens"]
+    sums = paired.assign(**made).groupby(group, observed=True)[columns].sum()
+    rounds = sums["rounds"].replace(0.0, math.nan)
+    plain = sums["ar_rounds"].replace(0.0, math.nan)
+    forward = (sums["ar_verify_s"] / plain).replace(0.0, math.nan)
+    table = pd.DataFrame({"rows": 1.0 + sums["drafted"] / rounds})
+    for name in _PHASES:
+        table[name] = sums[f"{name}_s"] / rounds / forward
+    table["reference"] = sum(sums[f"ar_{name}_s"] for name in _PHASES) / plain / forward
+    table["break_even"] = table[list(_PHASES)].sum(axis=1, min_count=3) / table["reference"]
+    return table.rename(columns=COLUMN)
+
+
+COLUMN = {"rows": "rows", "draft": "draft_cost", "verify": "v", "other": "other_cost", "reference": "ar_round"}
+
+
+def cost_of(row: pd.Series) -> RoundCost | None:
+    """The cost of a configuration's rounds, from its row of the summary; None where it is unknown."""
+    values = {name: float(row[column]) for name, column in (COLUMN | {"tokens": "tokens_per_round"}).items()}
+    return None if any(math.isnan(value) for value in values.values()) else RoundCost(**values)
+
+
+def by_group(found: Mapping[Any, Any], group: list[str], columns: list[str]) -> pd.DataFrame:
+    """A row for each group of rows, by its key; also where there is none."""
+    index = (
+        pd.MultiIndex.from_tuples(list(found), names=group)
+        if found
+        else pd.MultiIndex.from_arrays([[]] * len(group), names=group)
+    )
+    return pd.DataFrame(list(found.values()), index=index, columns=columns)
+
+
+def _intervals(by_prompt: pd.DataFrame, group: list[str]) -> pd.DataFrame:
+    """`_low` and `_high` of each rate that has an interval."""
+    parts, wholes = ([sums[place] for sums in _WITH_INTERVALS.values()] for place in (0, 1))
+    names = [f"{name}_{end}" for name in _WITH_INTERVALS for end in ("low", "high")]
+    found = {
+        key: np.stack(bootstrap_ratio(one[parts].to_numpy(float), one[wholes].to_numpy(float)), axis=1).ravel()
+        for key, one in by_prompt.groupby(level=group)
+    }
+    return by_group(found, group, names)

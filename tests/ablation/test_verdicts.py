@@ -1,0 +1,154 @@
+"""What a report says of a configuration, it says everywhere; and why."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ablation.plan.grid import Configuration
+from ablation.report.content import Content, make_section
+from ablation.report.markdown import markdown
+from ablation.report.paired import TOO_FEW, UNSHOWN, can_tell, enough
+from ablation.report.terminal import print_summary
+from ablation.report.write import write_report
+from tests.ablation.frames import SD, against_ar, cautions, pairs_of, ran, row, table
+from tests.ablation.synthetic import AGAIN, AR, four, invented, write_results
+
+OTHERS = [Configuration("speculative", (("gamma", gamma),)) for gamma in (1, 2)]
+EGAG = Configuration("egag", (("egag_gamma_max", 4),))
+# Of seven prompts the last is against the others, a little: p = 4 / 128, and 12 / 128 among three.
+LEANING = (1.3, 1.25, 1.2, 1.35, 1.4, 1.28, 0.999)
+
+
+def texts(frame: pd.DataFrame, tmp_path: Path) -> dict[str, str]:
+    """What a reader sees of a frame's first processor, by where it is seen."""
+    from ablation.report.summary import summarise
+
+    summary, pairs = summarise(frame), pairs_of(frame)
+    section = make_section(str(summary["processor"].iloc[0]), summary, pairs, (), ())
+    console = Console(width=400, record=True, quiet=False, file=(tmp_path / "out").open("w"))
+    print_summary(console, summary, ())
+    return {"markdown": markdown(Content("t", "", (), (section,), None)), "terminal": console.export_text()}
+
+
+def test_one_verdict_stands_everywhere(tmp_path: Path) -> None:
+    """Alone it would be called faster, and its interval leaves out 1: among three it is not shown."""
+    alone = table(tmp_path, *against_ar({SD: LEANING}))
+    assert row(alone, SD.name)["against_ar"] == "faster"
+    among = table(tmp_path, *against_ar({SD: LEANING, **dict.fromkeys(OTHERS, LEANING[::-1])}))
+    found = row(among, SD.name)
+    assert found["speedup_low"] > 1.0 and (found["p"], found["p_holm"]) == pytest.approx((4 / 128, 12 / 128))
+    assert (found["against_ar"], found["compared"]) == (UNSHOWN, 7)
+    pairs = pairs_of(among)
+    assert not any("faster" in verdict or "slower" in verdict for verdict in pairs["verdict"])
+    told = pairs[pairs["b"] == "target"].set_index("a").loc[SD.name]
+    assert [told["p"], told["p_holm"], told["low"]] == [found["p"], found["p_holm"], found["speedup_low"]]
+    for place, text in texts(among, tmp_path).items():
+        rows = [line for line in text.splitlines() if SD.name in line]
+        assert rows and not any("faster" in line for line in rows), place
+        assert "may leave out 1 where no difference is shown" in text, place
+    assert "unshown" in texts(among, tmp_path)["terminal"]
+    assert f"{UNSHOWN} (p = 0.094, n = 7)" in texts(among, tmp_path)["markdown"]
+
+
+def test_the_page_says_the_same(tmp_path: Path) -> None:
+    report = write_report(write_results(tmp_path / "r.csv", invented(four(), prompts=8)))
+    pages = [(report.folder / name).read_text(encoding="utf-8") for name in ("report.md", "index.html")]
+    shown = report.summary[report.summary["configuration"] == SD.name].iloc[0]
+    assert all(f"{shown['against_ar']} (p = {shown['p_holm']:.2g}, n = 8)" in page for page in pages)
+
+
+def test_too_few_prompts_are_told_from_no_difference(tmp_path: Path) -> None:
+    faster = [1.5 + place / 100 for place in range(5)]
+    assert row(table(tmp_path, *against_ar({SD: faster})), SD.name)["against_ar"] == TOO_FEW
+    assert "fewer than 6 prompts cannot show" in texts(table(tmp_path, *against_ar({SD: faster})), tmp_path)["terminal"]
+    seven = [1.5 + place / 100 for place in range(7)]
+    four_ways = dict.fromkeys([SD, *OTHERS, EGAG], seven)
+    assert row(table(tmp_path, *against_ar(four_ways)), SD.name)["against_ar"] == TOO_FEW  # 4 * 2 / 128 > 0.05
+
+
+@pytest.mark.parametrize(("comparisons", "prompts"), [(1, 6), (2, 7), (3, 7), (4, 8), (11, 9), (13, 10)])
+def test_how_many_prompts_are_enough(comparisons: int, prompts: int) -> None:
+    assert enough(comparisons) == prompts
+    assert can_tell(prompts, comparisons) and not can_tell(prompts - 1, comparisons)
+
+
+def test_the_control_is_no_question_of_the_family(tmp_path: Path) -> None:
+    with_control = [*against_ar({SD: LEANING}), *(ran(AGAIN, f"p{n}", 10.0 + n / 50) for n in range(7))]
+    frame = table(tmp_path, *with_control)
+    assert row(frame, SD.name)["p_holm"] == pytest.approx(4 / 128)
+    assert row(frame, "control")["against_ar"].startswith("noise: ")
+
+
+def drafting(gamma: float, drafted: int = 8) -> dict[str, Any]:
+    lists = {"accept_hist": [1, 3], "tested_at": [4], "tokens_by_round": [2, 2, 2, 1]}
+    return lists | {"drafted": drafted, "tested": 4, "accepted": 3, "min_gamma": gamma, "max_gamma": gamma}
+
+
+def test_what_did_the_same_in_every_round_is_one_configuration(tmp_path: Path) -> None:
+    """Under two names it was measured twice: 1.2 and 1.5 differ by noise, and no test is spent on it."""
+    ratios = [1.2 + place / 100 for place in range(8)]
+    records = against_ar({SD: ratios, EGAG: [ratio * 1.25 for ratio in ratios]}, **drafting(2))
+    records += [ran(OTHERS[0], f"p{n}", 9.0 - n / 50, **drafting(1, 4)) for n in range(8)]
+    frame = table(tmp_path, *records)
+    said = " ".join(cautions(frame))
+    assert f"{SD.name} and {EGAG.name} drafted and emitted the same in every round" in said and "+25.0 %" in said
+    pairs = pairs_of(frame).set_index(["a", "b"])
+    same = pairs.loc[(EGAG.name, SD.name)]
+    assert "their difference is noise" in same["verdict"] and math.isnan(same["p"])
+    among = pairs[(pairs.index.get_level_values("b") != "target") & pairs["p"].notna()]
+    assert list(among["p_holm"]) == pytest.approx([2 * 2 / 2**8] * 2)  # a family of two, not of three
+    one_differs = [*records[:-1], ran(EGAG, "p8", 5.0, **drafting(2) | {"tokens_by_round": [1, 2, 2, 2]})]
+    one_differs += [ran(AR, "p8", 10.0), ran(SD, "p8", 5.0, **drafting(2))]
+    assert "the same in every round" not in " ".join(cautions(table(tmp_path, *one_differs)))
+
+
+@pytest.mark.parametrize(("least", "words"), [(4, "never moved: it is a fixed gamma of 4"), (1, "asked for 1 to 4")])
+def test_a_rule_that_never_moved_is_told(tmp_path: Path, least: int, words: str) -> None:
+    moved = drafting(4) | {"min_gamma": least, "mean_gamma": 3.0}
+    frame = table(tmp_path, *against_ar({EGAG: [1.1, 1.2], SD: [1.1, 1.3]}, **moved))
+    found = texts(frame, tmp_path)
+    assert all(words in text for text in found.values())
+    assert f"| 3.00 ({least} to 4) |" in found["markdown"]
+    assert "speculative gamma=4: asked for" not in found["terminal"]  # a fixed gamma has no choice
+
+
+def test_a_slow_row_says_why(tmp_path: Path) -> None:
+    """Of 40 ms for AR's forward: 9.6 ms for 4 drafts, 52.4 ms for 5 rows; 82 rounds bring 100 tokens."""
+    plain = {"draft_ms": 0.0, "verify_ms": 40.0, "other_ms": 0.0, "rounds": 100}
+    slow = {"draft_ms": 9.6, "verify_ms": 52.4, "other_ms": 0.0, "rounds": 82, "drafted": 328}
+    decode_s = 82 * 0.062
+    records = [ran(AR, id, 4.0, 4.0, **plain) for id in ("p1", "p2")]
+    records += [ran(SD, id, decode_s, 4.0, **slow) for id in ("p1", "p2")]
+    frame = table(tmp_path, *records)
+    found = row(frame, SD.name)
+    assert (found["v"], found["draft_cost"], found["break_even"]) == pytest.approx((1.31, 0.24, 1.55))
+    assert found["tokens_per_round"] / found["break_even"] == pytest.approx(found["ratio_of_sums"])
+    reason = (
+        "0.79: drafts cost 24% of AR's forward a round, verifying 5.0 rows 1.31 of it; break-even needs 1.55 tokens"
+    )
+    assert all(f"{SD.name} {reason}" in text for text in texts(frame, tmp_path).values())
+
+
+def test_rates_have_intervals_over_prompts(tmp_path: Path) -> None:
+    """60 of 80 and 0 of 20: 0.6 of both, between 0 and 3/4; of a single prompt nothing is known."""
+    rates = [{"tested": 80, "accepted": 60, "rounds": 40}, {"tested": 20, "accepted": 0, "rounds": 100}]
+    records = [ran(AR, f"p{n}", 10.0) for n in range(2)] + [ran(SD, f"p{n}", 5.0, **rates[n]) for n in range(2)]
+    found = row(table(tmp_path, *records), SD.name)
+    assert (found["alpha"], found["alpha_low"], found["alpha_high"]) == pytest.approx((0.6, 0.0, 0.75))
+    names = ["tokens_per_round", "tokens_per_round_low", "tokens_per_round_high"]
+    assert list(found[names]) == pytest.approx([200 / 140, 1.0, 2.5])
+    assert math.isnan(row(table(tmp_path, records[0], records[2]), SD.name)["alpha_low"])
+
+
+def test_an_older_files_tested_is_counted_anew(tmp_path: Path) -> None:
+    """It says 9 for positions that were judged 4 and 2 times: it counted a tree's siblings."""
+    old = {"tested": 9, "tested_at": [4, 2], "accepted": 3, "drafted": 12, "accept_hist": [2, 1, 1]}
+    frame = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0, **old))
+    assert row(frame, SD.name)["alpha"] == pytest.approx(3 / 6)
+    assert any("older version, whose alpha of trees counts siblings" in said for said in cautions(frame))
+    new = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0, **old | {"tested": 6}))
+    assert not any("older version" in said for said in cautions(new))
