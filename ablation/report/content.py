@@ -13,6 +13,7 @@ from ablation.report.figure import Plot
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.pairs import shown
 from ablation.report.summary import ALL
+from utils.text import counted
 from utils.text import shown as shown_text
 
 METHOD = (
@@ -73,7 +74,7 @@ def make_section(
     tables = [table for task in tasks for table in _tables(task, rows[rows["task"] == task])]
     family = pairs[pairs["processor"] == processor]
     visible = shown(family, dict(zip(rows["configuration"], rows["method"], strict=True)))
-    title = f"{len(family)} pairs, all tasks: each configuration against AR, and against each other"
+    title = f"{counted(len(family), 'pair')}, all tasks: each configuration against AR, and against each other"
     if len(visible) < len(family):
         title += (
             f": shown are the {len(visible)} against AR and between the first configurations of the methods; "

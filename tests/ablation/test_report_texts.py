@@ -49,7 +49,7 @@ def test_no_control_character_is_left(folder: Path, name: str) -> None:
 def test_markdown_keeps_its_columns(folder: Path) -> None:
     lines = (folder / "report.md").read_text(encoding="utf-8").splitlines()
     rows = [re.sub(r"\\.", "", line) for line in lines if line.startswith("|")]
-    assert rows and {row.count("|") for row in rows} == {10, 7}
+    assert rows and {row.count("|") for row in rows} == {7, 10, 12}
     assert not any("$" in row or "<" in row or "*" in row for row in rows)
 
 
@@ -63,7 +63,7 @@ def test_what_holds_for_all_tasks_comes_first(folder: Path, name: str) -> None:
         "Speed, all tasks",
         "Drafts and output, all tasks",
     ]
-    order += ["1 pairs of configurations", "Dot: the median", "Speed, code", "How it was computed"]
+    order += ["1 pair, all tasks", "Dot: the median", "Speed, code", "How it was computed"]
     places = [text.index(said) for said in order]
     assert places == sorted(places)
 
@@ -93,7 +93,8 @@ def test_the_latex_is_well_formed(folder: Path, name: str) -> None:
     captions = re.findall(r"\\caption\{(.*)\}", text)
     for said in ("7 prompts", r"A\_B", "2 threads", "over those of AR", "95 \\% bootstrap intervals"):
         assert all(said in caption for caption in captions)
-    assert text.count(r"\parbox{\linewidth}{\raggedright The code had uncommitted changes") == tables
+    told = re.findall(r"\\parbox\{\\linewidth\}\{\\raggedright (.*)\}", text)
+    assert len(told) == tables and all("The code had uncommitted changes" in notes for notes in told)
 
 
 @pytest.mark.parametrize(

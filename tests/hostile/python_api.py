@@ -197,7 +197,7 @@ ROWS = [
             "processor: None": ({"inputs": PROMPT, "logits_processor": Silent()}, "Silent returned None; expected"),
         },
     ),
-    row("model: no head", lambda: plain(PROMPT, model=model("target").model), "LlamaModel", "rollback"),
+    row("model: no head", lambda: plain(PROMPT, model=model("target").model), "LlamaModel", "decoder-only model"),
     row("model: recurrent", lambda: plain(PROMPT, model=model("mamba")), "recurrent state"),
     row("model: its pair", lambda: plain(PROMPT, model=_pair()), "given as a model; expected a transformers model"),
     row("other vocabulary", lambda: drafted(target=model("wide")), "vocabularies of 300 and 261 tokens"),

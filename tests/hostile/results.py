@@ -116,7 +116,7 @@ ROWS = [
         _report(_csv(_cells(AR), _cells(**{name: ""})), f"'r.csv', record 3: no {name} given; expected one")
         for name in ("id", "configuration", "processor")
     ),
-    Row("report", ("r.csv",), 0, ("greedy, 1 prompt",), makes=_MADE, name="a task all, an odd name", files={
+    Row("report", ("r.csv",), 0, ("greedy, n = 1 prompt",), makes=_MADE, name="a task all, an odd name", files={
         "r.csv": _csv(_cells(AR, task="all", tested=0, accepted=0, drafted=0), _cells(task="all", configuration="a=²"))
     }),
     _report(_csv(_cells(AR), _cells(seed="9" * 20)), "'r.csv' is not a results file", name="a huge seed"),

@@ -17,8 +17,6 @@ from transformers import (
     RobertaForCausalLM,
     RoFormerConfig,
     RoFormerForCausalLM,
-    XLNetConfig,
-    XLNetLMHeadModel,
 )
 
 from egag.controller import FixedGamma
@@ -68,7 +66,6 @@ MAKERS: dict[str, Callable[[], PreTrainedModel]] = {
     "roberta-decoder": lambda: RobertaForCausalLM(RobertaConfig(**SIZES, is_decoder=True)),
     "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**GEMMA)),
     "gemma3-both-ways": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**GEMMA, use_bidirectional_attention=True)),
-    "xlnet": lambda: XLNetLMHeadModel(XLNetConfig(vocab_size=VOCAB, d_model=48, n_layer=2, n_head=4, d_inner=80)),
     "neo": lambda: neo(256, "global", "local"),
     "neo-short": lambda: neo(12, "local", "global"),
     "neo-global": lambda: neo(256, "global", "global"),
@@ -93,7 +90,7 @@ def theirs(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
     return list(out[0, len(prompt) :].tolist())
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "gemma3-both-ways", "xlnet"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "gemma3-both-ways"])
 def test_a_model_that_reads_in_both_directions_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="reads in both directions, as an encoder does; expected a causal model"):
         runner_for(made(name))
