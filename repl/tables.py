@@ -12,17 +12,12 @@ from repl.runs import Run
 from sampling.measure.metrics import RunMetrics, gammas_reached
 from sampling.measure.round_cost import RoundCost
 from sampling.methods import METHODS, REFERENCE
+from sampling.part import Unless
 from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
-
-# How what remembers is told to forget.
-_FORGETTING = sorted(
-    f"/{one.parameter} {PARAMETERS[one.parameter].show(one.value)}"
-    for one in {part.remembers for method in METHODS.values() for part in method.parts if part.remembers}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +25,7 @@ class TableRow:
     """One method's line.
 
     lossless: None for another output. other: why it is not compared with the reference (`Method.other`).
-    remembers: it drafts from earlier answers too. cost: of its rounds, against the reference's. adapts: its rule
+    memories: by what it drafts from earlier answers too. cost: of its rounds, against the reference's. adapts: its rule
     chooses a draft length in each round.
     """
 
@@ -42,7 +37,7 @@ class TableRow:
     lossless: bool | None = True
     reference: bool = False
     other: str | None = None
-    remembers: bool = False
+    memories: tuple[Unless, ...] = ()
     cost: RoundCost | None = None
     adapts: bool = False
 
@@ -61,7 +56,7 @@ def rows(
             comparison.lossless(name) if METHODS[runs[name].method].other is None else None,
             name == REFERENCE,
             METHODS[runs[name].method].other,
-            METHODS[runs[name].method].remembers(comparison.values_of(name)),
+            METHODS[runs[name].method].memories(comparison.values_of(name)),
             comparison.round_cost(name),
             METHODS[runs[name].method].adapts,
         )
@@ -117,10 +112,11 @@ def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
         said.append(
             f"{', '.join(trees)}: a tree's other branches count as drafted; compare alpha and tok/round, not accepted"
         )
-    if not first and (remembering := [line.title for line in lines if line.remembers]):
+    if not first and (remembering := [line for line in lines if line.memories]):
+        memories = sorted({_forgetting(memory) for line in remembering for memory in line.memories})
         said.append(
-            f"{', '.join(remembering)}: also drafted from earlier answers of this session, so a repeated "
-            f"prompt is fast; {' and '.join(_FORGETTING)} forget them"
+            f"{', '.join(line.title for line in remembering)}: also drafted from earlier answers of this session, so a "
+            f"repeated prompt is fast; {' and '.join(memories)} {'forgets' if len(memories) == 1 else 'forget'} them"
         )
     said += [
         f"{line.title}: score {line.metrics.score:.3f}, {line.metrics.token_ms:.1f} ms a token; "
@@ -132,6 +128,11 @@ def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
     if first:
         said.append("first answer of this session: timings settle from the second on")
     return said
+
+
+def _forgetting(memory: Unless) -> str:
+    """The command that tells what remembers to forget."""
+    return f"/{memory.parameter} {PARAMETERS[memory.parameter].show(memory.value)}"
 
 
 def _against(lines: Sequence[TableRow]) -> str:

@@ -27,3 +27,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public functions too, for completion and `dir`, before they are imported."""
+    return sorted({*globals(), *__all__})

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sampling.part import Bound, Part, merged, without
+from sampling.part import Bound, Part, Unless, merged, without
 from utils.parameter import Parameter, Values
 from utils.registry import Registry
 
@@ -66,7 +66,11 @@ class Method:
 
     def remembers(self, values: Values) -> bool:
         """Whether a run depends on the prompts before it."""
-        return any(True for part in self.parts for _ in part.memories({**values, **self.preset}))
+        return bool(self.memories(values))
+
+    def memories(self, values: Values) -> tuple[Unless, ...]:
+        """By what a run depends on the prompts before it."""
+        return tuple(memory for part in self.parts for memory in part.memories({**values, **self.preset}))
 
     def drafts_trees(self, values: Values) -> bool:
         """Whether its drafts are trees, or its texts branches of one."""

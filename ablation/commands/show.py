@@ -33,6 +33,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(f"{methods}:", style="dim"))
         console.print(Text(shown(text, lines=True)), soft_wrap=True)
     console.print(comparison_table([_line(record) for record in records], console))
+    if all(record.configuration != REFERENCE for record in records):
+        console.print(Text(f"no speedup: the reference, {REFERENCE}, did not run", style="dim"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
     for reason in (*_reasons(records), *_gammas(records)):

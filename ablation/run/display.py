@@ -82,7 +82,7 @@ class BarDisplay:
 
 
 class LineDisplay:
-    """Where there is no terminal: a line a prompt, with the speed of AR and the ratios against it."""
+    """Where there is no terminal: a line a prompt, with the speed of AR and the ratios against it, or else speeds."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:
         self._console, self._done, self._total = console, done, total
@@ -131,6 +131,8 @@ def _words(block: Iterable[Record]) -> Iterable[str]:
             yield f"target {record.tokens_per_s:.1f} tok/s"
         elif record.speedup is not None:
             yield f"{record.configuration} {record.speedup:.2f}x"
+        elif record.tokens_per_s is not None:
+            yield f"{record.configuration} {record.tokens_per_s:.1f} tok/s"
 
 
 def display(console: Console, done: int, total: int) -> BarDisplay | LineDisplay:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from ablation.plan.grid import Place
+from ablation.plan.grid import Configuration, Place
 from ablation.plan.prompt_file import Prompt
 from ablation.run import bar as progress
 from ablation.run.bar import Bar, told
@@ -71,6 +71,13 @@ def test_a_plain_line_tells_the_speed() -> None:
     with display(ablation, 0, 1) as shown:
         shown.record(record(id="p1"))
     assert out.getvalue() == "1/1 p1: target 8.0 tok/s\n"
+
+
+def test_a_plain_line_without_a_ratio_tells_the_speed_too() -> None:
+    alone, out = _console(False)
+    with display(alone, 0, 1) as shown:
+        shown.record(record(Configuration("egag"), id="p1", speedup=None))
+    assert out.getvalue() == "1/1 p1: egag 8.0 tok/s\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

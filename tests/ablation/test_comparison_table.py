@@ -65,6 +65,12 @@ def test_the_session_and_a_run_draw_the_same_line() -> None:
     assert of_session(120)[0].split() == of_run(120)[0].split() == [column.heading for column in ONE_RUN]
 
 
+def test_a_run_without_the_reference_says_why_it_shows_no_speedup() -> None:
+    alone = drawn(120, lambda console: show(console, [measured(ACCOUNT, SD)]))
+    assert "no speedup: the reference, target, did not run" in alone
+    assert not any("did not run" in line for line in of_run(120))
+
+
 def of_report(summary: pd.DataFrame, width: int) -> list[str]:
     return drawn(width, lambda console: print_summary(console, summary, ()))[1:]
 

@@ -198,6 +198,7 @@ def test_models_of_other_kinds_are_refused_with_their_name() -> None:
 
 def test_the_package_names_what_it_has() -> None:
     assert {"autoregressive_generate", "speculative_generate", "decode"} <= set(sampling.__all__)
+    assert set(sampling.__all__) <= set(dir(sampling)), "completion offers them before they are imported"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         sampling.nothing  # noqa: B018
 

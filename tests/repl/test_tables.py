@@ -10,6 +10,7 @@ from repl.tables import TableRow, comparison_table, notes
 from sampling.measure.divergence import Divergence
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.round_cost import RoundCost
+from sampling.part import Unless
 
 AR = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
 SD = RunMetrics(
@@ -120,7 +121,13 @@ def test_a_note_tells_what_a_rule_made_of_its_freedom(least: int, said: str) -> 
 
 
 def test_a_note_tells_who_drafts_from_earlier_answers() -> None:
-    remembering = [REFERENCE, TableRow("Suffix", SD, 3.0, remembers=True)]
-    assert any("Suffix: also drafted from earlier answers" in note for note in notes(remembering, "", False))
+    suffix = TableRow("Suffix", SD, 3.0, memories=(Unless("max_cached_requests", 0),))
+    bandit = TableRow("UCB", SD, 3.0, memories=(Unless("ucb_remember", False),))
+    remembering = [REFERENCE, suffix]
+    (told,) = [note for note in notes(remembering, "", False) if "earlier answers" in note]
+    assert told.startswith("Suffix: also drafted from earlier answers")
+    assert told.endswith("; /max_cached_requests 0 forgets them"), "settings of other methods would change nothing"
+    (told,) = [note for note in notes([*remembering, bandit], "", False) if "earlier answers" in note]
+    assert told.endswith("; /max_cached_requests 0 and /ucb_remember off forget them")
     assert not any("earlier answers" in note for note in notes(remembering, "", True)), "there are none yet"
     assert not any("earlier answers" in note for note in notes([REFERENCE, TableRow("SD", SD, 3.0)], "", False))
