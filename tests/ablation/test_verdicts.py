@@ -61,6 +61,18 @@ def test_the_page_says_the_same(tmp_path: Path) -> None:
     assert all(f"{shown['against_ar']} (p = {shown['p_holm']:.2g}, n = 8)" in page for page in pages)
 
 
+def test_a_median_against_the_test_is_no_verdict(tmp_path: Path) -> None:
+    """Sixteen small gains and fourteen large losses: the median says faster, and the test, p = 0.047, slower."""
+    ratios = [1.001 + place / 1000 for place in range(16)] + [0.6 - place / 100 for place in range(14)]
+    for mixed, sign in ((ratios, 1), ([1 / ratio for ratio in ratios], -1)):
+        frame = table(tmp_path, *against_ar({SD: mixed}))
+        found = row(frame, SD.name)
+        assert found["p_holm"] < 0.05 and sign * (found["speedup"] - 1.0) > 0.0 > sign * found["effect"]
+        assert found["against_ar"] == UNSHOWN
+        assert f"{SD.name} against target: {UNSHOWN}" in pairs_of(frame)["verdict"].iloc[0]
+        assert all("point to different sides" in text for text in texts(frame, tmp_path).values())
+
+
 def test_too_few_prompts_are_told_from_no_difference(tmp_path: Path) -> None:
     faster = [1.5 + place / 100 for place in range(5)]
     assert row(table(tmp_path, *against_ar({SD: faster})), SD.name)["against_ar"] == TOO_FEW
