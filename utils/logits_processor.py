@@ -86,9 +86,8 @@ class GreedyProcessor(LogitsProcessor):
 
     def __call__(self, logits: Tensor) -> Tensor:
         best = logits.argmax(dim=-1, keepdim=True)
-        return torch.zeros(logits.shape, device=logits.device).scatter_(
-            -1, best, one_if_finite(logits.gather(-1, best))
-        )
+        one = one_if_finite(logits.gather(-1, best))
+        return (one - 1.0).expand(logits.shape).contiguous().scatter_(-1, best, one)
 
 
 class MultinomialProcessor(LogitsProcessor):

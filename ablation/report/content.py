@@ -33,7 +33,8 @@ METHOD = (
     "without ties), p corrected by Holm's method for all questions of its family, at the level 0.05. The "
     "configurations against AR are one family in each table; the configurations against each other are another, over "
     "all tasks of a processor. An interval is of one ratio alone and is not corrected: it may leave out 1 where no "
-    "difference is shown. Rank-biserial is 1 where one side is faster on every prompt. 'Too few prompts to show any': "
+    "difference is shown. Nor is one where the median and the test's ranks, which weigh by size, point to different "
+    "sides. Rank-biserial is 1 where one side is faster on every prompt. 'Too few prompts to show any': "
     "even if all prompts agreed, the corrected p could not reach 0.05.",
     "The control is AR run once more in each block: its speedup is 1.0 but for noise, and it is tested alone. "
     "Configurations that drafted and emitted the same in every round are one under several names; their difference is "

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.cells import title_of
-from ablation.report.paired import TOO_FEW, UNSHOWN, enough
+from ablation.report.paired import LEVEL, TOO_FEW, UNSHOWN, enough
 from ablation.report.rates import cost_of
 from sampling.measure.metrics import gammas_reached
 from sampling.methods import METHODS, REFERENCE
@@ -23,6 +23,8 @@ def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
             f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR: an interval may leave out 1 where no "
             "difference is shown, or hold it where one is. The verdict counts."
         )
+    for name in asked.loc[unshown & (asked["p_holm"] <= LEVEL), "configuration"]:
+        yield f"{name}: the median and the test point to different sides: no difference is shown, whatever p is."
     if (asked["against_ar"] == TOO_FEW).any():
         yield (
             f"Too few prompts: among {len(asked)} comparison{'s' if len(asked) > 1 else ''}, fewer than "

@@ -47,7 +47,7 @@ def judge(family: Sequence[Logs]) -> list[Judged]:
     found = []
     for logs, (p, effect), p_holm in zip(family, tests, corrected, strict=True):
         ratio, low, high = ratio_interval(logs)
-        verdict = _verdict(ratio, p_holm, can_tell(len(logs), len(family)))
+        verdict = _verdict(ratio, effect, p_holm, can_tell(len(logs), len(family)))
         found.append(Judged(len(logs), ratio, low, high, p, p_holm, effect, verdict))
     return found
 
@@ -113,7 +113,10 @@ def enough(comparisons: int) -> int:
     return 1 + math.ceil(math.log2(comparisons / LEVEL))
 
 
-def _verdict(ratio: float, p_holm: float, can: bool) -> Verdict:
-    if p_holm <= LEVEL and ratio != 1.0:
-        return "faster" if ratio > 1.0 else "slower"
+def _verdict(ratio: float, effect: float, p_holm: float, can: bool) -> Verdict:
+    """What both say: the test weighs by size, so that many small gains and few large losses make it disagree."""
+    if p_holm <= LEVEL and ratio > 1.0 and effect > 0.0:
+        return "faster"
+    if p_holm <= LEVEL and ratio < 1.0 and effect < 0.0:
+        return "slower"
     return UNSHOWN if can else TOO_FEW

@@ -56,15 +56,17 @@ def costs(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
         table[name] = sums[f"{name}_s"] / rounds / forward
     table["reference"] = sum(sums[f"ar_{name}_s"] for name in _PHASES) / plain / forward
     table["break_even"] = table[list(_PHASES)].sum(axis=1, min_count=3) / table["reference"]
+    table["tokens"] = sums["new_tokens"] / rounds
     return table.rename(columns=COLUMN)
 
 
 COLUMN = {"rows": "rows", "draft": "draft_cost", "verify": "v", "other": "other_cost", "reference": "ar_round"}
+COLUMN |= {"tokens": "compared_tokens_per_round"}
 
 
 def cost_of(row: pd.Series) -> RoundCost | None:
     """The cost of a configuration's rounds, from its row of the summary; None where it is unknown."""
-    values = {name: float(row[column]) for name, column in (COLUMN | {"tokens": "tokens_per_round"}).items()}
+    values = {name: float(row[column]) for name, column in COLUMN.items()}
     return None if any(math.isnan(value) for value in values.values()) else RoundCost(**values)
 
 

@@ -46,6 +46,7 @@ _SUMMARY = {
     "rows": "n of v(n): rows that the target verifies in a round, 1 + drafted / rounds",
     "draft_cost, v, other_cost": "a round's drafting, verifying and rest, in forwards of AR",
     "ar_round": "a round of AR in its own forwards: 1 + its rest",
+    "compared_tokens_per_round": "new tokens / rounds, in the blocks with AR, which its costs are of",
     "break_even": "tokens a round at which it is as fast as AR",
     "exact, tie, bug, not_compared": "runs by how their output compares with AR's",
     "ended_stop, ended_length, ended_context": "runs by how they ended",

@@ -15,7 +15,7 @@ from ablation.report.paired import TOO_FEW, UNSHOWN, can_tell, enough
 from ablation.report.terminal import print_summary
 from ablation.report.write import write_report
 from tests.ablation.frames import SD, against_ar, cautions, pairs_of, ran, row, table
-from tests.ablation.synthetic import AGAIN, AR, four, invented, write_results
+from tests.ablation.synthetic import AGAIN, AR, four, invented, record, write_results
 
 OTHERS = [Configuration("speculative", (("gamma", gamma),)) for gamma in (1, 2)]
 EGAG = Configuration("egag", (("egag_gamma_max", 4),))
@@ -59,6 +59,18 @@ def test_the_page_says_the_same(tmp_path: Path) -> None:
     pages = [(report.folder / name).read_text(encoding="utf-8") for name in ("report.md", "index.html")]
     shown = report.summary[report.summary["configuration"] == SD.name].iloc[0]
     assert all(f"{shown['against_ar']} (p = {shown['p_holm']:.2g}, n = 8)" in page for page in pages)
+
+
+def test_a_median_against_the_test_is_no_verdict(tmp_path: Path) -> None:
+    """Sixteen small gains and fourteen large losses: the median says faster, and the test, p = 0.047, slower."""
+    ratios = [1.001 + place / 1000 for place in range(16)] + [0.6 - place / 100 for place in range(14)]
+    for mixed, sign in ((ratios, 1), ([1 / ratio for ratio in ratios], -1)):
+        frame = table(tmp_path, *against_ar({SD: mixed}))
+        found = row(frame, SD.name)
+        assert found["p_holm"] < 0.05 and sign * (found["speedup"] - 1.0) > 0.0 > sign * found["effect"]
+        assert found["against_ar"] == UNSHOWN
+        assert f"{SD.name} against target: {UNSHOWN}" in pairs_of(frame)["verdict"].iloc[0]
+        assert all("point to different sides" in text for text in texts(frame, tmp_path).values())
 
 
 def test_too_few_prompts_are_told_from_no_difference(tmp_path: Path) -> None:
@@ -152,3 +164,20 @@ def test_an_older_files_tested_is_counted_anew(tmp_path: Path) -> None:
     assert any("older version, whose alpha of trees counts siblings" in said for said in cautions(frame))
     new = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0, **old | {"tested": 6}))
     assert not any("older version" in said for said in cautions(new))
+
+
+def test_a_reason_is_of_the_runs_that_ar_ran_beside(tmp_path: Path) -> None:
+    """AR failed on two of four prompts, where the drafts were good: 1.25 tokens a round against 1.5, not 2.0."""
+    plain = {"draft_ms": 0.0, "verify_ms": 100.0, "other_ms": 0.0}
+    slow = {"draft_ms": 20.0, "verify_ms": 130.0, "other_ms": 0.0}
+    records = [ran(AR, f"p{place}", 10.0, **plain) for place in (1, 2)]
+    records += [record(AR, id=f"p{place}", error="out of memory") for place in (3, 4)]
+    for place, rounds in enumerate((80, 80, 20, 20), start=1):
+        ar_s = 10.0 if place < 3 else None
+        records.append(ran(SD, f"p{place}", rounds * 0.15, ar_s, **slow, rounds=rounds, drafted=4 * rounds))
+    frame = table(tmp_path, *records)
+    found = row(frame, SD.name)
+    assert (found["tokens_per_round"], found["compared_tokens_per_round"]) == (2.0, 1.25)
+    assert found["compared_tokens_per_round"] / found["break_even"] == pytest.approx(found["ratio_of_sums"])
+    for text in texts(frame, tmp_path).values():
+        assert "break-even needs 1.50 tokens a round, it had 1.25." in text

@@ -5,6 +5,7 @@ import torch
 
 from sampling.proposal import Proposal
 from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, residual
+from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 
@@ -104,3 +105,15 @@ def test_arguments_are_left_as_they_were() -> None:
 def test_greedy_is_lossless_under_greedy_only() -> None:
     assert GreedyVerifier().lossless(GreedyProcessor())
     assert not GreedyVerifier().lossless(MultinomialProcessor(1.0))
+
+
+@pytest.mark.parametrize("verifier", EVERY, ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("draft", [0, 3, 9])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_no_draft_is_accepted_where_the_target_says_nothing(verifier: Verifier, draft: int, broken: float) -> None:
+    """Token 9 is the last one, where a search for NaN ends."""
+    for logits in (torch.full((10,), broken), torch.arange(10.0).index_fill(0, torch.tensor([3]), broken)):
+        p = GreedyProcessor()(torch.stack([logits, torch.arange(10.0)]))
+        assert p[0].isnan().all() and not p[1].isnan().any()
+        with pytest.raises(UserError, match="logits of the model are NaN or infinite"):
+            verifier.verify(Proposal(torch.tensor([draft])), p, rng())
