@@ -93,11 +93,24 @@ def _read_lines(session: Session) -> int:
     typed = sys.stdin.isatty()
     session.loading.start()
     player = Player(session, _plain_view())
+    number = 0
     for number, line in enumerate(_stdin(prompting=typed), start=1):
         player.execute(line, "" if typed else f"line {number}: ")
         if player.left or (player.interrupted and not typed):
             break
+    if not number and not typed:
+        return _loaded(session)
     return 0 if typed else _status(player)
+
+
+def _loaded(session: Session) -> int:
+    """Whether the models can be had, where nothing was asked of them."""
+    try:
+        session.loading.engine()
+    except UserError as error:
+        sys.stderr.write(f"error: {shown(error, lines=True)}\n")
+        return FAILED
+    return 0
 
 
 def _stdin(prompting: bool) -> Iterator[str]:

@@ -69,8 +69,8 @@ def _title(line: Line) -> Text:
 def _speedup(line: Line) -> Text:
     if line.reference and line.speedup is not None:
         return Text("1.00x")
-    tested = line.interval is not None  # else it is one run, whose gain nobody has tested
-    word = f" {line.claim}" if line.claim and (tested or line.claim != "faster") else ""
+    tested = line.interval is not None  # else it is one run, and a verdict is that of a test
+    word = f" {line.claim}" if line.claim and tested else ""
     return _number(f"{{:.2f}}x{word}", line.speedup, {"slower": "red", "faster": "green"}.get(line.claim, ""))
 
 

@@ -150,3 +150,9 @@ def test_a_reader_that_leaves_is_no_crash() -> None:
 def test_bytes_that_are_no_text_are_no_crash(play: Callable[..., Outcome]) -> None:
     status, out, _ = play(b"/length 2\nH\xff\xfe\n")
     assert status == 0 and "[SD]" in out
+
+
+def test_a_pipe_that_asks_nothing_still_tells_that_the_model_cannot_be_had(play: Callable[..., Outcome]) -> None:
+    status, _, err = play(b"", target="/nope")
+    assert status == 1 and "error: /nope" in err
+    assert play(b"")[0] == 0
