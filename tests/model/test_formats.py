@@ -1,7 +1,10 @@
 """A target in another format of its weights: what its values become, and that every method says what its AR says."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from transformers import GPT2Config
 
 from sampling.events import Round
 from sampling.forward import int4, int8, lean
@@ -9,11 +12,13 @@ from sampling.forward.formats import FORMATS, refuse_format
 from sampling.forward.int4 import GROUP, Int4Linear, on_grid
 from sampling.forward.linear import DenseLinear
 from sampling.forward.runner import ModelRunner, prefill
+from sampling.loading.options import LoadOptions
+from sampling.loading.pairs import load_pair
 from sampling.pair import ModelInfo, Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.model.tiny_models import ids
-from tests.tiny import llama, random_model
+from tests.tiny import TOKENS, llama, random_model, save_checkpoint
 from utils.errors import UserError
 
 pytestmark = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")
@@ -115,6 +120,55 @@ def test_every_method_says_what_plain_decoding_on_the_same_weights_says(name: st
     rounded = engine(name)
     for seed in range(3):
         assert spoken(rounded, method, seed) == spoken(rounded, "target", seed)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("target"), llama(**SIZES))
+
+
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_a_target_is_loaded_in_a_format_and_records_say_so(folder: Path, name: str) -> None:
+    pair = load_pair(LoadOptions(str(folder), device="cpu", target_weights=name))
+    assert (pair.target_info.stored, pair.target_info.kernel, pair.target_info.dtype) == (name, None, "float32")
+    plain = load_pair(LoadOptions(str(folder), device="cpu", dtype="float32"))
+    mine, theirs = (one.target.forward(ids(9)).logits for one in (pair, plain))
+    assert not torch.equal(mine, theirs) and (mine - theirs).norm() < 0.35 * theirs.norm()
+
+
+@pytest.mark.parametrize("weights", ["full", "int8"])
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_a_target_drafts_for_itself_in_another_format(folder: Path, weights: str, name: str) -> None:
+    pair = load_pair(LoadOptions(str(folder), f"self:{name}", device="cpu", dtype="float32", target_weights=weights))
+    assert pair.drafter_info is not None and pair.drafter_info.stored == name
+    assert pair.target_info.stored == weights
+    settings = Settings()
+    settings.assign_all([("length", "40"), ("processor", "greedy"), ("gamma", "3")])
+    rounds = [one for one in PairEngine(pair).stream("speculative", settings, ids(9)) if isinstance(one, Round)]
+    plain = [one for one in PairEngine(pair).stream("target", settings, ids(9)) if isinstance(one, Round)]
+    assert [t for one in rounds for t in one.emitted] == [t for one in plain for t in one.emitted]
+    assert sum(one.accepted for one in rounds) > sum(len(one.drafts) for one in rounds) / 8
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"target_weights": "int5"}, "unknown target_weights 'int5'"),
+        ({"drafter": "self:int5"}, "'self:int5' given; expected self:int8 or self:int4"),
+        ({"drafter": "self:full"}, "'self:full' given; expected self:int8 or self:int4"),
+    ],
+)
+def test_other_formats_are_refused(folder: Path, given: dict[str, str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_pair(LoadOptions(str(folder), device="cpu", dtype="float32", **given))
+
+
+def test_a_model_without_a_lean_forward_keeps_its_weights(tmp_path: Path) -> None:
+    gpt2 = save_checkpoint(tmp_path / "gpt2", GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=TOKENS))
+    with pytest.raises(UserError, match="runs on transformers' own layers"):
+        load_pair(LoadOptions(str(gpt2), device="cpu", dtype="float32", target_weights="int8"))
+    with pytest.raises(UserError, match="runs on transformers' own layers"):
+        load_pair(LoadOptions(str(gpt2), "self:int8", device="cpu", dtype="float32"))
 
 
 def test_a_format_without_products_on_the_device_is_refused() -> None:
