@@ -30,7 +30,7 @@ class ModelInfo:
     """What was loaded, for people and for records: `detail` says what the name does not.
 
     place: the folder or hub id that the weights came from. trained: to draft for this target, here.
-    kernel: what computes its products; None where there was no choice.
+    kernel: what computes its products; None where there was no choice. stored: the format of its weights.
     """
 
     name: str
@@ -40,6 +40,7 @@ class ModelInfo:
     place: str = ""
     trained: bool = False
     kernel: str | None = None
+    stored: str = "full"
 
 
 @dataclass(frozen=True)

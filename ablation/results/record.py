@@ -113,6 +113,9 @@ class Record:
         "what computed the target's products: `packed` or `plain` on a CPU; null on a GPU and in transformers' own "
         "layers, where there is no choice. What `draft_weights auto` came to is in `settings`",
     )
+    target_weights: str | None = column(
+        "", "the format of the target's weights, plain decoding's too: `full`, `int8` or `int4`"
+    )
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -153,6 +156,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "cpu_mhz": machine.cpu_mhz,
         "other_cores": machine.other_cores,
         "kernel": about_engine.target.kernel,
+        "target_weights": about_engine.target.stored,
     }
     if error is not None:
         return Record(**about, error=error)

@@ -153,8 +153,8 @@ class Weights(Protocol):
     def pop(self, name: str, default: Any, /) -> Any: ...
 
 
-def fuse(weights: Weights, prefix: str, eps: float) -> Layer:
-    """One block of the weights by their transformers names behind `prefix`."""
+def fuse(weights: Weights, prefix: str, eps: float, kernel: Kernel = make_linear) -> Layer:
+    """One block of the weights by their transformers names behind `prefix`, its products computed by `kernel`."""
 
     def norm(name: str) -> Norm | None:
         weight = weights.pop(f"{prefix}{name}.weight", None)
@@ -164,7 +164,7 @@ def fuse(weights: Weights, prefix: str, eps: float) -> Layer:
         """Linear layers of one input as one product, outputs side by side."""
         weight = torch.cat([weights.pop(f"{prefix}{name}.weight") for name in names])
         biases = [weights.pop(f"{prefix}{name}.bias") for name in names if f"{prefix}{name}.bias" in weights]
-        return make_linear(weight, torch.cat(biases) if biases else None)
+        return kernel(weight, torch.cat(biases) if biases else None)
 
     return Layer(
         attention_norm=norm("input_layernorm"),

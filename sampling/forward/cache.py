@@ -51,11 +51,11 @@ class _Buffers:
 
 
 def _stack(layers: int, like: Tensor, capacity: int) -> Tensor:
-    return like.new_empty(layers, like.shape[0], like.shape[1], capacity, like.shape[3])
+    return like.new_zeros(layers, like.shape[0], like.shape[1], capacity, like.shape[3])
 
 
 def _copied(old: Tensor, rows: int, capacity: int) -> Tensor:
-    new = old.new_empty(*old.shape[:3], capacity, old.shape[4])
+    new = old.new_zeros(*old.shape[:3], capacity, old.shape[4])
     new[:, :, :, :rows] = old[:, :, :, :rows]
     return new
 

@@ -50,8 +50,9 @@ def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
 
 
 def kernel_name(layer: Linear, device: torch.device) -> str | None:
-    """How a user calls the kernel of a layer; None where there was no choice."""
-    return None if device.type != "cpu" else "packed" if isinstance(layer, PackedLinear) else "plain"
+    """How a user calls the kernel of a layer; None where there was no choice: off a CPU, and of rounded weights."""
+    names: dict[type, str] = {PackedLinear: "packed", DenseLinear: "plain", WideningLinear: "plain"}
+    return None if device.type != "cpu" else names.get(type(layer))
 
 
 @cache

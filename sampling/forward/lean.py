@@ -11,10 +11,12 @@ from torch.nn import functional as F
 
 from sampling.forward.blocks import Attending, Blocks, BlockShape, Layer, Norm, Weights, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
+from sampling.forward.formats import FORMATS, FULL, Format
 from sampling.forward.int8 import Int8Linear
-from sampling.forward.kernels import kernel_name, make_linear
+from sampling.forward.kernels import kernel_name
 from sampling.forward.linear import Kernel, Linear
 from sampling.forward.runner import Reading
+from sampling.forward.steady import SteadyCache
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
     from transformers import PreTrainedModel
@@ -27,7 +29,7 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 class LeanModel:
     """A causal model as a list of blocks between an embedding and an output matrix.
 
-    tied: the output matrix is the embedding.
+    tied: the output matrix is the embedding. steady: see `Format`.
     """
 
     embedding: Tensor
@@ -37,6 +39,7 @@ class LeanModel:
     window: int
     vocab_size: int
     tied: bool
+    steady: bool = False
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -78,16 +81,22 @@ class LeanModel:
 
     def with_kernel(self, kernel: Kernel) -> "LeanModel":
         """The same model, its products computed by another kernel."""
-        return replace(self, blocks=self.blocks.with_kernel(kernel), head=self.head.with_kernel(kernel))
+        return self.with_format(Format(kernel, kernel, self.steady))
+
+    def with_format(self, format: Format) -> "LeanModel":
+        """The same model, its weights in another format; embedding and norms are shared."""
+        blocks, head = self.blocks.with_kernel(format.blocks), self.head.with_kernel(format.output)
+        return replace(self, blocks=blocks, head=head, steady=format.steady)
 
     @cached_property
     def int8(self) -> "LeanModel":
         """The same model with its products in int8; made once, because many layers take seconds."""
-        return self.with_kernel(Int8Linear)
+        return self.with_format(Format(Int8Linear, Int8Linear))
 
     def new_cache(self) -> RollbackCache:
         """See `CausalModel.new_cache`."""
-        return RollbackCache(self.num_layers, self.device, self.dtype)
+        kind = SteadyCache if self.steady else RollbackCache
+        return kind(self.num_layers, self.device, self.dtype)
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
@@ -133,7 +142,7 @@ def covers(architecture: str, config: Any) -> bool:
     )
 
 
-def from_transformers(model: "PreTrainedModel", release: bool = False) -> LeanModel:
+def from_transformers(model: "PreTrainedModel", release: bool = False, format: Format = FORMATS[FULL]) -> LeanModel:
     """The lean form of a model that `fits`.
 
     release: empty the model's own weights, so that they are freed block by block while they are fused and
@@ -144,10 +153,12 @@ def from_transformers(model: "PreTrainedModel", release: bool = False) -> LeanMo
     inv_freq = rotary.inv_freq
     if release:
         model.to("meta")
-    return from_weights(model.config, weights, inv_freq, rotary.attention_scaling)
+    return from_weights(model.config, weights, inv_freq, rotary.attention_scaling, format)
 
 
-def from_weights(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float = 1.0) -> LeanModel:
+def from_weights(
+    config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float = 1.0, format: Format = FORMATS[FULL]
+) -> LeanModel:
     """The lean form of the weights by their transformers names, which are taken out of the mapping as they are fused.
 
     config: what `covers` accepts. inv_freq: `[head_dim / 2]` rotary frequencies; rope_scale: factor on cos
@@ -159,10 +170,12 @@ def from_weights(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: fl
     embedding = weights.pop("model.embed_tokens.weight")
     output = weights.pop("lm_head.weight", embedding)
     tied = absent or output.data_ptr() == embedding.data_ptr()
-    head = make_linear(output, weights.pop("lm_head.bias", None))
+    head = format.output(output, weights.pop("lm_head.bias", None))
     eps = config.rms_norm_eps
-    layers = tuple(fuse(weights, f"model.layers.{index}.", eps) for index in range(config.num_hidden_layers))
+    blocks = tuple(
+        fuse(weights, f"model.layers.{index}.", eps, format.blocks) for index in range(config.num_hidden_layers)
+    )
     cos, sin = rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
     norm = Norm(weights.pop("model.norm.weight"), eps)
-    blocks = Blocks(layers, cos, sin, shape)
-    return LeanModel(embedding, blocks, norm, head, config.max_position_embeddings, config.vocab_size, tied)
+    window, vocab_size = config.max_position_embeddings, config.vocab_size
+    return LeanModel(embedding, Blocks(blocks, cos, sin, shape), norm, head, window, vocab_size, tied, format.steady)

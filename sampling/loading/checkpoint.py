@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sampling.forward import lean
+from sampling.forward.formats import FORMATS, FULL
 from sampling.forward.runner import CausalModel
 from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes, refuse_untrained, unused_weights
@@ -19,6 +20,7 @@ from sampling.loading.gguf_convert import quiet
 from sampling.loading.origin import Origin, hub_answers
 from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
 from sampling.pair import ModelInfo
+from utils.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,6 +32,15 @@ _ONE_AT_A_TIME = Lock()
 
 # What an encoder-decoder model takes from its generation settings beside ids: see `Opening`.
 _OBEYED = ("bad_words_ids", "min_length", "min_new_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a model is to be, its number format, and the format of its weights, one of `FORMATS`."""
+
+    device: torch.device
+    dtype: torch.dtype
+    weights: str = FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +58,33 @@ class Loaded:
     encoder: bool = False
 
 
-def load_model(origin: Origin, device: torch.device, dtype: torch.dtype, trust_remote_code: bool = False) -> Loaded:
+def load_model(origin: Origin, place: Placement, trust_remote_code: bool = False) -> Loaded:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
     with _ONE_AT_A_TIME, explained(origin, trust_remote_code), quiet():
         if origin.local and (Path(origin.place) / META).is_file():
-            converted = _converted(origin, device, dtype)
+            converted = _converted(origin, place)
             if converted is not None:
                 return converted
-        return _checkpoint(origin, device, dtype, trust_remote_code)
+        return _checkpoint(origin, place, trust_remote_code)
 
 
-def _converted(origin: Origin, device: torch.device, dtype: torch.dtype) -> Loaded | None:
+def _converted(origin: Origin, place: Placement) -> Loaded | None:
     """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
     with reading(origin, "it", False):
         with ThreadPoolExecutor(1) as pool:
             tokens = pool.submit(PreTrainedTokenizerFast.from_pretrained, origin.place)
-            model = lean_folder(Path(origin.place), device, dtype)
+            model = lean_folder(Path(origin.place), place.device, place.dtype, place.weights)
             tokenizer = tokens.result()
         settings = GenerationConfig.from_pretrained(origin.place)
     if model is None:
         return None
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, settings)
-    return Loaded(model, tokenizer, stop, _info(origin, model, "lean forward"), odd)
+    return Loaded(model, tokenizer, stop, _info(origin, model, "lean forward", place.weights), odd)
 
 
-def _checkpoint(origin: Origin, device: torch.device, dtype: torch.dtype, trust: bool) -> Loaded:
+def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     shared = {"trust_remote_code": trust, "local_files_only": not (origin.local or hub_answers())}
@@ -84,28 +95,26 @@ def _checkpoint(origin: Origin, device: torch.device, dtype: torch.dtype, trust:
     with reading(origin, "its tokenizer", trust):
         tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
     refuse_no_tokens(origin.name, tokenizer)
-    with within_memory(origin, config, dtype):
-        hf, unused = _weights(origin, config, device, dtype, shared)
+    with within_memory(origin, config, place.dtype):
+        hf, unused = _weights(origin, config, place, shared)
         refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
-        model, forward, limited = _runnable(origin, hf)
+        model, forward, limited = _runnable(origin, hf, place.weights)
     kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, hf.config, hf.generation_config)
     hf.generation_config = GenerationConfig(**kept)
     notes = (*(f"{origin.name}: {said}." for said in (*limited, ignored) if said), unused, *odd)
-    info = _info(origin, model, forward)
+    info = _info(origin, model, forward, place.weights)
     return Loaded(model, tokenizer, stop, info, tuple(note for note in notes if note), encoder=has_encoder(config))
 
 
-def _weights(
-    origin: Origin, config: Any, device: torch.device, dtype: torch.dtype, shared: dict[str, Any]
-) -> tuple[Any, str | None]:
+def _weights(origin: Origin, config: Any, place: Placement, shared: dict[str, Any]) -> tuple[Any, str | None]:
     """The transformers model, whole, and a note on weights that it has no use for."""
     refuse_broken_settings(folder_of(origin))
     with reading(origin, "its weights", shared["trust_remote_code"]):
         hf, told = auto_class(config).from_pretrained(
             origin.place,
-            dtype=dtype,
-            device_map=None if device.type == "cpu" else {"": str(device)},
+            dtype=place.dtype,
+            device_map=None if place.device.type == "cpu" else {"": str(place.device)},
             output_loading_info=True,
             **shared,
         )
@@ -113,10 +122,15 @@ def _weights(
     return hf.eval(), unused_weights(origin.name, told)
 
 
-def _runnable(origin: Origin, hf: Any) -> tuple[CausalModel, str, tuple[str, ...]]:
+def _runnable(origin: Origin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:
     """The model behind the engine's forward, what that forward is called, and what to know of it."""
     if lean.fits(hf):
-        return lean.from_transformers(hf, release=True), "lean forward", ()
+        return lean.from_transformers(hf, release=True, format=FORMATS[weights]), "lean forward", ()
+    if weights != FULL:
+        raise UserError(
+            f"target_weights {weights} given, and {origin.name} runs on transformers' own layers, whose weights are "
+            "left as they are; expected full, or a model with a lean forward (docs/models.md)"
+        )
     from sampling.loading.adapt import adapted, limits
 
     forward = "encoder-decoder, transformers' layers" if has_encoder(hf.config) else "transformers' forward"
@@ -132,8 +146,8 @@ def _stateful(config: Any) -> bool:
     return bool(getattr(known, "_is_stateful", False))
 
 
-def _info(origin: Origin, model: CausalModel, forward: str) -> ModelInfo:
+def _info(origin: Origin, model: CausalModel, forward: str, weights: str) -> ModelInfo:
     detail = f"{origin.detail}; {model.num_layers} layers, {forward}"
     dtype = str(model.dtype).removeprefix("torch.")
     kernel = model.kernel if isinstance(model, lean.LeanModel) else None
-    return ModelInfo(origin.name, str(model.device), dtype, detail, origin.place, kernel=kernel)
+    return ModelInfo(origin.name, str(model.device), dtype, detail, origin.place, kernel=kernel, stored=weights)

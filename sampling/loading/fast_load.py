@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling.forward import lean
+from sampling.forward.formats import FORMATS, FULL
 from sampling.forward.kernels import kernel
 from sampling.forward.linear import PackedLinear
 from sampling.loading.damage import read_object
@@ -24,14 +25,15 @@ class _File:
     """Weights by name, read when they are asked for, so that a model is in memory once while it is built.
 
     The embedding stays a view of the file where the dtype allows: only the rows of tokens that occur are
-    ever read. A tied head that is packed anyway is then read on its own, which leaves those pages alone.
+    ever read. A tied head that is packed or rounded anyway is then read on its own, which leaves those pages alone.
     """
 
-    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, weights: str) -> None:
         self._path, self._device, self._dtype = path, device, dtype
         with safe_open(path, framework="pt") as file:
             self._names = set(file.keys())
-        self._own_head = _HEAD not in self._names and kernel(device.type, dtype) is PackedLinear
+        copied = weights != FULL or kernel(device.type, dtype) is PackedLinear
+        self._own_head = _HEAD not in self._names and copied
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -49,11 +51,11 @@ class _File:
         return weight
 
 
-def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> lean.LeanModel | None:
-    """The model of a folder that this program converted; None where the lean forward does not cover it.
+def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype, weights: str = FULL) -> lean.LeanModel | None:
+    """The model of a folder that this program converted, its weights in a format of `FORMATS`.
 
-    Only our own conversions: their config.json is written whole, so that no default of a transformers
-    class has to be known.
+    None where the lean forward does not cover it. Only our own conversions: their config.json is written whole, so
+    that no default of a transformers class has to be known.
     """
     weights_file = folder / "model.safetensors"
     if not (folder / META).is_file() or not weights_file.is_file():
@@ -62,7 +64,7 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype) -> lean.
     rope = getattr(config, "rope_parameters", {})
     if not lean.covers(config.architectures[0], config) or rope.get("rope_type") != "default":
         return None
-    weights = _File(weights_file, device, dtype)
+    stored = _File(weights_file, device, dtype, weights)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    return lean.from_weights(config, weights, 1.0 / rope["rope_theta"] ** steps)
+    return lean.from_weights(config, stored, 1.0 / rope["rope_theta"] ** steps, format=FORMATS[weights])

@@ -9,6 +9,8 @@ from utils.option import option, parameters
 DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
 KERNELS = ("auto", "packed", "plain")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+WEIGHTS = ("full", "int8", "int4")
+SELF = "self:"  # a drafter that is the target in another of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +22,16 @@ class LoadOptions:
     drafter_device None: the target's.
     heads: folders of trained heads, with commas between, beside those in models/.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
+    target_weights: the format of the target's weights; the rounded model is the target, of plain decoding too.
     """
 
     target: str | None = option(None, "Target model; default: the embedded one.", "ID|DIR|FILE.gguf")
-    drafter: str | None = option(None, "Drafter model.", "ID|DIR|FILE.gguf")
+    drafter: str | None = option(None, "Drafter model; self:int8, self:int4: itself.", "ID|DIR|FILE.gguf")
     device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
     drafter_device: str | None = option(None, "The drafter's device, if different.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
     kernel: str = option("auto", f"CPU kernel: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
+    target_weights: str = option("full", f"Target's weights: {', '.join(WEIGHTS)}; default: full.", allowed=WEIGHTS)
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
 
