@@ -51,19 +51,19 @@ class SteadyCache(RollbackCache):
         self._columns = -(-seen.shape[1] // UNIT) * UNIT
         side_by_side = torch.arange(self._columns, device=self.device) < counts
         scattered = bool((seen != side_by_side[:, : seen.shape[1]]).any())
-        order = torch.argsort(~seen, dim=1, stable=True)
-        self._order = F.pad(order, (0, self._columns - seen.shape[1])) if scattered else None
+        self._order = None
+        if scattered:
+            order = torch.argsort(~seen, dim=1, stable=True)
+            self._order = F.pad(order, (0, self._columns - seen.shape[1]))
         return super().additive(side_by_side)
 
     def seen_rows(self, index: int, count: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer as each of n tokens sees them, `[n, kv_heads, columns, head_dim]`."""
-        both = (self._rows(index, place) for place in (0, 1))
-        keys, values = (one.expand(count, -1, -1, -1) if self._order is None else one for one in both)
-        return keys, values
-
-    def _rows(self, index: int, place: int) -> Tensor:
         assert self._buffers is not None
-        rows = self._buffers.layers[index][place]
+        keys, values = self._buffers.layers[index]
+        return self._as_seen(keys, count), self._as_seen(values, count)
+
+    def _as_seen(self, rows: Tensor, count: int) -> Tensor:
         if self._order is None:
-            return rows[:, :, : self._columns]
+            return rows[:, :, : self._columns].expand(count, -1, -1, -1)
         return rows[0, :, self._order].transpose(0, 1)
