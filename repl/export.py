@@ -7,6 +7,7 @@ from repl.exchange import Exchange
 from repl.session import Session
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
+from utils.html import rendered
 from utils.text import counted, shown
 
 TITLE = "Answers of a session"
@@ -42,23 +43,15 @@ def _records(session: Session) -> str:
 
 
 def _page(session: Session) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     from ablation.results.comparison_table import ONE_RUN
 
-    templates = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     about = session.engine.describe()
     models = [
         f"{role} {info.name}, {info.device}, {info.dtype}"
         for role, info in (("target", about.target), ("drafter", about.drafter))
         if info is not None
     ]
-    return templates.get_template("answers.html.j2").render(
-        title=TITLE, models="; ".join(models), exchanges=session.log, columns=ONE_RUN, shown=shown
+    template = Path(__file__).with_name("answers.html.j2")
+    return rendered(
+        template, title=TITLE, models="; ".join(models), exchanges=session.log, columns=ONE_RUN, shown=shown
     )
