@@ -63,3 +63,16 @@ class Engine(Protocol):
     def forget(self) -> None:
         """Drop what is remembered of earlier prompts."""
         ...
+
+    def in_format(self, name: str) -> "Engine":
+        """The same target with its weights in another format; caches and what is remembered are its own.
+
+        The same engine for the same name. Raises `UserError` where there is no such format.
+        """
+        ...
+
+
+def in_formats(engine: Engine, names: Sequence[str]) -> dict[str, Engine]:
+    """The engine in each format of its target's weights, by what they then are in; without names as it is."""
+    engines = [engine.in_format(name) for name in names] or [engine]
+    return {one.describe().target.stored: one for one in engines}

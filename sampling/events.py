@@ -25,7 +25,8 @@ class Round:
     rejected, else a recovered one. `position` is the index of the round's first new token in prompt + output;
     the prompt is what an encoder read, where there is one. `entropy` is that of the drafter's raw distribution
     for the first draft, in nats. `draft_s` covers proposing and learning, `verify_s` the target's forward,
-    `other_s` the rest (processors, judging, bookkeeping).
+    `other_s` the rest (processors, judging, bookkeeping). `inner`: where the drafter model is drafted for itself,
+    its own rounds, without times.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
@@ -44,6 +45,7 @@ class Round:
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
+    inner: tuple["Round", ...] = ()
 
     @property
     def accepted(self) -> int:

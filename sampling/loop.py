@@ -118,6 +118,7 @@ def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Ten
         next_token=verdict.token,
         entropy=verdict.entropy,
         vocab_size=seq.slot.vocab_size,
+        inner=proposal.inner,
     )
     return _cut(round, seq.stop)
 

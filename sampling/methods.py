@@ -1,9 +1,9 @@
 """THE tables: one line a drafter, controller, verifier, processor and method. No torch is imported here."""
 
+from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import Method, method_table
-from sampling.parameters import BEAM, EGAG, GAMMA, HEAD, LOOKUP, MODEL_STEPS, SUFFIX, SUFFIX_SCORE, TYPICAL, WEIGHTS
-from sampling.part import Part, TrainedPart, Unless, chosen_by
+from sampling.part import Part, TrainedPart, Unless, chosen_by, for_drafter
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -14,7 +14,7 @@ COPIERS = Registry[Part](
         "ngram_assisted.prompt_lookup:PromptLookupDrafter",
         "copies what followed the last tokens earlier in the text",
         "arXiv 2304.04487; transformers prompt_lookup_num_tokens, `ngram` in serving engines",
-        LOOKUP,
+        parameters.LOOKUP,
         bounds=(("min_ngram_size", "max_ngram_size"),),
     ),
     Part(
@@ -39,7 +39,7 @@ COPIERS = Registry[Part](
         "ngram_assisted.suffix:SuffixDrafter",
         "drafts from suffix trees of this text and of earlier responses",
         "arXiv 2411.04975",
-        SUFFIX,
+        parameters.SUFFIX,
         remembers=Unless("max_cached_requests", 0),
         trees=Unless("use_tree_spec", False),
     ),
@@ -56,7 +56,7 @@ HEADS = Registry[TrainedPart](
         "sampling.drafters.medusa_hydra:MedusaDrafter",
         "heads that each look one place further ahead",
         "arXiv 2401.10774",
-        HEAD,
+        parameters.HEAD,
         read=ON_TREES,
         needs="medusa",
         trees=A_TREE,
@@ -67,7 +67,7 @@ HEADS = Registry[TrainedPart](
         "sampling.drafters.medusa_hydra:HydraDrafter",
         "heads that look ahead and know the drafts between",
         "arXiv 2402.05109",
-        HEAD,
+        parameters.HEAD,
         read=ON_TREES,
         needs="hydra",
         trees=A_TREE,
@@ -78,7 +78,7 @@ HEADS = Registry[TrainedPart](
         "sampling.drafters.eagle_mtp:EagleDrafter",
         "a block that continues the target's hidden states",
         "arXiv 2401.15077, 2406.16858, 2503.01840",
-        HEAD,
+        parameters.HEAD,
         read=ON_TREES,
         needs="eagle",
         trees=A_TREE,
@@ -89,7 +89,7 @@ HEADS = Registry[TrainedPart](
         "sampling.drafters.eagle_mtp:MtpDrafter",
         "a multi-token prediction module, fed back into itself",
         "arXiv 2412.19437",
-        HEAD,
+        parameters.HEAD,
         read=ON_TREES,
         needs="mtp",
         trees=A_TREE,
@@ -105,7 +105,7 @@ MODELS = Registry[TrainedPart](
         "sampling.drafters.model:ModelDrafter",
         "a smaller causal model drafts",
         "arXiv 2211.17192",
-        (WEIGHTS,),
+        (parameters.WEIGHTS,),
         needs="model",
         task="sampling.distill.tasks:ModelTask",
     ),
@@ -116,6 +116,8 @@ MODELS = Registry[TrainedPart](
 CHAIN = {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1}
 HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", tuple(MODELS))
 HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "what extends the draft", tuple(COPIERS))
+INNER: dict[str, Part] = {**HEADS, **COPIERS}
+STAGED_DRAFTER = choice("staged_drafter", "mtp", "what drafts for the drafter model", tuple(INNER))
 
 DRAFTERS = Registry[Part](
     "drafter",
@@ -125,10 +127,7 @@ DRAFTERS = Registry[Part](
         "ngram_assisted.token_recycling:TokenRecyclingDrafter",
         "the target's other candidates of earlier rounds, as a tree",
         "arXiv 2408.08696",
-        (
-            integer("recycling_top_k", 8, "candidates kept for each token", minimum=1, maximum=8),
-            toggle("recycling_remember", True, "keep the candidates for the next prompt"),
-        ),
+        parameters.RECYCLING,
         remembers=Unless("recycling_remember", False),
         trees=True,
     ),
@@ -139,7 +138,7 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.hybrid:ExtendedDrafter",
         "a smaller model drafts a few tokens, copies extend them",
         "FastDeploy mtp_strategy with_ngram",
-        (HYBRID_MODEL, MODEL_STEPS, HYBRID_COPY),
+        (HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), chosen_by(HYBRID_COPY, COPIERS, use_tree_spec=False)),
     ),
     Part(
@@ -147,14 +146,22 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
         "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
-        (HYBRID_MODEL, MODEL_STEPS, SUFFIX_SCORE),
+        (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), COPIERS["suffix"]),
+    ),
+    Part(
+        "staged",
+        "sampling.drafters.staged:StagedDrafter",
+        "a smaller model drafts, and a head or copies draft for it",
+        "arXiv 2308.04623, 2503.13565",
+        (STAGED_DRAFTER, integer("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
+        uses=(for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False), MODELS["model"]),
     ),
 )
 
 CONTROLLERS = Registry[Part](
     "controller",
-    Part("fixed", "egag.controller:FixedGamma", "the same gamma in every round", "arXiv 2211.17192", (GAMMA,)),
+    Part("fixed", "egag.controller:FixedGamma", "one gamma in every round", "arXiv 2211.17192", (parameters.GAMMA,)),
     Part(
         "budget",
         "egag.controller:DraftBudget",
@@ -167,7 +174,7 @@ CONTROLLERS = Registry[Part](
         "egag.egag:EntropyGamma",
         "gamma from the entropy of the first draft's distribution",
         "EGAG",
-        EGAG,
+        parameters.EGAG,
         bounds=(("egag_gamma_min", "egag_gamma_max"),),
     ),
     Part(
@@ -182,21 +189,14 @@ CONTROLLERS = Registry[Part](
         "egag.confidence:ConfidenceGamma",
         "stop after a draft below a probability",
         "transformers assistant_confidence_threshold",
-        (
-            number("confidence_threshold", 0.4, "stop after a draft less likely than this", minimum=0.0, maximum=1.0),
-            integer("confidence_gamma_max", 20, "most drafts a round under the confidence rule", minimum=1),
-        ),
+        parameters.CONFIDENCE,
     ),
     Part(
         "ucb",
         "egag.ucb:UcbGamma",
         "a bandit over fixed lengths, rewarded in tokens a second",
         "arXiv 2505.15141",
-        (
-            integer("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1, maximum=1024),
-            number("ucb_exploration", 0.2, "weight of the bonus for lengths rarely played", minimum=0.0),
-            toggle("ucb_remember", True, "keep what the bandit has learned for the next prompt"),
-        ),
+        parameters.UCB,
         remembers=Unless("ucb_remember", False),
     ),
 )
@@ -223,7 +223,7 @@ VERIFIERS = Registry[Part](
         "sampling.lossy:TypicalVerifier",
         "a draft's p must pass a threshold that falls with the entropy; LOSSY except under greedy",
         "arXiv 2401.10774",
-        TYPICAL,
+        parameters.TYPICAL,
     ),
 )
 
@@ -234,7 +234,7 @@ SEARCHES = Registry[Part](
         "sampling.beam:BeamSearch",
         "the best of a few texts grown side by side",
         "arXiv 1609.08144",
-        BEAM,
+        parameters.BEAM,
         trees=True,
     ),
 )
@@ -291,6 +291,7 @@ METHODS = method_table(
         "suffix_or_model",
         "budget",
     ),
+    Method("staged", "SD staged", "the drafter model drafts, the staged_drafter drafts for it", "staged"),
     Method("medusa", "Medusa", "Medusa heads draft", "medusa"),
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),

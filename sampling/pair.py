@@ -1,6 +1,6 @@
 """A target and its drafter, with the tokenizer they share: everything a method needs from outside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
+from sampling.forward.fit import Sizes, refuse_misfit
+from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
-from sampling.forward.runner import WholeRunner
+from sampling.forward.runner import CausalModel, WholeRunner
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
+from sampling.part import OF_DRAFTER
 from utils.errors import UserError
 from utils.parameter import Values
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from sampling.method import Method
 
 MODEL = "model"
+_SELVES = "--drafter self:int8 or self:int4"
 # More than tokens stand for on average in any text.
 _CHARACTERS_A_TOKEN = 100
 
@@ -30,7 +34,8 @@ class ModelInfo:
     """What was loaded, for people and for records: `detail` says what the name does not.
 
     place: the folder or hub id that the weights came from. trained: to draft for this target, here.
-    kernel: what computes its products; None where there was no choice. stored: the format of its weights.
+    kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
+    whether what lies between the products is.
     """
 
     name: str
@@ -41,6 +46,26 @@ class ModelInfo:
     trained: bool = False
     kernel: str | None = None
     stored: str = "full"
+    compiled: bool = False
+
+
+def compiled(
+    model: CausalModel, info: ModelInfo, wanted: str, tell: Callable[[float], None] = lambda done: None
+) -> tuple[CausalModel, ModelInfo, str | None]:
+    """The model with compiled steps, where `LoadOptions.compile` wants them, and a note where it cannot have them.
+
+    tell: see `forward.compiled`. Raises `UserError` where they are asked for and cannot be had.
+    """
+    if wanted == "off" or (wanted == "auto" and info.stored == FULL):
+        return model, info, None
+    try:
+        if not isinstance(model, LeanModel):
+            raise UserError(f"{info.name} runs on transformers' own layers (docs/models.md); expected compile off")
+        return model.compiled(tell), replace(info, compiled=True), None
+    except UserError as error:
+        if wanted == "on":
+            raise UserError(f"compile on given, and {error}") from error
+        return model, info, f"{info.name} is not compiled: {error}."
 
 
 @dataclass(frozen=True)
@@ -48,7 +73,9 @@ class Pair:
     """A target and what drafts for it: a model of the same vocabulary, trained heads by kind, or nothing.
 
     `notes` say what was adjusted while loading, in whole sentences. cached: False where every forward starts anew.
-    encoder: both are encoder-decoder models.
+    compile: see `LoadOptions`, for formats that are made later.
+    encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
+    drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
     """
 
     target: WholeRunner
@@ -61,20 +88,49 @@ class Pair:
     heads: Mapping[str, Path] = field(default_factory=dict)
     cached: bool = True
     encoder: bool = False
+    compile: str = "auto"
+    drafter_heads: Mapping[str, Path] = field(default_factory=dict)
+    drafts_for: str = ""
 
     @cached_property
     def digest(self) -> str:
         """Hash of the target's weights, by which heads know their base."""
         return fingerprint(self.target.model.landmarks())
 
+    @cached_property
+    def of_drafter(self) -> "Pair":
+        """The drafter model as a target, with the heads that draft for it. Raises `UserError` where there is none."""
+        if self.drafter is None:
+            raise UserError(self.lack(MODEL))
+        return replace(
+            self,
+            target=self.drafter,
+            drafter=None,
+            target_info=self.drafter_info or self.target_info,
+            drafter_info=None,
+            heads=self.drafter_heads,
+            drafter_heads={},
+            drafts_for=self.target_info.name,
+        )
+
     def has(self, drafter: str) -> bool:
-        """Whether it has the drafter model (`model`) or the trained head of this kind."""
+        """Whether it has the drafter model (`model`), the trained head of this kind, or one of the drafter model's."""
+        if drafter.startswith(OF_DRAFTER):
+            return self.drafter is not None and self.of_drafter.has(drafter.removeprefix(OF_DRAFTER))
         return self.drafter is not None if drafter == MODEL else drafter in self.heads
 
     def lack(self, drafter: str) -> str:
         """What to say where it has not."""
-        if drafter == MODEL:
+        if drafter == MODEL or (drafter.startswith(OF_DRAFTER) and self.drafter is None):
             return "no drafter model is loaded; start with --drafter ID, DIR or FILE.gguf"
+        if drafter.startswith(OF_DRAFTER):
+            return self.of_drafter.lack(drafter.removeprefix(OF_DRAFTER))
+        if self.drafts_for and not self.encoder:
+            return (
+                f"no {drafter} head for the drafter model {self.target_info.name} is known, and heads of "
+                f"{self.drafts_for} read other states; start with {_SELVES}, which they serve as well, or a drafter "
+                "model with a head in models/, or choose a staged_drafter that copies"
+            )
         if self.encoder:
             return (
                 f"{drafter} heads continue decoder-only models, and {self.target_info.name} is an encoder-decoder "
@@ -150,6 +206,29 @@ class Pair:
     def fresh(self) -> "Pair":
         """The same models with empty caches."""
         return replace(self, target=self.target.another(), drafter=self.drafter and self.drafter.another())
+
+    def in_format(self, name: str) -> "Pair":
+        """The target with its weights in another format, its cache its own; what drafts is the same for all formats.
+
+        Raises `UserError` for a target whose weights are rounded already or cannot be.
+        """
+        model, info = self.target.model, self.target_info
+        if name == info.stored:
+            return self
+        asked = f"target_weights {name}"
+        if info.stored != FULL:
+            raise UserError(f"{asked} given, and {info.name} is loaded in {info.stored}; expected {info.stored}")
+        refuse_format(name, self.target.device, asked)
+        if not isinstance(model, LeanModel):
+            raise UserError(
+                f"{asked} given, and {info.name} runs on transformers' own layers, whose weights are left as they are; "
+                "expected full, or a model with a lean forward (docs/models.md)"
+            )
+        refuse_misfit(name, info.name, Sizes.of_model(model), asked)
+        info = replace(info, kernel=None, stored=name, compiled=False)
+        made, info, note = compiled(model.with_format(FORMATS[name]), info, self.compile)
+        notes = (*self.notes, *([note] if note else []))
+        return replace(self, target=self.target.on(made), target_info=info, notes=notes)
 
     def recomputing(self) -> "Pair":
         """The same models without a KV cache: the reference that cached runs must agree with."""

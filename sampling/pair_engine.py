@@ -17,8 +17,9 @@ from sampling.forward.twice import Twice, computed_twice
 from sampling.loop import decode
 from sampling.method import Method
 from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
-from sampling.pair import Pair
+from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
+from sampling.part import OF_DRAFTER
 from sampling.raw import Raw
 from sampling.verifier import Verifier
 from utils.errors import UserError
@@ -50,6 +51,7 @@ class PairEngine:
         self._earlier: dict[tuple[str, str], Drafter] = {}
         self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
         self._rules: dict[tuple[str, str], GammaController] = {}
+        self._formats: dict[str, PairEngine] = {}
         self.raw: Raw | None = None
 
     @cached_property
@@ -75,7 +77,8 @@ class PairEngine:
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """See `Engine.resolve`: whether drafters compute in int8, where the pair has what drafts."""
-        drafter = METHODS[name].needs(values)
+        needed = METHODS[name].needs(values)
+        drafter = MODEL if needed is not None and needed.startswith(OF_DRAFTER) else needed
         if WEIGHTS not in METHODS[name].relevant(values) or drafter is None or not self.pair.has(drafter):
             return {}
         return {WEIGHTS.name: "int8" if self.pair.drafts_in_int8(drafter, values[WEIGHTS.name]) else "full"}
@@ -128,6 +131,8 @@ class PairEngine:
         self.__dict__.pop("_recomputing", None)
         self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
         self._drafters = {}
+        for engine in self._formats.values():
+            engine.renew()
 
     def memories(self) -> list[tuple[str, str]]:
         """(run, what it keeps) of each drafter and rule that was used and keeps something."""
@@ -140,6 +145,14 @@ class PairEngine:
         self._drafters.clear()
         self._rules.clear()
         self._earlier.clear()
+
+    def in_format(self, name: str) -> "PairEngine":
+        """See `Engine.in_format`; made once, because many layers take seconds."""
+        if name == self.pair.target_info.stored:
+            return self
+        if name not in self._formats:
+            self._formats[name] = PairEngine(self.pair.in_format(name))
+        return self._formats[name]
 
     def _target(self, method: Method, pair: Pair) -> Runner:
         if method.runs == "target":

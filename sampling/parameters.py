@@ -8,6 +8,15 @@ EGAG = (
     integer("egag_gamma_max", 6, "EGAG's upper bound", minimum=1),
     number("egag_ema", 0.9, "EGAG's smoothing, 0 = none", minimum=0.0, below=1.0),
 )
+CONFIDENCE = (
+    number("confidence_threshold", 0.4, "stop after a draft less likely than this", minimum=0.0, maximum=1.0),
+    integer("confidence_gamma_max", 20, "most drafts a round under the confidence rule", minimum=1),
+)
+UCB = (
+    integer("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1, maximum=1024),
+    number("ucb_exploration", 0.2, "weight of the bonus for lengths rarely played", minimum=0.0),
+    toggle("ucb_remember", True, "keep what the bandit has learned for the next prompt"),
+)
 
 LOOKUP = (
     integer("max_ngram_size", 3, "maximum number of last tokens to look up", minimum=1, maximum=16),
@@ -20,6 +29,10 @@ SUFFIX = (
     number("max_spec_factor", 1.0, "drafts per matched token", above=0.0),
     number("min_token_prob", 0.1, "stop at a draft less likely than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "also draft alternatives, as a tree"),
+)
+RECYCLING = (
+    integer("recycling_top_k", 8, "candidates kept for each token", minimum=1, maximum=8),
+    toggle("recycling_remember", True, "keep the candidates for the next prompt"),
 )
 
 WEIGHTS = choice(

@@ -12,6 +12,9 @@ from utils.parameter import Parameter, Values
 
 Bound = tuple[str, str]
 
+# Before the kind of a head: one that continues the states of the drafter model.
+OF_DRAFTER = "drafter's "
+
 
 @dataclass(frozen=True, slots=True)
 class Unless:
@@ -149,9 +152,31 @@ class OneOf:
         return self.pick(values).drafts_trees({**values, **self.preset})
 
 
+class OneForDrafter(OneOf):
+    """Whichever of some parts the values pick, drafting for the pair's drafter model as others do for the target."""
+
+    def build(self, pair: Any, values: Values) -> Any:
+        """The part that the values pick, for the drafter model."""
+        return OneOf.build(self, None if pair is None else pair.of_drafter, values)
+
+    def needed(self, values: Values) -> str | None:
+        """The head that the drafter model must have; it is known by `of_drafter`."""
+        needed = OneOf.needed(self, values)
+        return None if needed is None else f"{OF_DRAFTER}{needed}"
+
+    def drafts_trees(self, values: Values) -> bool:
+        """False: what the target judges are not its drafts."""
+        return False
+
+
 def chosen_by(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) -> OneOf:
     """The part that a parameter names; `preset` as in `OneOf`."""
     return OneOf(tuple(parts.values()), lambda values: parts[values[parameter.name]], preset)
+
+
+def for_drafter(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) -> OneForDrafter:
+    """The part that a parameter names, for the drafter model; `preset` as in `OneOf`."""
+    return OneForDrafter(tuple(parts.values()), lambda values: parts[values[parameter.name]], preset)
 
 
 def merged(*several: Iterable[Parameter]) -> tuple[Parameter, ...]:

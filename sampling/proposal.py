@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sampling.events import Round
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -15,7 +17,7 @@ class Proposal:
     siblings (drawn without replacement: they are 0 in it); None = a point mass (the drafter was certain, as
     an n-gram match is). first: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None where
     there are none. chances: `[n]`, the probability of each point mass that comes from logits: 1, NaN where they are
-    no distribution.
+    no distribution. inner: the rounds of a drafter model that is drafted for itself, none of any other.
 
     Example: the tree  root -> a, root -> b, a -> c  is tokens [a, b, c], parents (-1, -1, 0).
     """
@@ -25,6 +27,7 @@ class Proposal:
     probs: Tensor | None = None
     first: Tensor | None = None
     chances: Tensor | None = None
+    inner: tuple[Round, ...] = ()
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

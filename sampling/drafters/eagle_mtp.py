@@ -19,12 +19,14 @@ from sampling.sequence import Sequence
 class _Draft:
     """What is kept for a sequence: its rows in the head's cache, and features of the target that are not fed yet.
 
-    known: how many positions of the text have shown their features.
+    known: how many positions of the text have shown their features. unseen: how many tokens follow those and the next
+    one, and are gone through like drafts.
     """
 
     rows: RecurrentRunner
     features: list[Tensor] = field(default_factory=list)
     known: int = 0
+    unseen: int = 0
 
 
 class RecurrentDrafter(ForwardDrafter):
@@ -63,6 +65,16 @@ class RecurrentDrafter(ForwardDrafter):
     def observe(self, seq: Sequence, round: Round) -> None:
         self._learn(seq)
 
+    def mark(self, seq: Sequence) -> abc.Callable[[], None]:
+        draft: _Draft = seq.drafting[self]
+        rows, features, known = draft.rows.length, draft.features.copy(), draft.known
+
+        def forget() -> None:
+            draft.rows.crop(rows)
+            draft.features, draft.known = features, known
+
+        return forget
+
     def room(self, seq: Sequence) -> int:
         return self._forward.window - len(seq.tokens) if seq.drafting[self].known else 0
 
@@ -75,11 +87,15 @@ class RecurrentDrafter(ForwardDrafter):
             draft.features = []
         start = draft.rows.length
         tokens = torch.tensor(seq.tokens[start + 1 :], device=feature.device)
-        return draft.rows.feed(tokens, feature)
+        logits = draft.rows.feed(tokens[: len(feature)], feature)
+        draft.unseen = len(tokens) - len(feature)
+        for number in range(draft.unseen):
+            logits = draft.rows.branch(tokens[len(feature) + number].view(1), [number - 1])
+        return logits
 
     def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         draft: _Draft = seq.drafting[self]
-        return draft.rows.branch(tokens, parents)
+        return draft.rows.branch(tokens, [parent + draft.unseen for parent in parents])
 
     def _read_prompt(self, draft: _Draft, tokens: abc.Sequence[int]) -> None:
         """All rows of the prompt but the last, from which the first draft comes."""

@@ -69,10 +69,16 @@ class _Outputs:
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is kept for a sequence: the target's last state `[1, H]` and token, and the path to every draft."""
+    """What is kept for a sequence: the target's last state `[1, H]`, the token behind it, and the path to every draft.
+
+    known: how many positions of the text have shown their states. unseen: tokens of the text behind the last, which
+    are followed like drafts.
+    """
 
     state: Tensor | None = None
+    known: int = 0
     last: int = 0
+    unseen: list[int] = field(default_factory=list)
     paths: list[list[int]] = field(default_factory=list)
 
 
@@ -94,23 +100,35 @@ class _ParallelDrafter(ForwardDrafter):
         return cls(_Weights(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
 
     def begin(self, seq: Sequence) -> None:
-        seq.drafting[self] = _Ahead()
+        states = seq.hidden.get(self.needs_hidden[0], ())
+        seq.drafting[self] = _Ahead(known=len(seq.tokens) - 1 - len(states))
         self._learn(seq)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         self._learn(seq)
 
+    def mark(self, seq: Sequence) -> abc.Callable[[], None]:
+        ahead: _Ahead = seq.drafting[self]
+        state, known = ahead.state, ahead.known
+
+        def forget() -> None:
+            ahead.state, ahead.known = state, known
+
+        return forget
+
     def room(self, seq: Sequence) -> int:
-        return 0 if seq.drafting[self].state is None else self.config.steps
+        ahead: _Ahead = seq.drafting[self]
+        return self.config.steps - (len(seq.tokens) - 1 - ahead.known) if ahead.state is not None else 0
 
     def root(self, seq: Sequence) -> Tensor:
         ahead: _Ahead = seq.drafting[self]
-        ahead.paths, ahead.last = [], seq.tokens[-1]
-        return self._logits(ahead, [[]])
+        ahead.paths = []
+        ahead.last, *ahead.unseen = seq.tokens[ahead.known :]
+        return self._logits(ahead, [ahead.unseen])
 
     def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         ahead: _Ahead = seq.drafting[self]
-        above = [[] if parent < 0 else ahead.paths[parent] for parent in parents]
+        above = [ahead.unseen if parent < 0 else ahead.paths[parent] for parent in parents]
         ahead.paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]
         return self._logits(ahead, ahead.paths[len(ahead.paths) - len(parents) :])
 
@@ -121,7 +139,9 @@ class _ParallelDrafter(ForwardDrafter):
     def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden
         if seq.hidden and len(seq.hidden[layer]):
-            seq.drafting[self].state = seq.hidden[layer][-1:]
+            ahead: _Ahead = seq.drafting[self]
+            ahead.state = seq.hidden[layer][-1:]
+            ahead.known += len(seq.hidden[layer])
 
 
 class MedusaDrafter(_ParallelDrafter):

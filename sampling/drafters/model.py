@@ -6,6 +6,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.events import Round
 from sampling.forward.runner import Runner, WholeRunner, catch_up, prefill
 from sampling.sequence import Sequence
 from utils.errors import UserError
@@ -14,8 +15,8 @@ from utils.errors import UserError
 class ModelDrafter(ForwardDrafter):
     """Draws a chain from its own processed distribution q (Leviathan 2023; Chen 2023).
 
-    A sequence's cache holds what it was fed: rolled back to the committed tokens and caught up at the top of a
-    round, whatever happened in the last one. A rule that allows no draft (gamma 0) costs no forward.
+    A sequence's cache holds what it was fed: rolled back to the committed tokens after each round, whether or not it
+    will draft in the next one, and caught up when it does. A rule that allows no draft (gamma 0) costs no forward.
     """
 
     def __init__(self, runner: WholeRunner) -> None:
@@ -33,14 +34,20 @@ class ModelDrafter(ForwardDrafter):
         slot.read(seq.encoder_ids)
         prefill(slot, seq.tokens[:-1][: slot.window])
 
+    def observe(self, seq: Sequence, round: Round) -> None:
+        self._roll_back(seq)
+
     def room(self, seq: Sequence) -> int:
         return self.runner.window - len(seq.tokens)
 
     def root(self, seq: Sequence) -> Tensor:
-        slot: Runner = seq.drafting[self]
-        slot.crop(min(slot.length, len(seq.tokens) - 1))
-        return catch_up(slot, seq.tokens).logits
+        return catch_up(self._roll_back(seq), seq.tokens).logits
 
     def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
         slot: Runner = seq.drafting[self]
         return slot.forward(tokens).logits
+
+    def _roll_back(self, seq: Sequence) -> Runner:
+        slot: Runner = seq.drafting[self]
+        slot.crop(min(slot.length, len(seq.tokens) - 1))
+        return slot

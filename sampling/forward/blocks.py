@@ -7,44 +7,15 @@ cache, which attends.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, overload
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from sampling.forward.kernels import make_linear
-from sampling.forward.linear import Kernel, Linear
-
-
-@dataclass(frozen=True, slots=True)
-class BlockShape:
-    """Heads and their width."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-
-class Norm:
-    """RMSNorm, x / sqrt(mean(x^2) + eps) * weight, over the last dimension.
-
-    On a CPU it takes four operations in float32 instead of the nine behind `F.rms_norm`:
-    sqrt(|x|^2 + d eps) is hypot(|x|, sqrt(d eps)), and sqrt(d) goes into the weight.
-    """
-
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        self.weight, self._eps = weight, eps
-        self._scaled = weight.float() * len(weight) ** 0.5
-        self._floor = self._scaled.new_tensor((len(weight) * eps) ** 0.5)
-        self._short = weight.device.type == "cpu"
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if not self._short:
-            return F.rms_norm(x, x.shape[-1:], self.weight, self._eps)
-        wide = x.float()
-        length = torch.hypot(torch.linalg.vector_norm(wide, dim=-1, keepdim=True), self._floor)
-        return (wide / length).mul_(self._scaled).to(x.dtype)
+from sampling.forward.linear import Kernel, Product
+from sampling.forward.steps import BlockShape, Norm, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +23,13 @@ class Layer:
     """The weights of one block; `q_norm` and `k_norm` are there where the family has them."""
 
     attention_norm: Norm | None
-    qkv: Linear
+    qkv: Product
     q_norm: Norm | None
     k_norm: Norm | None
-    out: Linear
+    out: Product
     mlp_norm: Norm
-    gate_up: Linear
-    down: Linear
+    gate_up: Product
+    down: Product
 
     def norms(self) -> Iterator[tuple[str, Norm]]:
         """Those that there are, by name."""
@@ -86,6 +57,12 @@ class Blocks:
     cos: Tensor
     sin: Tensor
     shape: BlockShape
+    compiled: Steps | None = None
+
+    @cached_property
+    def steps(self) -> Steps:
+        """What happens between the products, compiled where that was asked for."""
+        return self.compiled or Steps(self.shape)
 
     def run(
         self,
@@ -96,35 +73,29 @@ class Blocks:
         read: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """The state `[n, H]` after each block. `read`: what the first attention reads instead of its norm of x."""
-        rotation = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
+        cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         mask = None if mask is None else mask.repeat(self.shape.heads // self.shape.kv_heads, 1)
-        for layer, rows in zip(self.layers, cache.layers, strict=True):
-            if read is None:
-                read = x if layer.attention_norm is None else layer.attention_norm(x)
-            x = x + self._attention(layer, read, rotation, mask, rows)
-            x = x + self._mlp(layer, x)
-            read = None
+        steps, first = self.steps, self.layers[0]
+        if read is None:
+            read = x if first.attention_norm is None else first.attention_norm(x)
+        entered = steps.enter(read, first.qkv)
+        for layer, following, rows in zip(self.layers, [*self.layers[1:], None], cache.layers, strict=True):
+            qkv, out, gate_up, down = layer.qkv, layer.out, layer.gate_up, layer.down
+            norms = layer.q_norm, layer.k_norm
+            heads = steps.turn(qkv.product(entered[0]), entered[1:], qkv, norms, cos, sin)
+            entered = steps.enter(rows.attend(*heads, mask), out)
+            x, entered = steps.join(x, out.product(entered[0]), entered[1:], out, layer.mlp_norm, gate_up)
+            entered = steps.gate(gate_up.product(entered[0]), entered[1:], gate_up, down)
+            raw = down.product(entered[0])
+            if following is None:
+                x = steps.leave(x, raw, entered[1:], down)
+            else:
+                x, entered = steps.join(x, raw, entered[1:], down, following.attention_norm, following.qkv)
             yield x
 
     def with_kernel(self, kernel: Kernel) -> "Blocks":
         """The same blocks, their products computed by another kernel."""
-        return replace(self, layers=tuple(layer.with_kernel(kernel) for layer in self.layers))
-
-    def _attention(
-        self, layer: Layer, x: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, rows: "AttendingLayer"
-    ) -> Tensor:
-        heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
-        mixed = layer.qkv(x).view(x.shape[0], -1, dim)
-        turning = mixed[:, : heads + kv_heads]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            turning = torch.cat([layer.q_norm(turning[:, :heads]), layer.k_norm(turning[:, heads:])], dim=1)
-        cos, sin = rotation
-        turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
-        return layer.out(rows.attend(turned[:, :heads], turned[:, heads:], mixed[:, heads + kv_heads :], mask))
-
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
-        return layer.down(F.silu(gate) * up)
+        return replace(self, layers=tuple(layer.with_kernel(kernel) for layer in self.layers), compiled=None)
 
 
 class AttendingLayer(Protocol):
@@ -160,7 +131,7 @@ def fuse(weights: Weights, prefix: str, eps: float, kernel: Kernel = make_linear
         weight = weights.pop(f"{prefix}{name}.weight", None)
         return None if weight is None else Norm(weight, eps)
 
-    def joined(*names: str) -> Linear:
+    def joined(*names: str) -> Product:
         """Linear layers of one input as one product, outputs side by side."""
         weight = torch.cat([weights.pop(f"{prefix}{name}.weight") for name in names])
         biases = [weights.pop(f"{prefix}{name}.bias") for name in names if f"{prefix}{name}.bias" in weights]

@@ -9,13 +9,24 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sampling.forward.linear import Kernel, Linear
+from sampling.forward.grid import GROUP, find_parts, in_parts, in_slices
+from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product
 
-GROUP = 32
+INNER = 1  # how many tiles of k the CPU's layout holds side by side; it takes no other number
 _LEVELS = 15
-_ON_GRID = 1e-3
-_INNER = 1  # how many tiles of k the CPU's layout holds side by side; it takes no other number
+OUTPUTS = 16
 _TOLERANCE = 0.02
+_PRODUCT = torch.ops.aten._weight_int4pack_mm_for_cpu.default
+
+
+def _halved(x: Tensor) -> Prepared:
+    return (x.to(torch.bfloat16),)
+
+
+def widened(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+    """Leaving a product in bfloat16: see `Arithmetic`."""
+    y = raw.float()
+    return y if bias is None else y + bias
 
 
 class Int4Linear:
@@ -25,23 +36,33 @@ class Int4Linear:
     to bfloat16, and no row of the input depends on another. The inputs must divide into groups of 32.
     """
 
+    arithmetic = Arithmetic("int4", _halved, widened)
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        levels, steps, lowest = on_grid(weight.detach().float())
-        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels.flatten(1), _INNER)
-        middle = lowest + (_LEVELS + 1) / 2 * steps  # the products count levels from -8
-        self._grid = torch.stack([steps, middle], dim=-1).transpose(0, 1).contiguous().to(torch.bfloat16)
+        self._packed, steps, lowest = in_slices(weight.detach(), _packed)
+        self._grid = as_products_take(steps, lowest)
         self._inputs = weight.shape[1]
-        self._bias = None if bias is None else bias.detach().float()
+        self.added = None if bias is None else bias.detach().float()
+
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+        y: Tensor = _PRODUCT(x, self._packed, GROUP, self._grid)
+        return y
 
     def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), self._packed, GROUP, self._grid)
-        wide = y.to(x.dtype)
-        return wide if self._bias is None else wide + self._bias.to(x.dtype)
+        (entered,) = self.arithmetic.enter(x)
+        return self.arithmetic.leave(self.product(entered), (), self.added).to(x.dtype)
 
-    def with_kernel(self, kernel: Kernel) -> Linear:
+    def with_kernel(self, kernel: Kernel) -> Product:
         unit = torch.eye(self._inputs, dtype=torch.bfloat16)
         weight = torch.ops.aten._weight_int4pack_mm_for_cpu(unit, self._packed, GROUP, self._grid).T
-        return kernel(weight.float().contiguous(), self._bias)
+        return kernel(weight.float().contiguous(), self.added)
+
+
+def divides(weight: Tensor) -> bool:
+    """Whether the products take a matrix of this shape `[out, in]`: outputs by 16, and inputs by the group."""
+    outputs, inputs = weight.shape
+    return outputs % OUTPUTS == 0 and inputs % GROUP == 0
 
 
 @cache
@@ -61,29 +82,22 @@ def on_grid(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Levels 0 to 15 `[out, groups, 32]`, steps and lowest values `[out, groups]` of float32 weights `[out, in]`.
 
     A group's step is the part of its range whose multiples are all of its values. Where there is none it is a
-    fifteenth, which rounds. Parts from an eighth on are all: whoever lies on a coarser grid lies on one of these.
+    fifteenth, which rounds.
     """
     groups = weight.unflatten(1, (-1, GROUP))
     lowest = groups.amin(-1, keepdim=True)
     above, spread = groups - lowest, groups.amax(-1, keepdim=True) - lowest
-    parts = torch.full_like(spread, _LEVELS)
-    open_ = _off_grid(above, spread, parts)
-    for part in range(_LEVELS - 1, _LEVELS // 2, -1):
-        if not open_.any():
-            break
-        here = open_.nonzero(as_tuple=True)
-        tried = torch.full_like(spread[here], part)
-        fits = ~_off_grid(above[here], spread[here], tried)
-        parts[here] = torch.where(fits.unsqueeze(-1), tried, parts[here])
-        open_[here] = ~fits
-    levels = _levels(above, spread, parts).round_().to(torch.int32)
+    parts, _ = find_parts(above, spread, _LEVELS)
+    levels = in_parts(above, spread, parts).round_().to(torch.int32)
     return levels, (spread / parts).squeeze(-1), lowest.squeeze(-1)
 
 
-def _levels(above: Tensor, spread: Tensor, parts: Tensor) -> Tensor:
-    return above * (parts / spread.clamp(min=torch.finfo(spread.dtype).tiny))
+def as_products_take(steps: Tensor, lowest: Tensor) -> Tensor:
+    """Steps and middles `[groups, out, 2]` in bfloat16 of steps and lowest values: products count levels from -8."""
+    middle = lowest + (_LEVELS + 1) / 2 * steps
+    return torch.stack([steps, middle], dim=-1).transpose(0, 1).contiguous().to(torch.bfloat16)
 
 
-def _off_grid(above: Tensor, spread: Tensor, parts: Tensor) -> Tensor:
-    levels = _levels(above, spread, parts)
-    return (levels - levels.round()).abs_().amax(-1) > _ON_GRID
+def _packed(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    levels, steps, lowest = on_grid(weight.float())
+    return torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels.flatten(1), INNER), steps, lowest

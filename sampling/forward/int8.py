@@ -6,16 +6,18 @@ drawn from the rounded distribution, which the rejection rule is told.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sampling.forward import choices
+from sampling.forward.grid import in_slices
 from sampling.forward.kernels import kernel
-from sampling.forward.linear import Kernel, Linear
+from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product
 from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
 
@@ -29,6 +31,43 @@ _MARGIN = 1.2
 _INT8 = "int8 drafts"
 
 
+def _seven_bits(x: Tensor) -> Prepared:
+    """Rows over their largest entry, which the product itself rounds to 7 bits, and that entry `[n, 1]`."""
+    wide = x.float()
+    size = _largest(wide)
+    return wide / size, size
+
+
+def _resized(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+    y = raw * rest[0]
+    return y if bias is None else y + bias
+
+
+def _fourteen_bits(x: Tensor) -> Prepared:
+    """The same as two parts of 7 bits, `[2 n, in]`: the rows rounded, and what the rounding left of each, enlarged."""
+    wide = x.float()
+    size = _largest(wide)
+    unit = wide / size
+    coarse = torch.round(unit / _STEP) * _STEP
+    return torch.cat([unit, (unit - coarse) * _FINER]), size
+
+
+def _joined(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+    count = rest[0].shape[0]
+    y = (raw[:count] + raw[count:] * (1 / _FINER)) * rest[0]
+    return y if bias is None else y + bias
+
+
+@cache
+def _product() -> Callable[..., Any]:
+    product: Callable[..., Any] = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+    return product
+
+
+def _largest(wide: Tensor) -> Tensor:
+    return wide.abs().amax(dim=1, keepdim=True).clamp(min=_LOWEST)
+
+
 class Int8Linear:
     """Weights in 8 bits with one scale an output; inputs in 7 bits, which pairs of products in 16 bits cannot overflow.
 
@@ -36,26 +75,24 @@ class Int8Linear:
     whatever the dtype.
     """
 
+    arithmetic = Arithmetic("int8, 7 bits", _seven_bits, _resized)
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        wide = weight.detach().float()
-        scale = wide.abs().amax(dim=1).clamp_(min=_LOWEST) / 127
-        self._packed = _packed((wide / scale.unsqueeze(1)).round_().to(torch.int8), scale)
-        self._bias = None if bias is None else bias.detach().float()
+        self._packed = _packed(*in_slices(weight.detach(), rounded))
+        self.added = None if bias is None else bias.detach().float()
+
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`; the inputs are rounded here."""
+        y: Tensor = _product()(x, _STEP, _MIDDLE, self._packed)
+        return y
 
     def __call__(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        size = wide.abs().amax(dim=1, keepdim=True).clamp_(min=_LOWEST)
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            wide / size, _STEP, _MIDDLE, self._packed
-        )
-        y *= size
-        if self._bias is not None:
-            y += self._bias
-        return y.to(x.dtype)
+        entered, *rest = self.arithmetic.enter(x)
+        return self.arithmetic.leave(self.product(entered), tuple(rest), self.added).to(x.dtype)
 
-    def with_kernel(self, kernel: Kernel) -> Linear:
+    def with_kernel(self, kernel: Kernel) -> Product:
         weight, _ = torch.ops.quantized.linear_unpack(self._packed)
-        return kernel(weight.dequantize(), self._bias)
+        return kernel(weight.dequantize(), self.added)
 
 
 class FineInt8Linear(Int8Linear):
@@ -65,19 +102,14 @@ class FineInt8Linear(Int8Linear):
     precision from all its other inputs.
     """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        size = torch.linalg.vector_norm(wide, torch.inf, dim=1, keepdim=True).clamp_(min=_LOWEST)
-        unit = wide / size
-        coarse = torch.fake_quantize_per_tensor_affine(unit, _STEP, _MIDDLE, 1, 2 * _MIDDLE - 1)
-        parts = torch.cat([unit, (unit - coarse) * _FINER])
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            parts, _STEP, _MIDDLE, self._packed
-        )
-        y = torch.add(y[: len(x)], y[len(x) :], alpha=1 / _FINER).mul_(size)
-        if self._bias is not None:
-            y += self._bias
-        return y.to(x.dtype)
+    arithmetic = Arithmetic("int8, 14 bits", _fourteen_bits, _joined)
+
+
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights `[out, in]` in int8, and the scale `[out]` of each output."""
+    wide = weight.float()
+    scale = wide.abs().amax(dim=1).clamp_(min=_LOWEST) / 127
+    return (wide / scale.unsqueeze(1)).round_().to(torch.int8), scale
 
 
 def in_int8(wanted: str, like: Tensor, trained: bool) -> bool:

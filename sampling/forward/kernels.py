@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward import choices
-from sampling.forward.linear import DenseLinear, Kernel, Linear, PackedLinear, WideningLinear
+from sampling.forward.linear import DenseLinear, Kernel, Linear, PackedLinear, Product, WideningLinear
 from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
 
@@ -30,7 +30,7 @@ def refuse_unpacked(places: Mapping[torch.device, torch.dtype]) -> None:
         )
 
 
-def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
     """The layer with the kernel that is in use for this device and dtype."""
     weight = weight.detach().contiguous()
     bias = None if bias is None else bias.detach()

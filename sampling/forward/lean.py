@@ -1,6 +1,6 @@
 """A lean forward for Llama-family models: an embedding, blocks, an output matrix, and weights shared by all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,14 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.blocks import Attending, Blocks, BlockShape, Layer, Norm, Weights, fuse, rotary_table
+from sampling.forward.blocks import Attending, Blocks, Layer, Weights, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
+from sampling.forward.compiled import compiled
 from sampling.forward.formats import FORMATS, FULL, Format
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import kernel_name
 from sampling.forward.linear import Kernel, Linear
 from sampling.forward.runner import Reading
 from sampling.forward.steady import SteadyCache
+from sampling.forward.steps import BlockShape, Norm
+from utils.errors import UserError
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
     from transformers import PreTrainedModel
@@ -86,7 +89,13 @@ class LeanModel:
     def with_format(self, format: Format) -> "LeanModel":
         """The same model, its weights in another format; embedding and norms are shared."""
         blocks, head = self.blocks.with_kernel(format.blocks), self.head.with_kernel(format.output)
-        return replace(self, blocks=blocks, head=head, steady=format.steady)
+        return replace(self, blocks=blocks, head=head, steady=format.steady_on(self.device))
+
+    def compiled(self, tell: Callable[[float], None]) -> "LeanModel":
+        """The same model, what lies between its products compiled. Raises `UserError` where that cannot be."""
+        if self.device.type != "cpu":
+            raise UserError(f"what lies between products is compiled on a CPU, and the model is on {self.device}")
+        return replace(self, blocks=compiled(self.blocks, tell))
 
     @cached_property
     def int8(self) -> "LeanModel":
@@ -171,6 +180,7 @@ def from_weights(
     output = weights.pop("lm_head.weight", embedding)
     tied = absent or output.data_ptr() == embedding.data_ptr()
     head = format.output(output, weights.pop("lm_head.bias", None))
+    del output  # the blocks come next, and a packed or rounded head is a copy
     eps = config.rms_norm_eps
     blocks = tuple(
         fuse(weights, f"model.layers.{index}.", eps, format.blocks) for index in range(config.num_hidden_layers)
@@ -178,4 +188,5 @@ def from_weights(
     cos, sin = rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
     norm = Norm(weights.pop("model.norm.weight"), eps)
     window, vocab_size = config.max_position_embeddings, config.vocab_size
-    return LeanModel(embedding, Blocks(blocks, cos, sin, shape), norm, head, window, vocab_size, tied, format.steady)
+    steady = format.steady_on(embedding.device)
+    return LeanModel(embedding, Blocks(blocks, cos, sin, shape), norm, head, window, vocab_size, tied, steady)

@@ -1,6 +1,8 @@
 """Linear layers for few tokens at a time, each computed by one kernel; `kernels` chooses."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -9,6 +11,32 @@ from torch.nn import functional as F
 
 _ROWS_HINT = 16
 _MANY_ROWS = 8
+
+Prepared = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic:
+    """How rows enter a product and how they leave it, apart from the product, so that what surrounds it can do both.
+
+    enter: rows `[n, in]` -> what the product takes, and what `leave` needs besides. leave: what the product gave,
+    those, and the bias -> `[n, out]`. Pure functions of tensors, row by row.
+    """
+
+    name: str
+    enter: Callable[[Tensor], Prepared]
+    leave: Callable[[Tensor, Prepared, Tensor | None], Tensor]
+
+
+def _as_it_is(x: Tensor) -> Prepared:
+    return (x,)
+
+
+def _with_bias(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+    return raw if bias is None else raw + bias
+
+
+PLAIN = Arithmetic("plain", _as_it_is, _with_bias)
 
 
 class Linear(Protocol):
@@ -21,23 +49,59 @@ class Linear(Protocol):
         ...
 
 
-Kernel = Callable[..., Linear]
+class Product(Linear, Protocol):
+    """A linear layer in its parts: y = leave(product(enter(x)), added).
+
+    added: the bias, where `product` itself does not add it.
+    """
+
+    @property
+    def arithmetic(self) -> Arithmetic: ...
+
+    @property
+    def added(self) -> Tensor | None: ...
+
+    def product(self, x: Tensor) -> Tensor:
+        """The product alone, of rows that have entered."""
+        ...
+
+    def with_kernel(self, kernel: "Kernel") -> "Product":
+        """The same layer, computed by another kernel."""
+        ...
 
 
-class DenseLinear:
+Kernel = Callable[..., Product]
+
+
+class Whole(ABC):
+    """A layer whose product is all of it."""
+
+    arithmetic: Arithmetic = PLAIN
+    added: Tensor | None = None
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+
+class DenseLinear(Whole):
     """The plain kernel, on any device and dtype."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.weight, self.bias = weight, bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
         return F.linear(x, self.weight, self.bias)
 
-    def with_kernel(self, kernel: Kernel) -> Linear:
+    def with_kernel(self, kernel: Kernel) -> Product:
         return kernel(self.weight, self.bias)
 
 
-class WideningLinear:
+class WideningLinear(Whole):
     """The plain kernel for few rows; for many, the product in float32 on a widened copy of the weight.
 
     For CPUs that have no arithmetic of the dtype: there a product of many rows costs as much a row as one
@@ -47,17 +111,18 @@ class WideningLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._weight, self._bias = weight, bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
         if x.shape[0] < _MANY_ROWS:
             return F.linear(x, self._weight, self._bias)
         bias = None if self._bias is None else self._bias.float()
         return F.linear(x.float(), self._weight.float(), bias).to(x.dtype)
 
-    def with_kernel(self, kernel: Kernel) -> Linear:
+    def with_kernel(self, kernel: Kernel) -> Product:
         return kernel(self._weight, self._bias)
 
 
-class PackedLinear:
+class PackedLinear(Whole):
     """oneDNN with the weight reordered once into its blocked layout, as torch's own compiler does it.
 
     On CPUs where the plain kernel reads the weight in a poor order this is two to three times faster for
@@ -68,11 +133,12 @@ class PackedLinear:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
         self._bias = bias
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
         return y
 
-    def with_kernel(self, kernel: Kernel) -> Linear:
+    def with_kernel(self, kernel: Kernel) -> Product:
         return kernel(self._packed.to_dense(), self._bias)
 
 

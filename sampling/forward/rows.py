@@ -1,6 +1,6 @@
 """Many sequences in one forward of a lean model: rows of all of them side by side, each in its own part of a cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from sampling.forward import cache
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import CausalModel, Output, Reading, as_ids
+from sampling.forward.steady import UNIT, Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class _Layout:
     """Where the N flat rows of a forward lie: sequence and place of each, and its row among its sequence's.
 
     part: the sequences that attend: one, or all. mask: `[sequences, 1, rows, L]` bool, repeated for each query group.
+    sights: for a steady model, each fed sequence with its flat rows and what they see.
     """
 
     sequence: Tensor
@@ -36,6 +38,7 @@ class _Layout:
     rows: int
     columns: int
     mask: Tensor
+    sights: tuple[tuple[int, slice, Sight], ...] = ()
 
 
 class _Layer:
@@ -50,8 +53,7 @@ class _Layer:
         Only here rows are padded, to the most that a sequence has: no matrix product of the model ever is.
         """
         at, (count, heads, dim) = self._owner.layout, query.shape
-        self._keys[at.sequence, :, at.place] = keys
-        self._values[at.sequence, :, at.place] = values
+        self._write(keys, values)
         batch, kv_heads = at.part.stop - at.part.start, keys.shape[1]
         padded = query.new_zeros(batch, at.rows, heads, dim)
         padded[at.sequence - at.part.start, at.row] = query
@@ -62,15 +64,36 @@ class _Layer:
         by_row = out.view(batch, heads, at.rows, dim).transpose(1, 2)
         return by_row[at.sequence - at.part.start, at.row].reshape(count, heads * dim)
 
+    def _write(self, keys: Tensor, values: Tensor) -> None:
+        at = self._owner.layout
+        self._keys[at.sequence, :, at.place] = keys
+        self._values[at.sequence, :, at.place] = values
+
+
+class _SteadyLayer(_Layer):
+    """The same for a steady model: each sequence attends by itself, as it does alone."""
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """See `_Layer.attend`."""
+        self._write(keys, values)
+        parts = [
+            sight.attend(query[rows], self._keys[which : which + 1], self._values[which : which + 1])
+            for which, rows, sight in self._owner.layout.sights
+        ]
+        return torch.cat(parts)
+
 
 class RowsCache:
     """Keys and values of B sequences, `[layers, B, kv_heads, capacity, head_dim]`, zeroed: a stale NaN would spread."""
 
     def __init__(self, model: LeanModel, batch: int, capacity: int) -> None:
-        shape = len(model.layers), batch, model.blocks.shape.kv_heads, capacity, model.blocks.shape.head_dim
+        rows = -(-capacity // UNIT) * UNIT
+        shape = len(model.layers), batch, model.blocks.shape.kv_heads, rows, model.blocks.shape.head_dim
         self._keys, self._values = (torch.zeros(shape, device=model.device, dtype=model.dtype) for _ in range(2))
-        self.layers = [_Layer(self, keys, values) for keys, values in zip(self._keys, self._values, strict=True)]
-        self.batch, self.capacity = batch, capacity
+        self._steady = model.steady
+        kind = _SteadyLayer if model.steady else _Layer
+        self.layers = [kind(self, keys, values) for keys, values in zip(self._keys, self._values, strict=True)]
+        self.batch = batch
         self.layout: _Layout
 
     def lay_out(self, feeds: Sequence[_Rows]) -> None:
@@ -88,7 +111,15 @@ class RowsCache:
         starts = torch.tensor([one.slot.length for one in feeds], device=device)
         which = torch.repeat_interleave(torch.arange(len(feeds)), torch.tensor(counts)).to(device)
         row = torch.cat([torch.arange(count, device=device) for count in counts])
-        self.layout = _Layout(numbers[which], starts[which] + row, row, part, most, columns, mask)
+        sights = tuple(self._sights(feeds)) if self._steady else ()
+        self.layout = _Layout(numbers[which], starts[which] + row, row, part, most, columns, mask, sights)
+
+    def _sights(self, feeds: Sequence[_Rows]) -> Iterator[tuple[int, slice, Sight]]:
+        start = 0
+        for one in feeds:
+            stop = start + len(one.ids)
+            yield one.slot.index, slice(start, stop), Sight.of(one.seen, self._keys.dtype)
+            start = stop
 
     def move(self, sequence: int, rows: Tensor, to: int) -> None:
         """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""

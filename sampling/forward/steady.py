@@ -1,11 +1,16 @@
 """A cache from which a row attends alike, bit for bit, however many rows are fed with it.
 
-Sums of floating-point numbers depend on their order, and products choose it by their shape. Here each fed row is a
-sequence of its own, with its query heads as the only rows of its products, and sees its rows side by side, as many as a
-multiple of `UNIT`: one row fed alone has the same shapes, and the same sums, as that row among sixteen.
+Sums of floating-point numbers depend on their order, and products choose it by their shape and by where their numbers
+lie in memory. Here all products have the shape of one row's: a row sees its rows side by side, as many as the next
+multiple of `UNIT`, and not as many as another row needs; its query heads are filled up with zeros until the scratch of
+every thread begins at a multiple of `_LINE` numbers, or with those of rows that see as many.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +19,156 @@ from torch.nn import functional as F
 from sampling.forward.cache import RollbackCache, RollbackLayer, seen
 
 UNIT = 16
+_PROBED = 528
+_LINE = 16  # 64 bytes of float32, to which torch aligns what it allocates
+
+
+class _Tiles:
+    """Tokens one after the other that see as many columns, so many to a product: `[tiles, kv_heads, size, D]` queries.
+
+    The scratch that queries are laid out in serves all layers of a forward; what no token fills stays zero.
+    """
+
+    def __init__(self, rows: slice, columns: int, mask: Tensor, heads: "_Heads", tokens: int) -> None:
+        count = rows.stop - rows.start
+        self._rows, self.columns = rows, columns
+        self._tokens = tokens = min(tokens, count)
+        tiles, (kv_heads, group, dim, size) = -(-count // tokens), heads
+        self._heads = heads
+        self.scratch = mask.new_zeros(tiles, kv_heads, size, dim)
+        by_token = self.scratch[:, :, : tokens * group].unflatten(2, (tokens, group)).transpose(1, 2)
+        whole = count // tokens
+        self._places = [(by_token[:whole], slice(rows.start, rows.start + whole * tokens))]
+        if whole < tiles:
+            left = count - whole * tokens
+            self._places.append((by_token[whole:, :left], slice(rows.stop - left, rows.stop)))
+        mine = F.pad(mask[rows, :columns], (0, 0, 0, tiles * tokens - count)).repeat_interleave(group, dim=0)
+        self.mask = F.pad(mine.view(tiles, 1, tokens * group, columns), (0, 0, 0, size - tokens * group))
+
+    def lay_out(self, query: Tensor) -> Tensor:
+        """Its tokens among `[n, kv_heads, group, D]` queries, where `attend` takes them."""
+        for place, rows in self._places:
+            place.copy_(query[rows].view(place.shape))
+        return self.scratch
+
+    def collect(self, out: Tensor) -> Tensor:
+        """`[tiles, kv_heads, size, D]` -> `[tokens, kv_heads * group * D]`."""
+        kv_heads, group, dim, _ = self._heads
+        used: Tensor = out[:, :, : self._tokens * group]
+        if self._tokens == 1:
+            return used.reshape(-1, kv_heads * group * dim)
+        by_token: Tensor = used.unflatten(2, (self._tokens, group)).transpose(1, 2)
+        return by_token.reshape(-1, kv_heads * group * dim)[: self._rows.stop - self._rows.start]
+
+
+class _Heads(NamedTuple):
+    """Key heads, query heads of each, their width, and how many query rows a product has."""
+
+    kv_heads: int
+    group: int
+    dim: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Which rows of a sequence each of n tokens sees.
+
+    parts: tokens one after the other that see as many columns as each other, and how many. order: `[n, columns]`, the
+    rows that each sees, where they do not lie side by side from the first on. mask: additive, `[n, columns]`.
+    """
+
+    parts: tuple[tuple[slice, int], ...]
+    order: Tensor | None
+    mask: Tensor
+    _tiles: dict[_Heads, list[_Tiles]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, seen: Tensor, dtype: torch.dtype) -> "Sight":
+        """seen: `[n, L]` bool; every token sees at least itself."""
+        counts = seen.sum(1, keepdim=True)
+        columns = [-(-count // UNIT) * UNIT for count in counts.flatten().tolist()]
+        widest = max(columns)
+        side_by_side = torch.arange(widest, device=seen.device) < counts
+        shared = min(widest, seen.shape[1])
+        order = None
+        if not torch.equal(seen[:, :shared], side_by_side[:, :shared]):
+            order = F.pad(torch.argsort(~seen, dim=1, stable=True)[:, :shared], (0, widest - shared))
+        low = torch.finfo(dtype).min
+        mask = torch.zeros(side_by_side.shape, dtype=dtype, device=seen.device).masked_fill_(~side_by_side, low)
+        return cls(tuple(_runs(columns)), order, mask)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """`[n, heads, D]` on the rows of a sequence, `[1, kv_heads, capacity, D]` -> `[n, heads * D]`.
+
+        The capacity is a multiple of `UNIT`.
+        """
+        count, heads, dim = query.shape
+        kv_heads = keys.shape[1]
+        group = heads // kv_heads
+        shape = _Heads(kv_heads, group, dim, _filled(group, dim))
+        grouped = query.reshape(count, kv_heads, group, dim)
+        rows = [
+            tiles.collect(self._attend(tiles.lay_out(grouped), tiles, part, keys, values))
+            for (part, _), tiles in zip(self.parts, self._cut(shape), strict=True)
+        ]
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+    def _cut(self, heads: _Heads) -> list[_Tiles]:
+        """The parts as products of these heads; tokens that see scattered rows share none."""
+        if heads not in self._tiles:
+            shares = self.order is None and _places_alike(heads.size, heads.dim, self.mask.dtype)
+            tokens = heads.size // heads.group if shares else 1
+            self._tiles[heads] = [_Tiles(*part, self.mask, heads, tokens) for part in self.parts]
+        return self._tiles[heads]
+
+    def _attend(self, query: Tensor, tiles: _Tiles, rows: slice, keys: Tensor, values: Tensor) -> Tensor:
+        if self.order is None:
+            known, meant = keys.narrow(2, 0, tiles.columns), values.narrow(2, 0, tiles.columns)
+        else:
+            order = self.order[rows, : tiles.columns]
+            known, meant = (all_[0, :, order].transpose(0, 1) for all_ in (keys, values))
+        count = len(query)
+        # One tile on one key head is one product, which threads would share; two are one for each thread.
+        batch = 2 if query.shape[:2] == (1, 1) else count
+        if batch > 1:
+            query, known, meant = (one.expand(batch, -1, -1, -1) for one in (query, known, meant))
+        return F.scaled_dot_product_attention(query, known, meant, attn_mask=tiles.mask)[:count]
+
+
+def _runs(columns: Sequence[int]) -> list[tuple[slice, int]]:
+    """Equal numbers one after the other: `[16, 16, 32]` -> rows 0 to 2 with 16, row 2 with 32."""
+    found, start = [], 0
+    for number, equal in groupby(columns):
+        stop = start + len(list(equal))
+        found.append((slice(start, stop), number))
+        start = stop
+    return found
+
+
+@cache
+def _filled(group: int, dim: int) -> int:
+    """How many query rows a product has, at least a group's: see the module.
+
+    A thread's scratch holds scores, two numbers a row, and results: rows * (columns + 2 + dim).
+    """
+    rows = group
+    while rows * dim % _LINE or rows * (dim + 2) % _LINE:
+        rows += 1
+    return rows
+
+
+@cache
+def _places_alike(size: int, dim: int, dtype: torch.dtype) -> bool:
+    """Whether a query row comes out the same in every place of a product, so that tokens may share one."""
+    chance = torch.Generator().manual_seed(0)
+    row, rows = (torch.randn(2, count, dim, generator=chance).to(dtype) for count in (1, _PROBED))
+    for columns in range(UNIT, _PROBED + 1, _PROBED // 3 // UNIT * UNIT):
+        known = rows[:, :columns].unsqueeze(0)
+        out = F.scaled_dot_product_attention(row.expand(2, size, dim).unsqueeze(0), known, known.flip(2))
+        if not torch.equal(out, out[:, :, :1].expand_as(out)):
+            return False
+    return True
 
 
 class SteadyLayer(RollbackLayer):
@@ -22,48 +177,29 @@ class SteadyLayer(RollbackLayer):
     _cache: "SteadyCache"
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """See `RollbackLayer.attend`; mask: what `SteadyCache.additive` gave, its rows repeated or not."""
-        count, heads, dim = query.shape
-        kv_heads = keys.shape[1]
-        self.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
-        known, meant = self._cache.seen_rows(self._index, count)
-        grouped = query.reshape(count, kv_heads, heads // kv_heads, dim)
-        seen = None if mask is None else mask[:count, None, None]
-        return F.scaled_dot_product_attention(grouped, known, meant, attn_mask=seen).reshape(count, heads * dim)
+        """See `RollbackLayer.attend`; who sees whom is the cache's to know."""
+        rows, start = keys.shape[0], self._cache.length
+        keys, values = keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0)
+        all_keys, all_values = self._cache.room(self._index, keys, values, start + rows)
+        all_keys.narrow(2, start, rows).copy_(keys)
+        all_values.narrow(2, start, rows).copy_(values)
+        return self._cache.sight.attend(query, all_keys, all_values)
 
 
 class SteadyCache(RollbackCache):
     """See the module. Trees and branches cost a copy of the rows that each draft sees."""
 
+    sight: Sight
+
     def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(num_layers, device, dtype)
         self.layers = [SteadyLayer(self, index) for index in range(num_layers)]
-        self._columns = 0
-        self._order: Tensor | None = None
 
     def mask(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
-        """Which of its `columns` rows each of n tokens sees, additive, `[n, columns]`."""
+        """Which of its columns each of n tokens sees, additive, `[n, columns]`."""
         return self.additive(seen(self.length, count, parents, self.device))
 
     def additive(self, seen: Tensor) -> Tensor:
-        """The same for rows that see any others, `[n, length + n]` bool; a row's own are moved side by side."""
-        counts = seen.sum(1, keepdim=True)
-        self._columns = -(-seen.shape[1] // UNIT) * UNIT
-        side_by_side = torch.arange(self._columns, device=self.device) < counts
-        scattered = bool((seen != side_by_side[:, : seen.shape[1]]).any())
-        self._order = None
-        if scattered:
-            order = torch.argsort(~seen, dim=1, stable=True)
-            self._order = F.pad(order, (0, self._columns - seen.shape[1]))
-        return super().additive(side_by_side)
-
-    def seen_rows(self, index: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer as each of n tokens sees them, `[n, kv_heads, columns, head_dim]`."""
-        assert self._buffers is not None
-        keys, values = self._buffers.layers[index]
-        return self._as_seen(keys, count), self._as_seen(values, count)
-
-    def _as_seen(self, rows: Tensor, count: int) -> Tensor:
-        if self._order is None:
-            return rows[:, :, : self._columns].expand(count, -1, -1, -1)
-        return rows[0, :, self._order].transpose(0, 1)
+        """The same for tokens that see any rows, `[n, length + n]` bool; a token's own are moved side by side."""
+        self.sight = Sight.of(seen, self.dtype)
+        return self.sight.mask

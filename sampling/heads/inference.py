@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.blocks import Blocks, BlockShape, Norm, fuse, rotary_table
+from sampling.forward.blocks import Blocks, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
 from sampling.forward.lean import LeanModel
 from sampling.forward.linear import Kernel, Linear, ReducedOutput
 from sampling.forward.runner import PREFILL_CHUNK, CausalModel
+from sampling.forward.steps import BlockShape, Norm
 from sampling.forward.tree import ancestor_mask, depths
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sampling.forward import lean
+from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL
 from sampling.forward.runner import CausalModel
 from sampling.loading.checks import has_encoder, refuse_config
@@ -18,6 +19,7 @@ from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf_cache import META
 from sampling.loading.gguf_convert import quiet
 from sampling.loading.origin import Origin, hub_answers
+from sampling.loading.quantized import refuse_quantized, stored_as
 from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
 from sampling.pair import ModelInfo
 from utils.errors import UserError
@@ -92,6 +94,10 @@ def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
         config = AutoConfig.from_pretrained(origin.place, **shared)
     refuse_sizes(origin.name, config)
     refuse_config(origin.name, config, _stateful(config))
+    refuse_quantized(origin.name, config, place.device, place.weights)
+    with reading(origin, "its config.json", trust):
+        if any(lean.covers(name, config) for name in config.architectures or ()):
+            refuse_misfit(place.weights, origin.name, Sizes.of_config(config), f"target_weights {place.weights}")
     with reading(origin, "its tokenizer", trust):
         tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
     refuse_no_tokens(origin.name, tokenizer)
@@ -103,7 +109,7 @@ def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, hf.config, hf.generation_config)
     hf.generation_config = GenerationConfig(**kept)
     notes = (*(f"{origin.name}: {said}." for said in (*limited, ignored) if said), unused, *odd)
-    info = _info(origin, model, forward, place.weights)
+    info = _info(origin, model, forward, stored_as(hf) or place.weights)
     return Loaded(model, tokenizer, stop, info, tuple(note for note in notes if note), encoder=has_encoder(config))
 
 
@@ -124,7 +130,7 @@ def _weights(origin: Origin, config: Any, place: Placement, shared: dict[str, An
 
 def _runnable(origin: Origin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:
     """The model behind the engine's forward, what that forward is called, and what to know of it."""
-    if lean.fits(hf):
+    if lean.fits(hf) and not stored_as(hf):
         return lean.from_transformers(hf, release=True, format=FORMATS[weights]), "lean forward", ()
     if weights != FULL:
         raise UserError(

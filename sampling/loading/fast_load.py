@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling.forward import lean
+from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL
 from sampling.forward.kernels import kernel
 from sampling.forward.linear import PackedLinear
@@ -64,6 +65,7 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype, weights:
     rope = getattr(config, "rope_parameters", {})
     if not lean.covers(config.architectures[0], config) or rope.get("rope_type") != "default":
         return None
+    refuse_misfit(weights, folder.name, Sizes.of_config(config), f"target_weights {weights}")
     stored = _File(weights_file, device, dtype, weights)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim

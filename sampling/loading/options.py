@@ -9,7 +9,9 @@ from utils.option import option, parameters
 DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
 KERNELS = ("auto", "packed", "plain")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-WEIGHTS = ("full", "int8", "int4")
+EVERYWHERE = ("full", "int8", "int4")  # formats that CPUs have, too
+WEIGHTS = (*EVERYWHERE, "fp8")
+COMPILE = ("auto", "on", "off")
 SELF = "self:"  # a drafter that is the target in another of these
 
 
@@ -22,7 +24,10 @@ class LoadOptions:
     drafter_device None: the target's.
     heads: folders of trained heads, with commas between, beside those in models/.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
-    target_weights: the format of the target's weights; the rounded model is the target, of plain decoding too.
+    compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded and
+    a C++ compiler is found.
+    target_weights: the format of the target's weights; the rounded model is the target, of plain decoding too. The
+    command `run` and plans take several, with commas between.
     """
 
     target: str | None = option(None, "Target model; default: the embedded one.", "ID|DIR|FILE.gguf")
@@ -31,7 +36,8 @@ class LoadOptions:
     drafter_device: str | None = option(None, "The drafter's device, if different.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
     kernel: str = option("auto", f"CPU kernel: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
-    target_weights: str = option("full", f"Target's weights: {', '.join(WEIGHTS)}; default: full.", allowed=WEIGHTS)
+    target_weights: str = option("full", f"Weights: {', '.join(WEIGHTS)}; default: full.", allowed=WEIGHTS)
+    compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
 

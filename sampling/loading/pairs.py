@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels import refuse_unpacked, use_packed
 from sampling.forward.lean import LeanModel
@@ -13,10 +14,10 @@ from sampling.loading.checkpoint import Loaded, Placement, load_model
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
-from sampling.loading.options import KERNELS, SELF, WEIGHTS, LoadOptions
+from sampling.loading.options import COMPILE, KERNELS, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.stages import Progress, silent
-from sampling.pair import MODEL, Pair
+from sampling.pair import MODEL, Pair, compiled
 from utils.errors import UnknownName, UserError, wrong_value
 
 __all__ = ["LoadOptions", "Progress", "load_pair"]
@@ -35,8 +36,9 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     if options.kernel == "packed":
         refuse_unpacked({device: dtype, drafter_device: drafter_dtype})
     _refuse_weights(options.target_weights, device)
-    place = Placement(device, _products(dtype, options), options.target_weights)
-    target = _load(options.target, place, options, progress)
+    _refuse_self(options.drafter, device)
+    place = Placement(device, _products(dtype, options, device), options.target_weights)
+    target = _compiled(_load(options.target, place, options, progress), options, progress)
     if target.encoder and options.heads:
         raise UserError(
             f"--heads {options.heads} given, and {target.info.name} is an encoder-decoder model; "
@@ -45,17 +47,33 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
     heads = {} if target.encoder else heads_for(target.info.name, options.heads)
     own = heads.pop(MODEL, None)
     if options.drafter is None:
-        return replace(_alone(target) if own is None else _with_own_drafter(target, own), heads=heads)
+        pair = _alone(target) if own is None else _with_own_drafter(target, own)
+        return replace(pair, heads=heads, compile=options.compile)
     if is_trained_model(options.drafter):
         drafter = load_trained_model(Path(options.drafter).expanduser(), target)
     elif options.drafter.startswith(SELF):
-        drafter = _rounded_self(target, options.drafter)
+        drafter = _compiled(_rounded_self(target, options.drafter), options, progress)
     elif (options.drafter, Placement(drafter_device, drafter_dtype)) == (options.target, place):
         drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
     else:
         drafter = _load(options.drafter, Placement(drafter_device, drafter_dtype), options, progress)
     progress("Checking the pair")
-    return replace(_paired(target, drafter), heads=heads)
+    itself = drafter.info.place == target.info.place
+    drafter_heads = heads if itself else heads_for(drafter.info.name, None)
+    return replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads, compile=options.compile)
+
+
+def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loaded:
+    """The same model with compiled steps, where they are wanted and can be had. Raises `UserError`."""
+    if options.compile not in COMPILE:
+        raise UnknownName("compile", options.compile, COMPILE)
+    model, info, note = compiled(
+        loaded.model,
+        loaded.info,
+        options.compile,
+        lambda done: progress(f"Compiling {loaded.info.name} in {loaded.info.stored}, once", done),
+    )
+    return replace(loaded, model=model, info=info, notes=(*loaded.notes, *([note] if note else [])))
 
 
 def _use_kernel(name: str) -> None:
@@ -78,9 +96,20 @@ def _refuse_weights(name: str, device: torch.device) -> None:
     refuse_format(name, device, f"target_weights {name}")
 
 
-def _products(dtype: torch.dtype, options: LoadOptions) -> torch.dtype:
-    """The number format of what is between the products: of rounded weights float32, unless another is asked for."""
-    return torch.float32 if options.dtype == "auto" and options.target_weights != FULL else dtype
+def _products(dtype: torch.dtype, options: LoadOptions, device: torch.device) -> torch.dtype:
+    """The number format between the products: of weights rounded on a CPU float32, unless another is asked for."""
+    rounded = options.target_weights != FULL and device.type == "cpu"
+    return torch.float32 if options.dtype == "auto" and rounded else dtype
+
+
+def _refuse_self(drafter: str | None, device: torch.device) -> None:
+    """Raise `UserError` for a rounded self that this machine cannot have, before anything is loaded."""
+    if drafter is None or not drafter.startswith(SELF):
+        return
+    name = drafter.removeprefix(SELF)
+    if name not in WEIGHTS[1:]:
+        raise wrong_value("--drafter", drafter, " or ".join(f"{SELF}{format}" for format in WEIGHTS[1:]))
+    refuse_format(name, device, f"--drafter {drafter}")
 
 
 def _rounded_self(target: Loaded, given: str) -> Loaded:
@@ -89,16 +118,16 @@ def _rounded_self(target: Loaded, given: str) -> Loaded:
     It shares embedding and norms; its products and its cache are its own. Raises `UserError`.
     """
     name = given.removeprefix(SELF)
-    if name not in WEIGHTS[1:]:
-        raise wrong_value("--drafter", given, " or ".join(f"{SELF}{format}" for format in WEIGHTS[1:]))
     if not isinstance(target.model, LeanModel):
         raise UserError(
             f"--drafter {given} given, and {target.info.name} runs on transformers' own layers, whose weights are left "
             "as they are; expected another drafter, or a model with a lean forward (docs/models.md)"
         )
-    refuse_format(name, target.model.device, f"--drafter {given}")
+    refuse_misfit(name, target.info.name, Sizes.of_model(target.model), f"--drafter {given}")
+    if name == target.info.stored:
+        return replace(target, notes=())  # its own weights, which rounding again would change
     model = target.model.with_format(replace(FORMATS[name], steady=False))
-    info = replace(target.info, name=f"{target.info.name}, {name}", kernel=None, stored=name)
+    info = replace(target.info, name=f"{target.info.name}, {name}", kernel=None, stored=name, compiled=False)
     return replace(target, model=model, info=info, notes=())
 
 

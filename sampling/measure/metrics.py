@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
 
@@ -35,6 +36,9 @@ class RunMetrics:
     accepted_counts: Counter[int] = field(default_factory=Counter)
     tokens_by_round: list[int] = field(default_factory=list)
     tested_counts: Counter[int] = field(default_factory=Counter)
+    inner_forwards: int = 0
+    inner_tested_sum: int = 0
+    inner_accepted_sum: int = 0
     searches: bool = False
     trees: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
@@ -68,6 +72,9 @@ class RunMetrics:
         self.accepted_counts[round.accepted] += 1
         self.tested_counts.update(range(1, round.tested + 1))
         self.tokens_by_round.append(len(round.emitted))
+        self.inner_forwards += len(round.inner)
+        self.inner_tested_sum += sum(inner.tested for inner in round.inner)
+        self.inner_accepted_sum += sum(inner.accepted for inner in round.inner)
         if round.entropy is not None:
             self.entropies.append(round.entropy)
             self.normalised_entropies.append(round.entropy / math.log(round.vocab_size))
@@ -157,6 +164,21 @@ class RunMetrics:
         ]
 
     @property
+    def inner_rounds(self) -> int | None:
+        """Forwards of a drafter model that is drafted for itself; None for every other drafter."""
+        return self.inner_forwards or None
+
+    @property
+    def inner_tested(self) -> int | None:
+        """Positions at which those forwards judged drafts."""
+        return self.inner_tested_sum if self.inner_forwards else None
+
+    @property
+    def inner_accepted(self) -> int | None:
+        """Drafts that they accepted."""
+        return self.inner_accepted_sum if self.inner_forwards else None
+
+    @property
     def mean_gamma(self) -> float | None:
         return None if self.searches else _ratio(self.gamma_sum, self.rounds)
 
@@ -195,6 +217,31 @@ class RunMetrics:
     @property
     def other_ms(self) -> float | None:
         return self.per_round_ms(self.other_s)
+
+
+class InnerCounts(Protocol):
+    """What `stages` reads of a run; None is unknown."""
+
+    @property
+    def drafted(self) -> int | None: ...
+    @property
+    def inner_rounds(self) -> int | None: ...
+    @property
+    def inner_tested(self) -> int | None: ...
+    @property
+    def inner_accepted(self) -> int | None: ...
+
+
+def stages(run: InnerCounts) -> str | None:
+    """What drafting for the drafter model brought, in words; None where nobody did."""
+    if not run.inner_rounds:
+        return None
+    said = f"{(run.drafted or 0) / run.inner_rounds:.2f} drafts a forward of the drafter model"
+    if not run.inner_tested:
+        return f"{said}, nothing was drafted for it"
+    return (
+        f"{said}, which accepted {(run.inner_accepted or 0) / run.inner_tested:.0%} of the drafts for it that it judged"
+    )
 
 
 def gammas_reached(least: int, most: int) -> str:

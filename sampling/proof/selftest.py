@@ -1,7 +1,9 @@
-"""Is this pair's output unchanged? Three checks a method, each with numbers that a doubter can ask for.
+"""Is this pair's output unchanged? Checks of each method, each with numbers that a doubter can ask for.
 
 greedy        the output equals plain autoregression, id by id; a tie within the dtype's rounding is told apart
 redraft       the drafts of a method with a drafter model equal those of a drafter with a fresh cache
+rows          of a rounded target: a row has the same bits whatever is fed with it; products that take one scale over
+              all rows must be caught. There the greedy output is `exact`, and a tie is none
 distribution  sampled tokens follow the target's distribution; the same test on a verifier that is wrong on
               purpose must be caught, else nothing was tested (it ends early once it is, a thousandfold below
               the level)
@@ -10,7 +12,7 @@ distribution  sampled tokens follow the target's distribution; the same test on 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -18,6 +20,7 @@ import torch
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.events import Round
+from sampling.forward.lean import LeanModel
 from sampling.forward.runner import WholeRunner
 from sampling.forward.twice import computed_twice
 from sampling.loop import begin
@@ -29,6 +32,7 @@ from sampling.methods import DRAFTERS, METHODS, REFERENCE
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine, make_processor, make_verifier
 from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
+from sampling.proof.rows import compare_rows, faulty
 from sampling.settings import Settings
 from utils.errors import UserError, one_of
 from utils.parameter import Chosen
@@ -60,10 +64,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class MethodReport:
-    """All checks of a method; its verdict is the worst of theirs."""
+    """All checks of a method; its verdict is the worst of theirs. target_weights: the target's format."""
 
     method: str
     checks: tuple[Check, ...]
+    target_weights: str = "full"
 
     @property
     def verdict(self) -> Grade:
@@ -89,6 +94,8 @@ class Selftest:
 
     `level` is that of a single distribution test: `FALSE_ALARM` over the number of tests of the whole run
     (Bonferroni), so that a run in which nothing is wrong sees a distribution FAIL with at most that probability.
+    draws: for a distribution test; 0 = none, where another format of the same target has been tested: it runs on rows
+    that are computed once, so that rounding plays no part in it.
     Raises `UserError` for a method that the checks do not apply to.
     """
 
@@ -100,7 +107,7 @@ class Selftest:
                 raise UserError(f"{name} cannot be checked against plain autoregression; expected {one_of(allowed)}")
         self.values = {**Settings(), "processor": _GREEDY, "length": _TOKENS}
         self.level = FALSE_ALARM / (len(self.methods) * tests_per_method())
-        self._distribution_test, self._draws = DistributionTest(pair, self.values), draws
+        self._distribution_test, self._draws = DistributionTest(pair, self.values) if draws else None, draws
         self._comparisons = self._references()
 
     def report(self, name: str) -> MethodReport:
@@ -110,7 +117,26 @@ class Selftest:
         checks = [self._greedy(name)]
         if method.drafter == "model" and self.pair.drafter is not None:
             checks.append(self._redraft(method, self.pair.drafter, rounds))
-        return MethodReport(name, (*checks, self._distribution(method)))
+        if self._rows is not None:
+            checks.append(self._rows)
+        if self._distribution_test is not None:
+            checks.append(self._distribution(method, self._distribution_test))
+        return MethodReport(name, tuple(checks), self.pair.target_info.stored)
+
+    @cached_property
+    def _steady(self) -> LeanModel | None:
+        model = self.pair.target.model
+        return model if isinstance(model, LeanModel) and model.steady else None
+
+    @cached_property
+    def _rows(self) -> Check | None:
+        if self._steady is None:
+            return None
+        texts = [comparison.prompt for comparison in self._comparisons]
+        found, control = compare_rows(self._steady, texts), compare_rows(faulty(self._steady), texts)
+        verdict: Grade = "FAIL" if found.different else "PASS" if control.different else "WEAK"
+        numbers = {"compared": found.compared, "different": found.different, "control_different": control.different}
+        return Check("rows", verdict, numbers)
 
     def _references(self) -> list[Comparison]:
         engine = PairEngine(self.pair)
@@ -123,7 +149,8 @@ class Selftest:
 
     def _greedy(self, name: str) -> Check:
         verdicts: Counter[str] = Counter(d.verdict for c in self._comparisons if (d := c.divergence(name)) is not None)
-        return _judged("greedy", verdicts, sum(c.metrics[name].drafted for c in self._comparisons))
+        check = _judged("greedy", verdicts, sum(c.metrics[name].drafted for c in self._comparisons))
+        return replace(check, verdict="FAIL") if self._steady and verdicts["tie"] else check
 
     def _redraft(self, method: Method, runner: WholeRunner, rounds: Sequence[Sequence[Round]]) -> Check:
         """Later rounds only: the first has nothing to roll back."""
@@ -147,9 +174,9 @@ class Selftest:
                 ] += 1
         return _judged("redraft", verdicts, verdicts.total())
 
-    def _distribution(self, method: Method) -> Check:
+    def _distribution(self, method: Method, test: DistributionTest) -> Check:
         """As many draws as it takes to notice a wrong verifier, at most `_MOST` times those asked for."""
-        test, draws = self._distribution_test, self._draws
+        draws = self._draws
         control = smallest(test.p_values(method, UnadjustedVerifier(), draws, seed=1, until=self.level * _MARGIN))
         if control >= self.level:
             draws *= _MOST
@@ -157,7 +184,7 @@ class Selftest:
         p_value = smallest(test.p_values(method, make_verifier(method, self.values), draws, seed=0))
         verdict: Grade = "FAIL" if p_value < self.level else "PASS" if control < self.level else "WEAK"
         numbers = {"p_value": p_value, "control_p_value": control, "level": self.level, "draws": draws}
-        return Check("distribution", verdict, {**numbers, "temperature": self._distribution_test.temperature})
+        return Check("distribution", verdict, {**numbers, "temperature": test.temperature})
 
 
 def _judged(name: str, verdicts: Counter[str], seen: int) -> Check:

@@ -1,0 +1,194 @@
+"""Drafting in two stages: the drafter model decodes speculatively itself, its own drafts from a head or from copies."""
+
+from collections import abc
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from egag.controller import FixedGamma, GammaController
+from sampling import loop
+from sampling.drafter import Drafter
+from sampling.drafters.hybrid import Copier
+from sampling.drafters.model import ModelDrafter
+from sampling.events import Round
+from sampling.forward.runner import Output, prefill
+from sampling.proposal import Proposal
+from sampling.sequence import Sequence
+from sampling.verifier import RejectionVerifier
+from utils.errors import UserError
+from utils.logits_processor import no_distribution
+
+
+class Head(Protocol):
+    """What is asked of a head that drafts for the drafter model, beside being a drafter."""
+
+    needs_hidden: tuple[int, ...]
+    shape: Any
+
+    def begin(self, seq: Sequence) -> None: ...
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal: ...
+    def observe(self, seq: Sequence, round: Round) -> None: ...
+    def mark(self, seq: Sequence) -> abc.Callable[[], None]:
+        """What forgets again all that is learnt of the sequence from now on."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    """The drafter model's own text: the target's, and behind it what was drafted for the target in this round.
+
+    settled: rows of the drafter that stand behind tokens of the target. rounds: since then, with their states. forget:
+    takes the head's state back to there.
+    """
+
+    text: Sequence
+    settled: int
+    forget: abc.Callable[[], None]
+    rounds: list[Round] = field(default_factory=list)
+    states: list[dict[int, Tensor]] = field(default_factory=list)
+
+
+class StagedDrafter(Drafter):
+    """The drafter model drafts by speculative decoding (arXiv 2308.04623; a rounded target in ML-SpecQD, 2503.13565).
+
+    In an inner round a head or copier drafts at most `staged_gamma` tokens and the drafter model judges them in one
+    forward, by rejection sampling: each token that it emits is drawn from its own processed distribution q, whatever
+    was drafted for it. So proposals are those of `ModelDrafter`, of fewer forwards, and rules are asked as there.
+    What an inner round emits beyond the last draft is forgotten; that does not depend on what it is.
+    """
+
+    def __init__(self, inner: Drafter, model: ModelDrafter, staged_gamma: int = 2) -> None:
+        self.inner, self.runner, self.steps = inner, model.runner, staged_gamma
+        self.head: Head | None = None if hasattr(inner, "continuation") else inner  # type: ignore[assignment]
+        self.states = inner.needs_hidden
+        self._judge = RejectionVerifier()
+
+    @classmethod
+    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+        inner, model = inside
+        if getattr(inner, "shape", None) is not None and not model.runner.model.trees:
+            raise UserError(
+                "a tree is drafted for the drafter model, which runs chains only: its attention counts rows of the "
+                "cache and not positions; expected draft_tree chain"
+            )
+        return cls(inner, model, values["staged_gamma"])
+
+    def begin(self, seq: Sequence) -> None:
+        slot = self.runner.another()
+        slot.read(seq.encoder_ids)
+        seed = int(torch.randint(2**62, (1,), generator=seq.rng, device=seq.device))
+        rng = torch.Generator(slot.device).manual_seed(seed)
+        rule, far = FixedGamma(self.steps), slot.window
+        text = Sequence([*seq.tokens], slot, seq.processor, rng, rule, far, encoder_ids=seq.encoder_ids)
+        text.hidden = prefill(slot, seq.tokens[:-1][: slot.window], self.states)
+        self.inner.begin(seq if self.head is None else text)
+        seq.drafting[self] = self._settled(text)
+
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        limit = min(limit, self.runner.window - len(seq.tokens))
+        if limit <= 0 or gamma.gamma == 0:
+            return Proposal.empty(seq.device)
+        stage: _Stage = seq.drafting[self]
+        tokens: list[Tensor] = []
+        chances: list[Tensor] = []
+        first: Tensor | None = None
+        for logits, q, token in self._stream(seq, stage, gamma, limit):
+            first = logits if first is None else first
+            if not gamma.before(len(tokens), logits):
+                break
+            tokens.append(token)
+            chances.append(q)
+            if len(tokens) == limit or not gamma.after(len(tokens), logits, token):
+                break
+        rounds = tuple(stage.rounds)
+        if not tokens:
+            return Proposal(torch.empty(0, dtype=torch.long, device=seq.device), inner=rounds)
+        drawn, q = torch.stack(tokens).to(seq.device), torch.stack(chances).to(seq.device)
+        if seq.processor.greedy:
+            certain = q.gather(1, drawn.unsqueeze(1)).squeeze(1)
+            return Proposal(drawn, None, None, first, certain, inner=rounds)
+        return Proposal(drawn, None, q, first, inner=rounds)
+
+    def observe(self, seq: Sequence, round: Round) -> None:
+        """Roll back to what the target accepted; rows of a rejected draft are gone, states of accepted ones stay."""
+        stage: _Stage = seq.drafting[self]
+        text, kept = stage.text, len(seq.tokens) - len(round.emitted) + round.accepted
+        text.slot.crop(min(text.slot.length, kept))
+        text.tokens[kept:] = seq.tokens[kept:]
+        if self.head is None:
+            self.inner.observe(seq, round)
+        else:
+            stage.forget()
+            known = text.slot.length - stage.settled
+            text.hidden = {
+                layer: torch.cat([states[layer] for states in stage.states])[:known]
+                for layer in (self.states if stage.states else ())
+            }
+            self.head.observe(text, round)
+        seq.drafting[self] = self._settled(text)
+
+    def finish(self, seq: Sequence) -> None:
+        if self.head is None:
+            self.inner.finish(seq)
+
+    def adopt(self, earlier: Drafter) -> None:
+        if isinstance(earlier, StagedDrafter):
+            self.inner.adopt(earlier.inner)
+
+    def memory(self) -> str:
+        return self.inner.memory()
+
+    def _settled(self, text: Sequence) -> _Stage:
+        return _Stage(text, text.slot.length, (lambda: None) if self.head is None else self.head.mark(text))
+
+    def _stream(
+        self, seq: Sequence, stage: _Stage, gamma: GammaController, limit: int
+    ) -> abc.Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Raw logits `[V]`, q `[V]` and token (0-d) of draft after draft, inner round by inner round."""
+        while True:
+            room = min(gamma.gamma, limit) - (len(stage.text.tokens) - len(seq.tokens))
+            logits, q = self._round(seq, stage, room - 1)
+            tokens = torch.tensor(stage.rounds[-1].emitted, device=logits.device)
+            yield from zip(logits, q, tokens, strict=True)
+
+    def _round(self, seq: Sequence, stage: _Stage, room: int) -> tuple[Tensor, Tensor]:
+        """An inner round with at most `room` drafts: raw logits and q, `[m, V]`, of the m tokens that it emits."""
+        text, slot = stage.text, stage.text.slot
+        unread = text.tokens[slot.length :]
+        lag = len(unread) - 1
+        proposal = self._drafts(seq, text, room if lag < 2 else 0)
+        fed = torch.cat([torch.tensor(unread, device=slot.device), proposal.tokens])
+        output = slot.forward(fed, _behind(proposal, lag), self.states, len(proposal) + 1)
+        p = text.processor(output.logits)
+        try:
+            round = loop.judge(text, proposal, self._judge, p)
+        except UserError as error:
+            raise no_distribution("drafter") from error
+        loop.commit(text, round, Output(output.logits))
+        rows = [0, *(row + 1 for row in round.path)]
+        known = [*range(lag), *(lag + row for row in rows)]
+        text.hidden = {layer: states[known] for layer, states in output.hidden.items()}
+        stage.rounds.append(round)
+        stage.states.append(text.hidden)
+        if self.head is not None:
+            self.head.observe(text, round)
+        return output.logits[rows], p[rows]
+
+    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Proposal:
+        """What is drafted for the drafter model: by the head from its states, by a copier from the target's text."""
+        room = min(self.steps, room)
+        if room < 1:
+            return Proposal.empty(text.device)
+        if self.head is not None:
+            return self.head.propose(text, FixedGamma(room), room)
+        copier: Copier = self.inner  # type: ignore[assignment]
+        tokens = copier.continuation(seq, text.tokens[len(seq.tokens) :], room)
+        return Proposal(torch.tensor(tokens, dtype=torch.long, device=text.device))
+
+
+def _behind(proposal: Proposal, lag: int) -> tuple[int, ...] | None:
+    """Parents of what is fed behind the first token, where `lag` tokens of the text come before a proposal's root."""
+    if proposal.parents is None:
+        return None
+    return (*range(-1, lag - 1), *(parent + lag for parent in proposal.parents))

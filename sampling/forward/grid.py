@@ -1,0 +1,51 @@
+"""Finding the grid that de-quantised weights lie on, so that they need not be rounded a second time."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+GROUP = 32
+"""How many inputs share a step, in this program as in the blocks of a GGUF file."""
+
+_ON_GRID = 1e-3
+_SLICE = 4096
+
+
+def in_slices(weight: Tensor, convert: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """What `convert` makes of weights `[out, in]`, some outputs at a time, joined along the first dimension.
+
+    What is between, in float32, is then never in memory for all outputs at once, of which some matrices have 100,000.
+    """
+    if len(weight) <= _SLICE:
+        return convert(weight)
+    return tuple(torch.cat(parts) for parts in zip(*map(convert, weight.split(_SLICE)), strict=True))
+
+
+def find_parts(values: Tensor, largest: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Into how many parts to divide the largest of each group, so that all its values are multiples of one.
+
+    values: `[..., 32]`; largest: `[..., 1]`, in float32. Gives the parts `[..., 1]` and whether there are none
+    `[...]`, where they are `most`. From `most` down to its half are tried: coarser grids lie on one of these.
+    """
+    parts = torch.full_like(largest, most)
+    off = _off_grid(values, largest, parts)
+    for fewer in range(most - 1, most // 2, -1):
+        if not off.any():
+            break
+        here = off.nonzero(as_tuple=True)
+        tried = torch.full_like(largest[here], fewer)
+        none = _off_grid(values[here], largest[here], tried)
+        parts[here] = torch.where(none.unsqueeze(-1), parts[here], tried)
+        off[here] = none
+    return parts, off
+
+
+def in_parts(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
+    """The values counted in steps of such a part, which need not be whole numbers."""
+    return values / largest.clamp(min=torch.finfo(largest.dtype).tiny) * parts
+
+
+def _off_grid(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
+    levels = in_parts(values, largest, parts)
+    return (levels - levels.round()).abs_().amax(-1) > _ON_GRID
