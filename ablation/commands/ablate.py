@@ -40,7 +40,10 @@ Examples:
 @opened(instead=Overrides, models=LoadOptions)
 def ablate(
     plan: Annotated[
-        str, typer.Argument(metavar="PLAN", help="quick, gamma, nasd, egag, copies, trained, paper, or a .toml file.")
+        str,
+        typer.Argument(
+            metavar="PLAN", help="quick, gamma, nasd, egag, copies, trained, formats, paper, or a .toml file."
+        ),
     ] = "quick",
     *,
     instead: Values,
@@ -76,9 +79,10 @@ def ablate(
 
 def _engine(pair: Mapping[str, Any]) -> "PairEngine":
     from ablation.commands.options import load_chosen
+    from ablation.plan.formats import to_load
     from sampling.pair_engine import PairEngine
 
-    return PairEngine(load_chosen(pair))
+    return PairEngine(load_chosen(to_load(pair)))
 
 
 def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, Any], bool | None]:
@@ -101,9 +105,13 @@ def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, A
 def _dry_run(experiment: "Experiment") -> int:
     from ablation.run.estimate import grid_table
     from ablation.run.probe import estimated
+    from ablation.run.rounded import memory_text
 
     out_console().print(grid_table(experiment.plan))
-    typer.echo(estimated(_engine(experiment.pair), experiment.plan, processors=1).text)
+    engine = _engine(experiment.pair)
+    if experiment.plan.formats:
+        typer.echo(memory_text(engine, experiment.plan.formats))
+    typer.echo(estimated(engine, experiment.plan, processors=1).text)
     return 0
 
 

@@ -8,6 +8,7 @@ import typer
 from ablation.commands.options import Json, exit_statuses, out_console
 from sampling.method import Method
 from sampling.methods import METHODS
+from sampling.part import OF_DRAFTER
 
 
 def methods(
@@ -56,6 +57,14 @@ def _lossless(method: Method) -> str:
     return "depends on verify_strategy and accept_policy; by default yes" if method.drafts else "yes"
 
 
+def _need(needed: str) -> str:
+    if needed == "model":
+        return "needs a drafter model"
+    if needed.startswith(OF_DRAFTER):
+        return f"needs a drafter model with a trained {needed.removeprefix(OF_DRAFTER)} head"
+    return f"needs a trained {needed} head"
+
+
 def _show(console: Any, method: Method) -> None:
     from rich.padding import Padding
     from rich.table import Table
@@ -65,7 +74,7 @@ def _show(console: Any, method: Method) -> None:
     console.print(Text.assemble((method.name, "bold"), f"  {method.title}: {method.help}"))
     facts = [f"lossless: {about['lossless']}", *(f"source: {paper}" for paper in about["sources"])]
     if about["needs"] is not None:
-        facts.append("needs a drafter model" if about["needs"] == "model" else f"needs a trained {about['needs']} head")
+        facts.append(_need(about["needs"]))
     console.print(Padding(Text("; ".join(facts), style="dim"), (0, 0, 0, 2)))
     table = Table.grid(padding=(0, 2))
     for _ in range(4):

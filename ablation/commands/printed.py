@@ -21,6 +21,7 @@ class Printed:
     def __init__(self, plan: Plan, as_json: bool, trace: TextIO | None) -> None:
         self.done: Mapping[Key, Done] = {}
         self._order = [configuration.name for configuration in plan.configurations]
+        self._formats = plan.formats
         self._as_json, self._trace = as_json, trace
         self._group: list[Record] = []
 
@@ -40,10 +41,11 @@ class Printed:
             typer.echo(record.to_json())
             return
         self._group.append(record)
-        if len(self._group) == len(self._order):
+        if len(self._group) == len(self._order) * max(1, len(self._formats)):
             self._show()
 
     def _show(self) -> None:
-        """One table, its rows in the order of the plan."""
-        group, self._group = self._group, []
-        show(Console(), sorted(group, key=lambda record: self._order.index(record.configuration)))
+        """A table for each format of the target's weights, its rows in the order of the plan."""
+        group, self._group = sorted(self._group, key=lambda record: self._order.index(record.configuration)), []
+        for weights in self._formats or (None,):
+            show(Console(), [record for record in group if weights in (None, record.target_weights)])

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ablation.commands.speculative_config import ServerConfig, parse_speculative_config
+from ablation.plan.formats import NAME, read_formats
 from ablation.plan.prompt_file import Prompt, read_prompts
 from ablation.results.trace import is_trace
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, checked_text, wrong_value
+from utils.parameter import Values
 from utils.text import quoted
 
 
@@ -38,6 +40,12 @@ def choose_config(text: str | None, methods: str | None, models: Mapping[str, An
             given = quoted(models[option])
             raise UserError(f"--{option} {given} and model {quoted(model)} of --speculative-config differ")
     return config
+
+
+def choose_models(given: Values, config: ServerConfig | None) -> Mapping[str, Any]:
+    """The options of loading, with the server's; the formats of the target's weights are checked."""
+    models = {**given, **(config.models if config else {})}
+    return {**models, NAME: read_formats(models[NAME])} if NAME in models else models
 
 
 def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, object]]) -> Settings:

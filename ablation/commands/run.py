@@ -54,6 +54,7 @@ def run(
     """
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
+    from ablation.plan.formats import compared, to_load
     from ablation.plan.grid import plain_plan
 
     with exit_statuses():
@@ -62,11 +63,12 @@ def run(
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         played = request.choose_prompts(prompt, prompts)
+        models = request.choose_models(models, config)
         with request.open_trace(trace) or nullcontext() as trace_file:
-            pair = load_chosen({**models, **(config.models if config else {})})
+            pair = load_chosen(to_load(models))
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
-            failed = _execute(pair, plain_plan(played, runs, settings, repeat), json, trace_file)
+            failed = _execute(pair, plain_plan(played, runs, settings, repeat, compared(models)), json, trace_file)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -13,9 +13,11 @@ from ablation.results.comparison_table import (
     comparison_table,
     verdict_words,
 )
+from ablation.results.quality_table import quality_command
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
-from sampling.measure.metrics import gammas_reached
+from sampling.loading.options import WEIGHTS
+from sampling.measure.metrics import gammas_reached, stages
 from sampling.measure.round_cost import round_cost
 from sampling.methods import METHODS, REFERENCE
 from utils.machine import disturbance
@@ -27,7 +29,9 @@ def show(console: Console, records: Sequence[Record]) -> None:
     if not records:
         return
     first = records[0]
-    console.print(Text(f"prompt {shown(first.id)}" + (f", turn {first.turn}" if first.turn > 1 else ""), style="bold"))
+    turn = f", turn {first.turn}" if first.turn > 1 else ""
+    weights = f", weights in {first.target_weights}" if first.target_weights not in (None, WEIGHTS[0]) else ""
+    console.print(Text(f"prompt {shown(first.id)}{turn}{weights}", style="bold"))
     for text in dict.fromkeys(record.text for record in records if record.text is not None):
         methods = ", ".join(stamped(record.configuration, record.lossless) for record in records if record.text == text)
         console.print(Text(f"{methods}:", style="dim"))
@@ -37,7 +41,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(f"no speedup: the reference, {REFERENCE}, did not run", style="dim"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
-    for reason in (*_reasons(records), *_gammas(records)):
+    for reason in (*_reasons(records), *_gammas(records), *_rounded(records)):
         console.print(Text(reason, style="dim"), soft_wrap=True)
     for record in records:
         if record.score is not None and record.decode_s and record.new_tokens:
@@ -58,10 +62,20 @@ def _reasons(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _gammas(records: Sequence[Record]) -> Iterator[str]:
-    """Which draft lengths the rules reached that choose one in each round."""
+    """Which draft lengths the rules reached that choose one in each round, and what drafting in stages brought."""
     for record in records:
         if METHODS[record.method].adapts and record.min_gamma is not None and record.max_gamma is not None:
             yield f"{record.configuration}: {gammas_reached(record.min_gamma, record.max_gamma)}"
+        if (inner := stages(record)) is not None:
+            yield f"{record.configuration}: {inner}"
+
+
+def _rounded(records: Sequence[Record]) -> Iterator[str]:
+    """Speeds of rounded weights stand here without what the rounding costs; who compares formats needs both."""
+    found = {record.target_weights for record in records}
+    if rounded := [name for name in WEIGHTS[1:] if name in found]:
+        told = f"{' and '.join(rounded)} weights are another model"
+        yield f"{told}; what they cost in quality: {quality_command(rounded)}"
 
 
 def _line(record: Record) -> Line:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.plan.comparisons import Comparisons, read_comparisons
+from ablation.plan.formats import NAME, read_formats
 from ablation.plan.grid import Configuration
 from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
@@ -135,8 +136,13 @@ def _read_settings(section: PlanSection) -> dict[str, Any]:
 
 def _read_pair(section: PlanSection) -> dict[str, Any]:
     section.allow(tuple(LOAD))
-    values = {key: section.read(key, one(LOAD[key]), None) for key in section.entries if key in LOAD}
+    values = {key: section.read(key, pair_value(key), None) for key in section.entries if key in LOAD}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def pair_value(key: str) -> Callable[[Any], Any]:
+    """Reads an option of loading; of the target's weights several formats."""
+    return read_formats if key == NAME else one(LOAD[key])
 
 
 def _read_prompts(top: PlanSection, folder: Path) -> tuple[Prompt, ...]:

@@ -17,8 +17,10 @@ from ablation.plan.contents import (
     SEEDS,
     Contents,
     count_seeds,
+    pair_value,
     read_contents,
 )
+from ablation.plan.formats import compared
 from ablation.plan.grid import Plan
 from ablation.plan.methods_table import (
     MethodTable,
@@ -33,7 +35,6 @@ from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import find_sources, gather
 from ablation.plan.section import many, one, unknown
-from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, one_of
@@ -89,6 +90,7 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
     changed = given or tables != contents.tables
     configurations = multiply(tables, values) if changed else contents.configurations
     values["length"] = _given(LENGTH, overrides.length, values["length"])
+    pair = {**contents.pair, **{name: pair_value(name)(value) for name, value in overrides.pair.items()}}
     seeds, processors = contents.seeds, contents.processors
     if overrides.seeds is not None:
         seeds = count_seeds(values["seed"], _given(SEEDS, overrides.seeds, 1))
@@ -102,8 +104,8 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         seeds=seeds,
         repeats=_given(REPEATS, overrides.repeats, contents.repeats),
         compare=contents.compare,
+        formats=compared(pair),
     )
-    pair = {**contents.pair, **{name: one(LOAD[name])(value) for name, value in overrides.pair.items()}}
     return Experiment(contents.name, plan, pair, contents.trace if overrides.trace is None else overrides.trace)
 
 

@@ -1,15 +1,18 @@
 """What is run: configurations of methods on prompts, under processors and seeds, and who comes when."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 
 from ablation.plan.prompt_file import Prompt
+from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
 from utils.parameter import Chosen
 
 CONTROL = "control"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,15 @@ class Key(NamedTuple):
     processor: str
     seed: int
     repeat: int
+    target_weights: str
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another output."""
+    """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another output.
+
+    target_weights: the format of the target's weights, which the engine has said.
+    """
 
     prompt: Prompt
     turn: int
@@ -55,6 +62,7 @@ class Place:
     seed: int
     repeat: int
     lossless: bool | None = None
+    target_weights: str = WEIGHTS[0]
 
     @property
     def method(self) -> str:
@@ -65,7 +73,14 @@ class Place:
     def key(self) -> Key:
         """Its name in a result."""
         processor = PARAMETERS["processor"].show(self.processor)
-        return Key(str(self.prompt.id), self.turn, self.configuration.name, processor, self.seed, self.repeat)
+        name, weights = self.configuration.name, self.target_weights
+        return Key(str(self.prompt.id), self.turn, name, processor, self.seed, self.repeat, weights)
+
+
+def rotated(several: tuple[T, ...], shift: int) -> tuple[T, ...]:
+    """Example: (a, b, c) and 4 -> (b, c, a)."""
+    turn = shift % len(several) if several else 0
+    return (*several[turn:], *several[:turn])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,8 @@ class Plan:
     """Every configuration on every prompt, under every processor and seed, `repeats` times.
 
     `values` holds every setting; configurations, processors and seeds override it. compare: methods of which the report
-    compares the best configurations.
+    compares the best configurations. formats: of the target's weights, each of which plays everything; none: the
+    target as it was loaded.
     """
 
     prompts: tuple[Prompt, ...]
@@ -83,12 +99,17 @@ class Plan:
     seeds: tuple[int, ...]
     repeats: int = 1
     compare: tuple[tuple[str, str], ...] = ()
+    formats: tuple[str, ...] = ()
 
     @property
     def generations(self) -> int:
         """How many rows a whole run has."""
-        blocks = len(self.configurations) * len(self.processors) * len(self.seeds) * self.repeats
-        return sum(len(prompt.turns) for prompt in self.prompts) * blocks
+        return sum(len(prompt.turns) for prompt in self.prompts) * len(self.configurations) * self.times
+
+    @property
+    def times(self) -> int:
+        """How often each configuration answers each prompt: once a format, processor, seed and repeat."""
+        return max(1, len(self.formats)) * len(self.processors) * len(self.seeds) * self.repeats
 
     def order(self, shift: int) -> tuple[Configuration, ...]:
         """The reference first, so that every other row is known to be right and fast when it is done.
@@ -98,8 +119,7 @@ class Plan:
         """
         first = tuple(c for c in self.configurations if c.name == REFERENCE)
         others = tuple(c for c in self.configurations if c.name != REFERENCE)
-        turn = shift % len(others) if others else 0
-        return (*first, *others[turn:], *others[:turn])
+        return (*first, *rotated(others, shift))
 
     def passes(self) -> Iterator["Pass"]:
         """All runs over the prompts; a method's memory of earlier prompts lasts for one of them."""
@@ -108,12 +128,13 @@ class Plan:
                 for processor in self.processors:
                     yield Pass(repeat, seed, processor)
 
-    def places(self, one: "Pass") -> Iterator[Place]:
-        """All generations of a pass."""
+    def places(self, one: "Pass", formats: Sequence[str]) -> Iterator[Place]:
+        """All generations of a pass. formats: what the target's weights are in, one or more."""
         for prompt in self.prompts:
             for turn in range(1, len(prompt.turns) + 1):
-                for configuration in self.configurations:
-                    yield Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)
+                for configuration, weights in product(self.configurations, formats):
+                    place = Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)
+                    yield replace(place, target_weights=weights)
 
     def length(self, prompt: Prompt) -> int:
         """Most tokens to generate for a prompt."""
@@ -130,7 +151,11 @@ class Pass:
 
 
 def plain_plan(
-    prompts: tuple[Prompt, ...], configurations: tuple[Configuration, ...], values: Mapping[str, Any], repeats: int
+    prompts: tuple[Prompt, ...],
+    configurations: tuple[Configuration, ...],
+    values: Mapping[str, Any],
+    repeats: int,
+    formats: tuple[str, ...] = (),
 ) -> Plan:
     """Configurations under the processor and seed that are set."""
-    return Plan(prompts, configurations, values, (values["processor"],), (values["seed"],), repeats)
+    return Plan(prompts, configurations, values, (values["processor"],), (values["seed"],), repeats, formats=formats)

@@ -57,8 +57,8 @@ def _choose(rows: pd.DataFrame, a: str, b: str) -> _Choice | None:
         return None
     best = {method: leave_one_out(logs[names[method]].to_numpy()) for method in (a, b)}
     own = {method: logs[names[method]].to_numpy()[np.arange(len(logs)), best[method]] for method in (a, b)}
-    told = "; ".join(_told([names[method][place] for place in best[method]]) for method in (a, b))
-    return _Choice(own[a] - own[b], f"each chosen on the other prompts: {told}")
+    said = "; ".join(told([names[method][place] for place in best[method]]) for method in (a, b))
+    return _Choice(own[a] - own[b], f"each chosen on the other prompts: {said}")
 
 
 def leave_one_out(logs: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -66,6 +66,6 @@ def leave_one_out(logs: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.array([np.median(np.delete(logs, place, axis=0), axis=0).argmax() for place in range(len(logs))])
 
 
-def _told(chosen: Sequence[str]) -> str:
-    """Example: "egag egag_gamma_max=4 on 18, egag egag_gamma_max=6 on 2"."""
+def told(chosen: Sequence[str]) -> str:
+    """How often which was chosen. Example: "egag egag_gamma_max=4 on 18, egag egag_gamma_max=6 on 2"."""
     return ", ".join(f"{name} on {count}" for name, count in Counter(chosen).most_common())

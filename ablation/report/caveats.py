@@ -8,6 +8,7 @@ import pandas as pd
 from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
 from ablation.report.cells import percent
+from ablation.report.formats import not_compared
 from ablation.report.paired import enough
 from ablation.report.summary import ALL
 from ablation.results import stamp
@@ -27,6 +28,7 @@ def caveats(
         *_failed(frame),
         *_incomplete(frame),
         *_reference(frame),
+        *not_compared(frame, manifest),
         *_noise(summary),
         *_alike(frame, pairs),
         *_recounted(frame),
@@ -66,6 +68,9 @@ def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
 
 def _reference(frame: pd.DataFrame) -> Iterator[str]:
     """AR does the same work each time: where its speed differs, the machine's state did."""
+    for format, rows in frame.groupby("target_weights", observed=True):
+        if (frame["configuration"] == REFERENCE).any() and not (rows["configuration"] == REFERENCE).any():
+            yield f"No row of {REFERENCE!r} in {format}: a speedup is over AR of the same weights, so there is none."
     whole = frame[~frame["failed"]]
     if (frame["configuration"] == REFERENCE).any() and not (whole["configuration"] == REFERENCE).any():
         yield "Every run of AR failed: there is no speedup."

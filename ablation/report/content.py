@@ -95,6 +95,8 @@ def _tables(task: str, rows: pd.DataFrame) -> tuple[Table, Table]:
 def facts(frame: pd.DataFrame, name: str) -> str:
     """One sentence on how much was measured."""
     counts = {word: frame[column].nunique() for word, column in _COUNTED.items()}
+    if (formats := frame["target_weights"].nunique()) > 1:
+        counts["format"] = formats
     told = ", ".join(f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items())
     return f"{name}: {len(frame)} runs, {told}."
 
@@ -110,4 +112,10 @@ def manifest_text(manifest: Mapping[str, Any] | None) -> str | None:
     return shown_text(json.dumps(manifest, indent=2, ensure_ascii=False), lines=True)
 
 
-_COUNTED = {"prompt": "id", "task": "task", "configuration": "configuration", "processor": "processor", "seed": "seed"}
+_COUNTED = {
+    "prompt": "id",
+    "task": "task",
+    "configuration": "configuration",
+    "processor": "processor_alone",
+    "seed": "seed",
+}

@@ -10,15 +10,18 @@ import numpy as np
 import pandas as pd
 
 from ablation.results.manifest import manifest_path, read
-from ablation.results.sense import AMOUNTS, WORDS, first_wrong
+from ablation.results.sense import AMOUNTS, TEXTS, first_wrong
 from ablation.results.stamp import stamped
 from ablation.results.table import kinds, setting_columns
+from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 from utils.text import shown
 
-# What was generated under the same circumstances: in a block every configuration comes once.
-BLOCK = ["id", "turn", "processor", "seed", "repeat", "length"]
+# What was generated under the same circumstances: in a block every configuration comes once. One of other weights is
+# another block, so that nothing is ever measured against AR in another format.
+QUESTION = ["id", "turn", "processor_alone", "seed", "repeat", "length"]
+BLOCK = [*QUESTION, "target_weights"]
 NO_TASK = "no task"
 _NAMED = ("id", "configuration", "method", "processor")
 # What stands for all tasks together in a report, and a task of that name.
@@ -31,7 +34,7 @@ _TIMES = ("draft_ms", "verify_ms", "other_ms")
 _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_cores")
 NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
 # What files of older versions lack; unknown there.
-_LATER = ("min_gamma", "max_gamma")
+_LATER = ("min_gamma", "max_gamma", "target_weights")
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
@@ -39,7 +42,9 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     """The rows of a results file, in its order; `also` names further columns, read as text.
 
     Beside the file's columns: `block`, a number a block; `failed`; `recounted`, where `tested` is not the file's but
-    the sum of `tested_at`: older versions counted siblings of a tree as well. Unknown is NaN.
+    the sum of `tested_at`: older versions counted siblings of a tree as well. Where the target's weights were in
+    several formats, `processor` names the format too, so that each is reported by itself; `processor_alone` does not.
+    Unknown is NaN.
     Raises `UserError` for a file that cannot be read, is none of ours, is empty or torn, or holds a row twice.
     """
     content = _content(results)
@@ -72,6 +77,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
         frame[name] = frame[name].map(shown, na_action="ignore")
     frame["task"] = frame["task"].replace(_RENAMED)
     frame = frame.assign(**{name: np.nan for name in _LATER if name not in header})
+    frame["target_weights"] = frame["target_weights"].astype(object).fillna(WEIGHTS[0])  # older versions had no other
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
 
@@ -118,10 +124,11 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     """Number the blocks, name what has no task, and refuse a generation that is there twice."""
     frame["task"] = frame["task"].cat.add_categories([NO_TASK] * (NO_TASK not in frame["task"].cat.categories))
     frame["task"] = frame["task"].fillna(NO_TASK)
-    frame["block"] = frame.groupby(BLOCK, observed=True, sort=False).ngroup()
     frame["failed"] = frame["error"].notna()
     _refuse_nonsense(frame, results)
+    _name_formats(frame)
     _refuse_damaged(frame, results)
+    frame["block"] = frame.groupby(BLOCK, observed=True, sort=False).ngroup()
     _recount(frame)
     _stamp(frame)
     twice = frame.duplicated(["block", "configuration"])
@@ -130,6 +137,14 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
         told = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
         raise UserError(f"{str(results)!r} holds a generation twice: {told}; expected each one once")
     return frame
+
+
+def _name_formats(frame: pd.DataFrame) -> None:
+    """Where there are several formats, `processor` says which: "greedy, int8 weights"."""
+    frame["processor_alone"] = frame["processor"]
+    if frame["target_weights"].nunique() > 1:
+        names = frame["processor"].astype(str) + ", " + frame["target_weights"].astype(str) + " weights"
+        frame["processor"] = names.astype("category")
 
 
 def _recount(frame: pd.DataFrame) -> None:
@@ -156,7 +171,7 @@ def _refuse_nonsense(frame: pd.DataFrame, results: Path) -> None:
             raise UserError(
                 f"{str(results)!r}, record {int(frame[name].isna().argmax()) + 2}: no {name} given; expected one"
             )
-    words = {name: frame[name].tolist() for name in WORDS}
+    words = {name: frame[name].tolist() for name in TEXTS}
     if wrong := first_wrong(words, {name: frame[name].to_numpy(np.float64) for name in AMOUNTS}):
         raise UserError(f"{str(results)!r}, record {wrong[0] + 2}: {wrong[1]}")
 

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sampling.loading.options import WEIGHTS
+
 AGAINST = (
-    "A speedup is the tokens/s of a configuration over those of AR, the target's plain autoregression, on the same "
-    "prompt in the same run."
+    "A speedup is the tokens/s of a configuration over those of AR, the target's plain autoregression with the same "
+    "weights, on the same prompt in the same run."
 )
 
 
@@ -30,5 +32,7 @@ def _part(whole: object, name: str) -> Mapping[str, Any]:
 
 
 def _model(about: Mapping[str, Any]) -> str:
-    kind = ", ".join(str(about[name]) for name in ("device", "dtype") if about.get(name))
+    told = [str(about[name]) for name in ("device", "dtype") if about.get(name)]
+    told += [f"{about['stored']} weights"] if about.get("stored", WEIGHTS[0]) != WEIGHTS[0] else []
+    kind = ", ".join(told)
     return f"{about.get('name', 'unknown')}{f' ({kind})' if kind else ''}"

@@ -55,9 +55,10 @@ def trace_figure(path: Path) -> tuple[Figure, str] | str:
 def _first_answer(path: Path) -> Iterator[Line]:
     """The lines of the first generation's block that belong to a drafter model; a torn line ends them.
 
-    The rest of the file, which may be large, is never read.
+    The rest of the file, which may be large, is never read. Of several formats of the target's weights, the first.
     """
     first: list[Any] | None = None
+    weights: Any = None
     with path.open(encoding="utf-8", errors="replace") as file:
         for text in file:
             try:
@@ -66,10 +67,11 @@ def _first_answer(path: Path) -> Iterator[Line]:
                 complete = all(name in line for name in _NEEDED)
             except (ValueError, KeyError, TypeError):
                 return
-            first = first or answer
+            if first is None:
+                first, weights = answer, line.get("target_weights")
             if answer != first or not complete:
                 return
-            if line["method"] in _METHODS:
+            if line["method"] in _METHODS and line.get("target_weights") == weights:
                 yield line
 
 

@@ -27,10 +27,10 @@ _MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "ex
 _RUN = ["seed", "repeat"]
 
 
-def write_spec_bench(results: Path, folder: Path, warnings: tuple[str, ...]) -> Path:
+def write_spec_bench(results: Path, folder: Path, warnings: tuple[str, ...], formats: tuple[Table, ...] = ()) -> Path:
     """Write `answers/*.jsonl`, spec_bench.md and spec_bench.csv into a folder, and return it.
 
-    warnings: those of the report on the same results, a sentence each; spec_bench.md begins with them.
+    warnings, formats: those of the report on the same results; spec_bench.md begins with them.
     Raises `UserError` for a results file that cannot be read and a folder that cannot be written.
     """
     frame = load_results(results, also=("text", "tokens_by_round", "started"))
@@ -49,7 +49,7 @@ def write_spec_bench(results: Path, folder: Path, warnings: tuple[str, ...]) -> 
                     print(json.dumps(answer, ensure_ascii=False), file=file)
         table = spec_bench_table(whole)
         table.to_csv(folder / "spec_bench.csv", index=False)
-        (folder / "spec_bench.md").write_text(_markdown(table, warnings), encoding="utf-8")
+        (folder / "spec_bench.md").write_text(_markdown(table, warnings, formats), encoding="utf-8")
     except OSError as error:
         raise UserError(f"folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return folder
@@ -127,9 +127,11 @@ def _seconds(started: Any) -> float | None:
     return None if pd.isna(started) else pd.Timestamp(started).timestamp()
 
 
-def _markdown(table: pd.DataFrame, warnings: tuple[str, ...]) -> str:
+def _markdown(table: pd.DataFrame, warnings: tuple[str, ...], formats: tuple[Table, ...]) -> str:
     """Spec-Bench's layout: a row a method, the tasks' speedups, mean accepted tokens, the overall speedup."""
     lines = ["# Spec-Bench layout", "", *warning_lines(warnings)]
+    for one in formats:
+        lines += [f"## {safe(one.title)}", "", *table_lines(one), "", *map(safe, one.notes), ""]
     for processor, part in table.groupby("processor", sort=False):
         tasks = [task for task in dict.fromkeys(part["task"]) if task != OVERALL]
         headers = ("Models", *tasks, "#Mean Accepted Tokens", "tokens/s", "Overall")

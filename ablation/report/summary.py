@@ -41,6 +41,7 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     whole = rows[~rows["failed"]]
     groups = rows.groupby(_GROUP, observed=True)
     table = pd.DataFrame({"method": groups["method"].first().astype(str)})
+    table["target_weights"] = groups["target_weights"].first().astype(str)
     table["prompts"] = whole.groupby(_GROUP, observed=True)["id"].nunique().reindex(table.index, fill_value=0)
     table["failed"] = groups["failed"].sum()
     table["runs"] = groups.size() - table["failed"]

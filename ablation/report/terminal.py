@@ -4,9 +4,10 @@ import math
 
 import pandas as pd
 from rich.console import Console
+from rich.table import Table as Grid
 from rich.text import Text
 
-from ablation.report.cells import bug, title_of
+from ablation.report.cells import Table, bug, title_of
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.paired import TOO_FEW, UNSHOWN
 from ablation.report.summary import ALL, OTHER
@@ -18,9 +19,13 @@ _CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: "u
 
 
 def print_summary(
-    console: Console, summary: pd.DataFrame, warnings: tuple[str, ...], answers: tuple[str, ...] = ()
+    console: Console,
+    summary: pd.DataFrame,
+    warnings: tuple[str, ...],
+    answers: tuple[str, ...] = (),
+    formats: tuple[Table, ...] = (),
 ) -> None:
-    """Print the rows of all tasks together, processor by processor, what the plan asked for, and the warnings."""
+    """Print the rows of all tasks together, processor by processor, formats, what the plan asked for, and warnings."""
     rows = summary[summary["task"] == ALL]
     for processor in dict.fromkeys(rows["processor"]):
         part = rows[rows["processor"] == processor]
@@ -29,10 +34,23 @@ def print_summary(
         console.print(comparison_table([_line(row) for _, row in part.iterrows()], console, MANY_RUNS))
         for note in (*verdict_notes(part), *slow_notes(part), *gamma_notes(part)):
             console.print(Text(note, style="dim"))
+    for table in formats:
+        _print_table(console, table)
     for answer in answers:
         console.print(Text(answer))
     for warning in warnings:
         console.print(Text(f"! {warning}", style="red" if warning.startswith(("BUG", LOSSY)) else "yellow"))
+
+
+def _print_table(console: Console, table: Table) -> None:
+    """A table as it is, its notes below."""
+    console.print(Text(table.title, style="bold"))
+    drawn = Grid(*table.headers)
+    for row in table.rows:
+        drawn.add_row(*map(Text, row))
+    console.print(drawn)
+    for note in table.notes:
+        console.print(Text(note, style="dim"))
 
 
 def _line(row: pd.Series) -> Line:

@@ -8,8 +8,10 @@ from rich.console import Console
 
 from ablation.report.best import compare_best
 from ablation.report.caveats import caveats
+from ablation.report.cells import Table
 from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
 from ablation.report.figure import Plot
+from ablation.report.formats import formats_section
 from ablation.report.latex import pair_tables, summary_tables
 from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
@@ -28,17 +30,18 @@ from utils.text import shown
 class Report:
     """What was written where: `summary` as in summary.csv, `warnings` a sentence each, worst first.
 
-    answers: to the comparisons that the plan asked for.
+    answers: to the comparisons that the plan asked for. formats: tables of the formats of the target's weights.
     """
 
     folder: Path
     summary: pd.DataFrame
     warnings: tuple[str, ...]
     answers: tuple[str, ...] = ()
+    formats: tuple[Table, ...] = ()
 
     def print(self, console: Console) -> None:
         """The summary as a table that fits the console, then the warnings."""
-        print_summary(console, self.summary, self.warnings, self.answers)
+        print_summary(console, self.summary, self.warnings, self.answers, self.formats)
 
 
 def report_folder(results: Path) -> Path:
@@ -62,11 +65,12 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     best, pairs = compare_best(frame, manifest), compare(frame, summary)
     pairs = pd.concat([best, pairs], ignore_index=True) if len(best) else pairs
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
+    formats = formats_section(frame, manifest)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         summary.to_csv(folder / "summary.csv", index=False)
         pairs.to_csv(folder / "pairs.csv", index=False)
-        sections = _sections(results, frame, summary, pairs, folder)
+        sections = (*([formats] if formats else []), *_sections(results, frame, summary, pairs, folder))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         told = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
         content = Content(title, " ".join(filter(None, told)), warnings, sections, manifest_text(manifest))
@@ -77,7 +81,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     answers = tuple(f"{pair['processor']}: {pair['verdict']}" for _, pair in best.iterrows())
-    return Report(folder, summary, warnings, answers)
+    return Report(folder, summary, warnings, answers, formats.tables if formats else ())
 
 
 def _refuse_to_lose(results: Path, folder: Path) -> None:

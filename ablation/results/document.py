@@ -27,6 +27,7 @@ def _headings() -> str:
 
 # What is in summary.csv, and where it is not plain.
 _SUMMARY = {
+    "target_weights": "the format of the target's weights; where a file holds several, `processor` names it too",
     "prompts, failed, runs": "how many prompts ran, runs failed, and runs count",
     "tokens_per_s_mean, tokens_per_s_sd": "mean over prompts, and the deviation between prompts",
     "ratio_of_sums": "all tokens over all seconds, relative to AR's in the same blocks",

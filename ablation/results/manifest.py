@@ -1,21 +1,25 @@
 """The file beside the results that says how they came about, and whether a run may go on with them."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablation.plan.grid import Plan
 from ablation.results.record import resolved_settings
+from sampling.measure.quality import Quality
 from sampling.methods import METHODS
 from sampling.parameters import WEIGHTS
+from sampling.part import OF_DRAFTER
 from sampling.settings import PARAMETERS
-from utils.errors import UserError
+from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
 from utils.json_text import read_json
 from utils.provenance import code_digest, commit, machine, versions, weights_digest
+from utils.text import quoted
 
 if TYPE_CHECKING:
     from sampling.engine import Engine
@@ -60,7 +64,39 @@ def read(path: Path) -> dict[str, Any]:
         or not isinstance(found.get("runs"), list)
     ):
         raise UserError(f"{str(path)!r} is not a manifest")
+    try:
+        qualities(found)
+    except UserError as error:
+        raise UserError(f"manifest {str(path)!r}: {error}") from None
     return found
+
+
+def add_quality(manifest: dict[str, Any], format: str, quality: Quality) -> None:
+    """Note in a manifest what a format of the target's weights costs in quality; what was noted before is replaced."""
+    manifest.setdefault("quality", {})[format] = asdict(quality)
+
+
+def qualities(manifest: Mapping[str, Any] | None) -> dict[str, Quality]:
+    """The quality of each format that a manifest knows; empty for one of an older version, and without a manifest.
+
+    Raises `UserError` for what is no quality.
+    """
+    known = (manifest or {}).get("quality", {})
+    if not isinstance(known, dict):
+        raise wrong_value("quality", known, "an object with a format of weights for each key")
+    return {format: _quality(format, about) for format, about in known.items()}
+
+
+def _quality(format: str, about: Any) -> Quality:
+    given = about if isinstance(about, dict) else {}
+    for field in fields(Quality):
+        value, least = given.get(field.name, ""), int(field.name.endswith("_bytes"))
+        if value is None and field.name.endswith(("_low", "_high")):
+            continue
+        number = type(value) is int or (type(value) is float and field.type is not int and math.isfinite(value))
+        if not number or value < least:
+            raise wrong_value(f"quality of {quoted(format)}: {field.name}", value, f"a number of {least} or more")
+    return Quality(**{field.name: given[field.name] for field in fields(Quality)})
 
 
 def write(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -111,6 +147,8 @@ def now() -> str:
 
 def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
     """The plan as plain values, each configuration with all it depends on."""
+    from sampling.engine import in_formats  # with torch, which reading manifests does not need
+
     show = PARAMETERS["processor"].show
     return {
         "configurations": {
@@ -120,14 +158,16 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "processors": [show(processor) for processor in plan.processors],
         "seeds": list(plan.seeds),
         "repeats": plan.repeats,
+        "target_weights": list(plan.formats) or [engine.describe().target.stored],
+        "compiled": [one.describe().target.compiled for one in in_formats(engine, plan.formats).values()],
         "prompts": {str(prompt.id): [*prompt.turns, plan.length(prompt)] for prompt in plan.prompts},
     }
 
 
 def _heads(plan: Plan, heads: Iterable[str]) -> list[str]:
     """The kinds of trained heads that the plan's methods draft with."""
-    needed = {METHODS[c.method].needs({**plan.values, **dict(c.parameters)}) for c in plan.configurations}
-    return sorted(kind for kind in heads if kind in needed)
+    needed = {METHODS[c.method].needs({**plan.values, **dict(c.parameters)}) or "" for c in plan.configurations}
+    return sorted(kind for kind in heads if needed & {kind, f"{OF_DRAFTER}{kind}"})
 
 
 def _model(info: "ModelInfo") -> dict[str, Any]:

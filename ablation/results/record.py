@@ -102,6 +102,11 @@ class Record:
     score: float | None = metric(
         "nats", "what beam search ranked its answer by", "ln p / ((min_length + len) / (min_length + 1)) ** alpha"
     )
+    inner_rounds: int | None = metric(
+        "", "forwards of a drafter model that is drafted for itself (`staged`); null for every other drafter"
+    )
+    inner_tested: int | None = metric("tokens", "positions at which those forwards judged drafts, as `tested`")
+    inner_accepted: int | None = metric("tokens", "drafts that they accepted")
     started: str | None = column("UTC", "when the generation began")
     cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
     other_cores: float | None = column(
@@ -114,8 +119,11 @@ class Record:
         "layers, where there is no choice. What `draft_weights auto` came to is in `settings`",
     )
     target_weights: str | None = column(
-        "", "the format of the target's weights, plain decoding's too: `full`, `int8` or `int4`"
+        "",
+        "the format of the target's weights, plain decoding's too: `full`, `int8`, `int4`, `fp8`, or the method of a "
+        "checkpoint that was quantised before (`gptq`)",
     )
+    compiled: bool | None = column("", "whether what lies between the target's products was compiled")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -157,6 +165,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "other_cores": machine.other_cores,
         "kernel": about_engine.target.kernel,
         "target_weights": about_engine.target.stored,
+        "compiled": about_engine.target.compiled,
     }
     if error is not None:
         return Record(**about, error=error)

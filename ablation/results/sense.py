@@ -1,11 +1,13 @@
 """Whether rows of a results file can be what a run wrote: words that we use, counts that are possible."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sampling.loading.options import WEIGHTS
 from sampling.methods import METHODS
 from utils.errors import one_of, wrong_value
 from utils.parameter import read_integer, read_number
@@ -16,6 +18,9 @@ WORDS: Mapping[str, Sequence[str]] = {
     "finish_reason": ("stop", "length", "context"),
     "divergence_verdict": ("exact", "tie", "BUG"),
 }
+TEXTS = (*WORDS, "target_weights")
+# What transformers calls the method of a checkpoint that was quantised before; none is called as ours are.
+_METHOD = re.compile(r"(?!int|full)[\w.-]{1,40}")
 _COUNTS = ("new_tokens", "rounds", "drafted", "tested", "accepted")
 AMOUNTS = (*_COUNTS, "decode_s", "wall_s", "tokens_per_s", "speedup")
 _AT_MOST = (("accepted", "tested"), ("tested", "drafted"), ("accepted", "new_tokens"))
@@ -34,6 +39,9 @@ def first_wrong(words: Mapping[str, Sequence[Any]], numbers: Mapping[str, NDArra
         if strange:
             row = next(row for row, word in enumerate(words[name]) if word in strange)
             return row, str(wrong_value(name, words[name][row], one_of(allowed)))
+    for row, word in enumerate(words["target_weights"]):
+        if isinstance(word, str) and word and word not in WEIGHTS and not _METHOD.fullmatch(word):
+            return row, str(wrong_value("target_weights", word, one_of([*WEIGHTS, "a method such as gptq"])))
     for name in AMOUNTS:
         bad = (numbers[name] < 0) | np.isinf(numbers[name])
         if bad.any():
@@ -54,6 +62,6 @@ def first_wrong_of(rows: Sequence[Mapping[str, str]]) -> Wrong | None:
             read = read_integer if name in _KEYS else read_number
             if (cells[name] or name in _KEYS) and read(cells[name]) is None:
                 return row, str(wrong_value(name, cells[name], "a number"))
-    words = {name: [cells[name] for cells in rows] for name in WORDS}
+    words = {name: [cells[name] for cells in rows] for name in TEXTS}
     numbers = {name: np.array([float(cells[name] or "nan") for cells in rows]) for name in AMOUNTS}
     return first_wrong(words, numbers)

@@ -42,6 +42,7 @@ class TraceLine:
     draft_ms: float = column("ms", "proposing and learning")
     verify_ms: float = column("ms", "the target's forward")
     other_ms: float = column("ms", "processors, judging, bookkeeping")
+    target_weights: str = column("", "the format of the target's weights")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -73,6 +74,7 @@ def trace_line(place: "Place", round: Round) -> TraceLine:
         draft_ms=round.draft_s * 1e3,
         verify_ms=round.verify_s * 1e3,
         other_ms=round.other_s * 1e3,
+        target_weights=place.target_weights,
     )
 
 

@@ -1,5 +1,6 @@
 """A job from warm-up to report, with what a person sees meanwhile: for every command and the session."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -8,21 +9,27 @@ from ablation.plan.file import Experiment
 from ablation.run.display import display
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile
-from sampling.engine import Engine
+from ablation.run.rounded import qualities
+from sampling.pair_engine import PairEngine
 from utils.text import counted, shown
 
 
-def conduct(job: Job, err: Console) -> Outcome:
-    """Warm up, say how long it will take, and generate what is missing. Progress goes to `err`."""
+def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None) -> Outcome:
+    """Warm up, say how long it will take, and generate what is missing. Progress goes to `err`.
+
+    first: is called between, when it is known that the plan can run.
+    """
     if job.done:
         failed = f", {job.outcome.failed_before} of them failed" if job.outcome.failed_before else ""
         _say(err, f"{job.done} of {job.plan.generations} rows are already there{failed}")
     if not job.missing:
         return job.outcome
-    _say(err, f"warming up {counted(len(job.plan.configurations), 'configuration')}")
+    formats = f" in {', '.join(job.plan.formats)}" if job.plan.formats else ""
+    _say(err, f"warming up {counted(len(job.plan.configurations), 'configuration')}{formats}")
     expected = job.warm_up()
     if not job.done:
         _say(err, expected.text)
+    first()
     with display(err, job.done, job.plan.generations) as shown:
         return job.play(shown)
 
@@ -30,7 +37,7 @@ def conduct(job: Job, err: Console) -> Outcome:
 def conduct_into(
     results: Path,
     experiment: Experiment,
-    engine: Engine,
+    engine: PairEngine,
     *,
     command: str,
     out: Console,
@@ -40,11 +47,17 @@ def conduct_into(
 ) -> Outcome:
     """Play an experiment into a results file, then write its report and show it in short on `out`.
 
+    Where it plays several formats, what rounding costs is measured first, unless the file's manifest knows.
     command: what asked for it, for the manifest. wait_quiet_s: see `Job`. Raises `UserError`.
     """
     files = Files(results)
     with ResultsFile(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written:
-        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err)
+
+        def rate() -> None:
+            if unknown := written.unknown_quality():
+                written.add_quality(qualities(engine, unknown, experiment.plan, err))
+
+        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err, rate)
     _report(files.results, outcome, out, err)
     return outcome
 

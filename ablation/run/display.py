@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from statistics import median
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from ablation.plan.grid import Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
 from sampling.events import Round
+from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
 from utils.text import shown
@@ -28,7 +28,7 @@ class Speedups:
     def add(self, record: Record) -> None:
         """Account for a record; plain autoregression is what the others are against."""
         if record.speedup is not None and record.configuration != REFERENCE:
-            self._ratios[record.configuration].append(record.speedup)
+            self._ratios[_name(record.configuration, record.target_weights)].append(record.speedup)
 
     def best(self, most: int = _MOST_SHOWN) -> list[tuple[str, float]]:
         """The configurations with the highest medians, highest first."""
@@ -41,7 +41,13 @@ def under_way(place: Place) -> str:
     processor = PARAMETERS["processor"].show(place.processor)
     turn = f" turn {place.turn}" if place.turn > 1 else ""
     repeat = f" repeat {place.repeat}" if place.repeat else ""
-    return f"{shown(place.prompt.id)}{turn} | {place.configuration.name} | {processor} | seed {place.seed}{repeat}"
+    name = _name(place.configuration.name, place.target_weights)
+    return f"{shown(place.prompt.id)}{turn} | {name} | {processor} | seed {place.seed}{repeat}"
+
+
+def _name(configuration: str, weights: str | None) -> str:
+    """A configuration with the format of the target's weights, where that is not the usual one."""
+    return configuration if weights in (None, WEIGHTS[0]) else f"{configuration} in {weights}"
 
 
 class BarDisplay:
@@ -73,7 +79,8 @@ class BarDisplay:
         self._speedups.add(record)
         self._bar.advance()
         if record.error is not None:
-            said = f"{shown(record.id)} {record.configuration} failed: {shown(record.error)}"
+            name = _name(record.configuration, record.target_weights)
+            said = f"{shown(record.id)} {name} failed: {shown(record.error)}"
             self._bar.console.print(Text(said, style="red"))
 
     def say(self, text: str) -> None:
@@ -97,10 +104,7 @@ class LineDisplay:
 
     def begin(self, place: Place) -> None:
         """A prompt is complete when the next one begins."""
-        if (
-            self._place is not None
-            and replace(self._place, configuration=place.configuration, lossless=place.lossless) != place
-        ):
+        if self._place is not None and _block(self._place) != _block(place):
             self._flush()
         self._place = place
 
@@ -123,16 +127,22 @@ class LineDisplay:
         self._block = []
 
 
+def _block(place: Place) -> tuple[object, ...]:
+    """What generations of one prompt have in common that are compared, and those in other formats beside them."""
+    return place.prompt, place.turn, place.processor, place.seed, place.repeat
+
+
 def _words(block: Iterable[Record]) -> Iterable[str]:
     for record in block:
+        name = _name(record.configuration, record.target_weights)
         if record.error is not None:
-            yield f"{record.configuration} failed"
+            yield f"{name} failed"
         elif record.configuration == REFERENCE and record.tokens_per_s is not None:
-            yield f"target {record.tokens_per_s:.1f} tok/s"
+            yield f"{name} {record.tokens_per_s:.1f} tok/s"
         elif record.speedup is not None:
-            yield f"{record.configuration} {record.speedup:.2f}x"
+            yield f"{name} {record.speedup:.2f}x"
         elif record.tokens_per_s is not None:
-            yield f"{record.configuration} {record.tokens_per_s:.1f} tok/s"
+            yield f"{name} {record.tokens_per_s:.1f} tok/s"
 
 
 def display(console: Console, done: int, total: int) -> BarDisplay | LineDisplay:

@@ -119,9 +119,21 @@ def estimate(
     return Estimate(low, high, plan.generations, most_tokens(plan), basis)
 
 
+def together(each: Mapping[str, Estimate]) -> Estimate:
+    """What formats of the target's weights, by their names, take one beside the other: the sum of all."""
+    several = tuple(each.values())
+    return Estimate(
+        low_s=sum(one.low_s for one in several),
+        high_s=sum(one.high_s for one in several),
+        generations=sum(one.generations for one in several),
+        tokens=sum(one.tokens for one in several),
+        basis=several[0].basis + (f"; the same in each format, {', '.join(each)}" if len(several) > 1 else ""),
+    )
+
+
 def most_tokens(plan: Plan) -> int:
     """Tokens of all generations when none stops early."""
-    return _tokens_once(plan) * len(plan.configurations) * _passes(plan)
+    return _tokens_once(plan) * len(plan.configurations) * plan.times
 
 
 def grid_table(plan: Plan) -> Table:
@@ -129,6 +141,7 @@ def grid_table(plan: Plan) -> Table:
     tasks = Counter(shown(prompt.task or "no task") for prompt in plan.prompts)
     rows = {
         "configurations": "\n".join(configuration.name for configuration in plan.configurations),
+        **({"target's weights": "\n".join(plan.formats)} if plan.formats else {}),
         "processors": "\n".join(PARAMETERS["processor"].show(processor) for processor in plan.processors),
         "prompts": f"{len(plan.prompts)}: " + ", ".join(f"{task} {count}" for task, count in tasks.items()),
         "seeds": ", ".join(str(seed) for seed in plan.seeds),
@@ -144,10 +157,6 @@ def grid_table(plan: Plan) -> Table:
 def _tokens_once(plan: Plan) -> int:
     """Tokens of one configuration in one pass over the prompts."""
     return sum(len(prompt.turns) * plan.length(prompt) for prompt in plan.prompts)
-
-
-def _passes(plan: Plan) -> int:
-    return len(plan.processors) * len(plan.seeds) * plan.repeats
 
 
 def _amount(generations: int, tokens: int) -> str:

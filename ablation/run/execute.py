@@ -1,15 +1,17 @@
 """Plays a plan on one engine, interleaved, and yields a record for each generation as soon as it is known."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
-from ablation.plan.grid import Configuration, Key, Pass, Place, Plan
+from ablation.plan.grid import Configuration, Key, Pass, Place, Plan, rotated
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.dialogue import Dialogue
-from sampling.engine import Engine
+from sampling.engine import Engine, in_formats
 from sampling.events import Round
 from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS, REFERENCE
@@ -52,20 +54,39 @@ def execute(
 ) -> Iterator[Record]:
     """The records of a plan, each as soon as its generation is over.
 
-    On each prompt the reference goes first and the others follow in a rotating order. Each pass over the
+    On each prompt the reference goes first and the others follow in a rotating order; formats of the target's
+    weights take turns at every step, each compared with its own reference. Each pass over the
     prompts starts without memory of earlier ones. A generation that fails leaves a record with its error.
     `done` generations are not yielded; where others of their prompt are missing, the reference runs again,
     so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
     on them.
     """
     done, lossless = done or {}, _lossless(engine, plan)
+    engines = in_formats(engine, plan.formats)
     for number, one in enumerate(plan.passes()):
-        if all(place.key in done for place in plan.places(one)):
+        if all(place.key in done for place in plan.places(one, tuple(engines))):
             continue
-        engine.forget()
+        for each in engines.values():
+            each.forget()
         for index, prompt in enumerate(plan.prompts):
-            conversation = _Conversation(engine, plan, prompt, one, watcher or Unwatched(), done, lossless)
-            yield from conversation.play(plan.order(index + number))
+            conversations = [
+                _Conversation(each, weights, plan, prompt, one, watcher or Unwatched(), done, lossless)
+                for weights, each in rotated(tuple(engines.items()), index + number)
+            ]
+            yield from _in_turn([conversation.play(plan.order(index + number)) for conversation in conversations])
+
+
+def _in_turn(several: Iterable[Iterator[Record]]) -> Iterator[Record]:
+    """One of each in turn until all are at their end, none before it is asked for.
+
+    Example: (a, b) and (c, d, e) -> a, c, b, d, e.
+    """
+    waiting = deque(several)
+    while waiting:
+        first = waiting.popleft()
+        for record in islice(first, 1):
+            waiting.append(first)
+            yield record
 
 
 def _lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
@@ -81,9 +102,10 @@ def _lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], 
 
 @dataclass(slots=True)
 class _Conversation:
-    """The turns of one prompt in one pass; each configuration continues what it said itself."""
+    """The turns of one prompt in one pass and format; each configuration continues what it said itself."""
 
     engine: Engine
+    weights: str
     plan: Plan
     prompt: Prompt
     one: Pass
@@ -116,7 +138,7 @@ class _Conversation:
 
     def _place(self, turn: int, configuration: Configuration) -> Place:
         one, lossless = self.one, self.lossless[configuration, self.one.processor]
-        return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless)
+        return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless, self.weights)
 
     def _remembers(self, place: Place) -> bool:
         return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})

@@ -1,12 +1,13 @@
 """The warm-up of a plan, and the short runs that tell how long the plan will take."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, cycle, islice
 from typing import Any
 
 from ablation.plan.grid import Configuration, Plan
-from ablation.run.estimate import Estimate, Pace, Timed, estimate, pace
-from sampling.engine import Engine
+from ablation.run.estimate import Estimate, Pace, Timed, estimate, pace, together
+from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
 from sampling.methods import REFERENCE
@@ -22,6 +23,13 @@ def estimated(engine: Engine, plan: Plan, processors: int | None = None) -> Esti
     AR is also timed behind a text as long as the plan's longest: rounds and prefills get slower with the text.
     processors: only under the first so many of them, the others taken for as fast: quicker, for a look.
     """
+    alone = replace(plan, formats=())
+    engines = in_formats(engine, plan.formats).items()
+    return together({name: _estimated(each, alone, processors) for name, each in engines})
+
+
+def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
+    """The same of an engine as it is."""
     short, lengths, longest = _prompts(engine, plan)
     runs = [(c.name, c.method, dict(c.parameters)) for c in plan.configurations]
     paces: list[dict[str, Pace]] = []

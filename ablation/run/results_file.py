@@ -19,6 +19,8 @@ from ablation.run.execute import Done
 from ablation.run.job import Outcome
 from sampling.engine import Engine
 from sampling.forward.choices import made
+from sampling.loading.options import WEIGHTS
+from sampling.measure.quality import Quality
 from utils.errors import UserError
 from utils.files import checked_path
 
@@ -108,6 +110,16 @@ class ResultsFile:
     def add(self, record: Record) -> None:
         """Write a row; it is on the disk when this returns."""
         self._store.append(row(record))
+
+    def unknown_quality(self) -> tuple[str, ...]:
+        """The rounded formats of the plan of which the manifest does not say what they cost in quality."""
+        known = (WEIGHTS[0], *manifest.qualities(self._manifest))
+        return tuple(name for name in self.plan.formats if name not in known)
+
+    def add_quality(self, found: Mapping[str, Quality]) -> None:
+        """Note it by the format's name, for the manifest that is written with the first row."""
+        for name, quality in found.items():
+            manifest.add_quality(self._manifest, name, quality)
 
     def _earlier(self, rows: int) -> dict[str, Any]:
         """The manifest to go on with. Raises `UserError` where this run's rows would not compare with the file's."""

@@ -1,0 +1,188 @@
+"""The command `quality`: what rounding the target's weights costs. What is slow to import waits for a right call."""
+
+import json as json_module
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablation.commands.opened import opened
+from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
+from sampling.loading.options import DTYPES, EVERYWHERE, LOAD, WEIGHTS, load_options
+from utils.errors import UnknownName, UserError, wrong_value
+from utils.option import option
+from utils.parameter import Values
+from utils.text import counted, shown
+
+if TYPE_CHECKING:
+    from ablation.plan.prompt_file import Prompt
+    from ablation.run.formats import FormatComparison, FormatLine
+
+FULL, ROUNDED, USUAL = WEIGHTS[0], WEIGHTS[1:], EVERYWHERE[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """The options of loading that hold for a target alone; the full weights are in float32, as what surrounds the
+    rounded ones is."""
+
+    target: str | None = option(None, LOAD["target"].help, LOAD["target"].usage)
+    device: str = option("auto", LOAD["device"].help)
+    dtype: str = option("float32", f"{', '.join(DTYPES)}; default: float32.")
+    kernel: str = option("auto", LOAD["kernel"].help)
+    compile: str = option("auto", LOAD["compile"].help)
+    trust_remote_code: bool = option(False, LOAD["trust_remote_code"].help)
+
+
+@opened(models=TargetOptions)
+def quality(
+    *,
+    formats: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...", help=f"Of {', '.join(ROUNDED)}; default: {', '.join(USUAL)}.", show_default=False
+        ),
+    ] = ",".join(USUAL),
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SET|FILE", help="Prompts, as plans name them; repeatable; default: all built-in sets."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of prompts, of each set in turn.")] = 20,
+    length: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens, where a prompt has none.")] = 100,
+    models: Values,
+    json: Json = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects there as well.")
+    ] = None,
+) -> None:
+    """Compare the target's weights in rounded formats with the full ones: quality, memory and speed, side by side.
+
+    Both read the greedy answers of the full weights. The speed is plain decoding's, interleaved on the same prompts.
+
+    Exit status: 0 all ran; 1 a prompt was left out or the output could not be written; 2 the call is wrong; 130
+    stopped by Ctrl-C: the prompt under way ends first (a second Ctrl-C stops it too), and whatever has finished is
+    shown.
+    """
+    from ablation.plan.prompt_sets import ALL, find_sources, gather
+
+    with exit_statuses():
+        names = choose_formats(formats)
+        load_options(models)
+        played = gather(find_sources(prompts or (ALL,), Path.cwd()))[:limit]
+        refuse_to_replace(output)
+        comparison = _loaded(names, {"dtype": "float32", **models})
+        left_out, stopped = _play(comparison, played, length)
+        _tell(comparison.lines() if comparison.tokens else [], json, output)
+        if stopped:
+            raise KeyboardInterrupt
+    raise typer.Exit(1 if left_out else 0)
+
+
+def choose_formats(text: str) -> tuple[str, ...]:
+    """The rounded formats in a list with commas. Raises `UserError`."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name == FULL:
+            raise wrong_value("--formats", text, f"only {', '.join(ROUNDED)}: {FULL} is what they are compared with")
+        if name not in ROUNDED:
+            raise UnknownName("format", name, ROUNDED)
+        if names.count(name) > 1:
+            raise UserError(f"--formats: {name} is given {names.count(name)} times; expected once")
+    return names
+
+
+def refuse_to_replace(output: Path | None) -> None:
+    """Raises `UserError` for a file that is there, or in a folder that is not."""
+    if output is None:
+        return
+    if output.exists():
+        raise UserError(f"{str(output)!r} exists; it was left alone. Choose another name")
+    if not output.parent.is_dir():
+        raise UserError(f"{str(output)!r} cannot be written: there is no folder {str(output.parent)!r}")
+
+
+def _loaded(names: Iterable[str], models: Mapping[str, Any]) -> "FormatComparison":
+    """All formats in memory together; the rounded ones first, so that what cannot be rounded is told at once."""
+    from ablation.run.formats import FormatComparison
+    from sampling.pair_engine import PairEngine
+
+    rounded = {name: PairEngine(load_chosen({**models, "target_weights": name})) for name in names}
+    return FormatComparison({FULL: PairEngine(load_chosen(models)), **rounded})
+
+
+def _play(comparison: "FormatComparison", prompts: "Sequence[Prompt]", length: int) -> tuple[int, bool]:
+    """How many prompts were left out, with the reason on stderr, and whether Ctrl-C ended it."""
+    from ablation.run.bar import told
+    from utils.interrupt import Interrupt
+    from utils.machine import Machine, disturbance
+
+    typer.echo(f"warming up {counted(len(comparison.engines), 'format')}", err=True)
+    comparison.warm_up()
+    left_out: list[str] = []
+    done = 0
+    with Machine() as machine, Interrupt() as interrupt, told("prompts") as tell:
+        tell(0, len(prompts))
+        for done, prompt in enumerate(prompts, start=1):
+            try:
+                comparison.play(prompt, prompt.max_new_tokens or length)
+            except UserError as error:
+                left_out.append(f"{shown(prompt.id)} is left out: {error}")
+            tell(done, len(prompts))
+            if interrupt.asked:
+                break
+    for line in (*left_out, disturbance([machine.other_cores])):
+        if line:
+            typer.echo(line, err=True)
+    stopped = interrupt.asked and done < len(prompts)
+    if stopped:
+        typer.echo(f"after {done} of {counted(len(prompts), 'prompt')}:", err=True)
+    return len(left_out), stopped
+
+
+def _tell(lines: "Sequence[FormatLine]", as_json: bool, output: Path | None) -> None:
+    """Everything at once: a table, or an object a line; and the objects in a file."""
+    from utils.files import write_atomically
+
+    objects = [json_module.dumps(facts(line)) for line in lines]
+    if output is not None and objects:
+        write_atomically(output, "".join(f"{one}\n" for one in objects))
+    for one in objects if as_json else ():
+        typer.echo(one)
+    if not as_json and lines:
+        _show(lines)
+
+
+def facts(line: "FormatLine") -> dict[str, Any]:
+    """A format as one flat JSON object; unknown is null."""
+    values = {**asdict(line), **asdict(line.quality)}
+    del values["quality"]
+    return {name: None if value != value else value for name, value in values.items()}
+
+
+def _show(lines: "Sequence[FormatLine]") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ablation.results.quality_table import QUALITY_HEADERS, QUALITY_MEANING, full_cells, quality_cells
+
+    table = Table(*QUALITY_HEADERS, "AR tokens/s", "against full")
+    for line in lines:
+        cells = full_cells(line.quality) if line.format == FULL else quality_cells(line.format, line.quality)
+        table.add_row(*map(Text, (*cells, f"{line.tokens_per_s:.1f}", _ratio(line))))
+    found, dtype = lines[0].quality, lines[0].dtype
+    console = out_console()
+    console.print(table)
+    told = f"{counted(found.prompts, 'prompt')}, {found.tokens:,} tokens; {FULL} is {dtype}."
+    console.print(Text(f"{told} {QUALITY_MEANING}", style="dim"))
+
+
+def _ratio(line: "FormatLine") -> str:
+    """AR's own ratio is 1 by definition."""
+    if line.format == FULL:
+        return "1.00"
+    if line.speed_ratio != line.speed_ratio:
+        return "–"
+    ends = f" [{line.speed_ratio_low:.2f}, {line.speed_ratio_high:.2f}]"
+    return f"{line.speed_ratio:.2f}" + ("" if line.speed_ratio_low != line.speed_ratio_low else ends)

@@ -1,0 +1,115 @@
+"""Formats of the target's weights beside each other: never a speed without what the rounding costs in quality."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from ablation.plan.grid import CONTROL
+from ablation.report.best import leave_one_out, told
+from ablation.report.cells import Table, interval, number
+from ablation.report.content import ReportSection
+from ablation.report.load import QUESTION, in_order
+from ablation.report.paired import ratio_interval
+from ablation.report.summary import log_speedups, prompt_logs
+from ablation.results.manifest import qualities
+from ablation.results.quality_table import (
+    QUALITY_HEADERS,
+    QUALITY_MEANING,
+    full_cells,
+    quality_cells,
+    quality_command,
+)
+from sampling.loading.options import WEIGHTS
+from sampling.measure.quality import Quality
+from sampling.methods import REFERENCE
+
+FULL = WEIGHTS[0]
+TITLE = "Formats of the target's weights"
+_SPEED_HEADERS = ("AR tokens/s", "AR against full's", "best's tokens/s", "best against full's AR")
+_SPEED_MEANING = (
+    "AR and the methods say on each format what that format says: answers differ between formats. Tokens/s are means "
+    "over prompts, ratios medians over prompts of one prompt's ratio to the AR of the full weights, in brackets their "
+    "95 % intervals. The best of a format's lossless configurations is chosen for each prompt on all the others."
+)
+
+
+def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> ReportSection | None:
+    """A table a processor; None where no two formats can be compared: a rounded one needs its quality."""
+    known = {name: quality for name, quality in qualities(manifest).items() if name in _several(frame)}
+    shown = [name for name in _several(frame) if name == FULL or name in known]
+    if len(shown) < 2:
+        return None
+    rows = frame[~frame["failed"] & (frame["lossless"] == "true") & frame["target_weights"].isin(shown)]
+    tables = []
+    for processor in dict.fromkeys(rows["processor_alone"].astype(str)):
+        part = rows[rows["processor_alone"] == processor]
+        best = {name: _best(part[part["target_weights"] == name]) for name in shown}
+        lines = tuple(_line(name, part, best[name][0], known) for name in shown)
+        notes = _notes(known, {name: chosen for name, (_, chosen) in best.items() if chosen})
+        tables.append(Table(f"Formats under {processor}", (*QUALITY_HEADERS, *_SPEED_HEADERS), lines, notes))
+    return ReportSection(TITLE, tuple(tables), None, (), ())
+
+
+def not_compared(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> Iterator[str]:
+    """Which formats stand beside no other, as their quality is not known, and what measures it."""
+    known = qualities(manifest)
+    lacking = [name for name in _several(frame) if name != FULL and name not in known]
+    if lacking:
+        names = " and ".join(lacking)
+        yield (
+            f"What {names} weights cost in quality is not known here, so their tokens/s are compared with those of no "
+            f"other format: `{quality_command(lacking)}`, with the run's --target, measures it."
+        )
+
+
+def _several(frame: pd.DataFrame) -> list[str]:
+    """The formats in a file, in their order; none where there is one."""
+    found = sorted(set(frame["target_weights"].astype(str)), key=[*WEIGHTS, *frame["target_weights"]].index)
+    return found if len(found) > 1 else []
+
+
+def _notes(known: Mapping[str, Quality], chosen: Mapping[str, str]) -> tuple[str, ...]:
+    measured = "; ".join(f"{name} on {one.prompts} prompts, {one.tokens:,} tokens" for name, one in known.items())
+    best = "; ".join(f"{name}: {names}" for name, names in chosen.items())
+    told = (f"Best of each format, by the number of prompts: {best}.",) if best else ()
+    return (*told, f"{QUALITY_MEANING} Measured: {measured}.", _SPEED_MEANING)
+
+
+def _line(name: str, rows: pd.DataFrame, best: pd.Series, known: Mapping[str, Quality]) -> tuple[str, ...]:
+    """A format's cells, from the rows of a processor and the runs of the format's best configurations."""
+    cells = full_cells(next(iter(known.values()))) if name == FULL else quality_cells(name, known[name])
+    plain = rows[rows["configuration"] == REFERENCE]
+    full, own = (_runs(plain[plain["target_weights"] == one]) for one in (FULL, name))
+    against = "1.00" if name == FULL and len(own) else _ratio(own, full)
+    return (*cells, _mean(own), against, _mean(best), _ratio(best, full))
+
+
+def _runs(rows: pd.DataFrame) -> pd.Series:
+    """Tokens/s of each run by what was asked, which formats have in common."""
+    rows = rows[rows["tokens_per_s"] > 0]
+    return pd.Series(rows["tokens_per_s"].to_numpy(), index=pd.MultiIndex.from_frame(rows[QUESTION].astype(str)))
+
+
+def _mean(runs: pd.Series) -> str:
+    """The mean over prompts of each prompt's mean."""
+    return number(float(runs.groupby(level="id").mean().mean()) if len(runs) else math.nan, 1)
+
+
+def _ratio(runs: pd.Series, full: pd.Series) -> str:
+    """The median over prompts of their speed over full's AR on the same questions."""
+    logs = (runs / full.reindex(runs.index)).map(math.log).groupby(level="id").mean().dropna()
+    return interval(*ratio_interval(logs))
+
+
+def _best(rows: pd.DataFrame) -> tuple[pd.Series, str]:
+    """The runs of the configuration that is best on all other prompts, and which that was; none of a single prompt."""
+    rows = rows[~rows["configuration"].isin([REFERENCE, CONTROL])]
+    logs = prompt_logs(rows.assign(log_speedup=log_speedups(rows)), ["configuration"]).unstack("configuration").dropna()
+    names = [name for name in in_order(rows) if name in logs]
+    if not names or len(logs) < 2:
+        return _runs(rows.head(0)), ""
+    chosen = [names[place] for place in leave_one_out(logs[names].to_numpy())]
+    by_prompt = dict(zip(logs.index.astype(str), chosen, strict=True))
+    return _runs(rows[rows["configuration"].astype(str) == rows["id"].astype(str).map(by_prompt)]), told(chosen)
