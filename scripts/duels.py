@@ -20,6 +20,7 @@ from sampling.pair import MODEL
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.intervals import bootstrap_median
+from utils.parameter import Values
 
 NGRAM_ORDER = 3
 COPIED = ("grounded", "code")
@@ -140,16 +141,18 @@ def _distilled(model: Any) -> Any:
     return small.to(model.dtype).eval()
 
 
-def of_method(engine: PairEngine, name: str, settings: Settings) -> Callable[[list[int]], RunMetrics]:
-    """Our side: one method under these settings."""
+def of_method(
+    engine: PairEngine, name: str, values: Values, run: str | None = None
+) -> Callable[[list[int]], RunMetrics]:
+    """Our side: one method with these values. run: what its drafter is kept under; None = the method's name."""
 
-    def run(prompt: list[int]) -> RunMetrics:
+    def account_of(prompt: list[int]) -> RunMetrics:
         account = RunMetrics()
-        for event in engine.stream(name, settings, prompt):
+        for event in engine.stream(name, values, prompt, run):
             account.add(event)
         return account
 
-    return run
+    return account_of
 
 
 def duels(engine: PairEngine, plain: Settings, lookup: Settings) -> list[Duel]:

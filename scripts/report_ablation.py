@@ -40,7 +40,7 @@ def main(
 
         report = write_report(results, out)
         if spec_bench is not None:
-            write_spec_bench(results, spec_bench, report.warnings)
+            write_spec_bench(results, spec_bench, report.warnings, report.formats)
         # Printed last: a reader who leaves early (`| head`) gets all files.
         report.print(out_console())
         typer.echo(f"report: {shown(report.folder / 'index.html')}")

@@ -1,0 +1,1 @@
+"""What scripts/benchmark.py plays, measures and writes."""
