@@ -1,7 +1,7 @@
 """An engine whose events and times are written down, so that every number that follows can be worked out by hand."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -47,11 +47,13 @@ class MockEngine:
     """
 
     fail: str = ""
+    stored: str = "full"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     forgotten: int = 0
 
     def describe(self) -> Description:
-        return Description(ModelInfo("mock", "cpu", "float32"), None, 100, torch.device("cpu"))
+        target = ModelInfo("mock", "cpu", "float32", stored=self.stored)
+        return Description(target, None, 100, torch.device("cpu"))
 
     def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
         return [len("\n".join(turns))] * 4
@@ -85,6 +87,9 @@ class MockEngine:
 
     def forget(self) -> None:
         self.forgotten += 1
+
+    def in_format(self, name: str) -> Engine:
+        return replace(self, stored=name)
 
 
 def mock_engine(fail: str = "") -> Engine:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.commands.ablate import ablate
-from ablation.commands.cli import run, selftest
+from ablation.commands.cli import quality, run, selftest
 from ablation.commands.opened import opened
 from ablation.plan.file import read_experiment
 from ablation.plan.overrides import Overrides
@@ -97,14 +97,14 @@ def test_a_plan_and_its_command_line_know_each_option(tmp_path: Path) -> None:
     assert all(f"`{name}`" in page for name in LOAD)
 
 
-@pytest.mark.parametrize("command", ["run", "selftest", "session", "ablate"])
+@pytest.mark.parametrize("command", ["run", "selftest", "quality", "session", "ablate"])
 def test_a_wrong_value_is_refused_before_anything_loads(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def load_pair(*options: object) -> None:
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr("sampling.loading.pairs.load_pair", load_pair)
     app = typer.Typer()
-    app.command()({"run": run, "selftest": selftest, "ablate": ablate}.get(command, infer.session))
+    app.command()({"run": run, "selftest": selftest, "quality": quality, "ablate": ablate}.get(command, infer.session))
     prompt = ["--prompt", "a"] if command in ("run", "ablate") else []
     result = CliRunner().invoke(app, [*prompt, "--dtype", "bfloat"], input="Hello\n")
     assert result.exit_code == 2 and "Did you mean 'bfloat16'?" in result.stderr, result.output

@@ -28,6 +28,7 @@ GENERATIONS = {
     "quick": 8 * 5,
     "copies": 16 * 13,
     "trained": 12 * 15,
+    "formats": 12 * 11 * 3,
     "gamma": 20 * (1 + 8 + 1),
     "nasd": 20 * (1 + 10 + 1),
     "egag": 20 * (1 + 9 + 1),

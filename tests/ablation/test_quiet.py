@@ -98,7 +98,7 @@ def test_a_one_shot_run_tells_of_other_processes(invoke: Invoke, busy: None) -> 
 
 def test_a_selftest_tells_of_other_processes(invoke: Invoke, busy: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Selftest, "report", lambda self, name: MethodReport(name, ()))
-    told = invoke("selftest", "--methods", "prompt_lookup", "--json")
+    told = invoke("selftest", "--methods", "prompt_lookup", "--target-weights", "full", "--json")
     assert "other processes kept up to" in told.stderr and "verdicts do not depend on that" in told.stderr
     assert len(objects(told.stdout)) == 1
 

@@ -27,7 +27,8 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   accepted, acceptance_rate, alpha, tokens_per_round, accept_hist,
   draft_ms, verify_ms, other_ms, mean_gamma, mean_entropy, peak_memory_mb, speedup,
   first_divergence, divergence_verdict, error, repeat, configuration, c, mean_normalised_entropy, tested_at,
-  tokens_by_round, min_gamma, max_gamma, score, started, cpu_mhz, other_cores, kernel, target_weights"""
+  tokens_by_round, min_gamma, max_gamma, score, inner_rounds, inner_tested,
+  inner_accepted, started, cpu_mhz, other_cores, kernel, target_weights, compiled"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
@@ -177,7 +178,7 @@ def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
         bar.record(record)
         wiped = screen.getvalue()
         assert wiped.endswith(f"{CURSOR_UP}{ERASE_LINE}{CURSOR_UP}{ERASE_LINE}")
-        bar.begin(next(plan.places(next(plan.passes()))))
+        bar.begin(next(plan.places(next(plan.passes()), ("full",))))
         again = screen.getvalue().removeprefix(wiped)
         assert "target" in again and ERASE_LINE not in again
 

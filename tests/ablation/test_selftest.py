@@ -5,8 +5,13 @@ import torch
 
 from egag.controller import GammaController
 from sampling.drafters.model import ModelDrafter
+from sampling.forward import int8
 from sampling.forward.runner import ModelRunner
+from sampling.measure.comparison import Comparison
+from sampling.measure.divergence import Divergence
 from sampling.pair import Pair
+from sampling.proof import rows, selftest
+from sampling.proof.rows import faulty
 from sampling.proof.selftest import Check, MethodReport, Selftest
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -35,6 +40,12 @@ def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: GammaController, limi
         tokens.append(sample(probs[-1], seq.rng))
         logits = slot.forward(tokens[-1]).logits
     return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
+
+
+def leave_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither before a round nor after one does the drafter model forget a row."""
+    monkeypatch.setattr(ModelDrafter, "propose", uncropped)
+    monkeypatch.setattr(ModelDrafter, "observe", lambda self, seq, round: None)
 
 
 @pytest.mark.parametrize("method", ["speculative", "egag"])
@@ -68,7 +79,7 @@ def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeyp
 
 
 def test_a_drafter_that_does_not_crop_fails_the_redraft_alone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelDrafter, "propose", uncropped)
+    leave_rows(monkeypatch)
     assert checks(pair) == {"greedy": "PASS", "redraft": "FAIL", "distribution": "PASS"}
 
 
@@ -107,11 +118,48 @@ def test_the_reference_cannot_be_checked_against_itself(pair: Pair) -> None:
 def test_the_command_prints_a_verdict_a_method_and_fails_when_one_is_not_pass(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = invoke("selftest", "--methods", "speculative", "--json")
+    result = invoke("selftest", "--methods", "speculative", "--target-weights", "full", "--json")
     (report,) = objects(result.stdout)
     assert result.exit_code == 0 and report["method"] == "speculative" and report["verdict"] == "PASS"
     assert [check["name"] for check in report["checks"]] == ["greedy", "redraft", "distribution"]
-    monkeypatch.setattr(ModelDrafter, "propose", uncropped)
-    failed = invoke("selftest", "--methods", "speculative")
+    leave_rows(monkeypatch)
+    failed = invoke("selftest", "--methods", "speculative", "--target-weights", "full")
     assert failed.exit_code == 1 and "FAIL" in failed.stdout and "0.001 of such runs" in failed.stdout
     assert invoke("selftest", "--methods", "nothing").exit_code == 2
+
+
+products = pytest.mark.skipif(not int8.runs(), reason="this CPU or torch lacks the products")
+
+
+@products
+def test_each_format_of_this_machine_is_checked_by_default(invoke: Invoke) -> None:
+    """The tiny pair's inputs do not divide into groups of 32, which is told."""
+    result = invoke("selftest", "--methods", "speculative", "--json")
+    full, rounded = objects(result.stdout)
+    assert (result.exit_code, full["target_weights"], rounded["target_weights"]) == (0, "full", "int8")
+    assert [check["name"] for check in full["checks"]] == ["greedy", "redraft", "distribution"]
+    assert [check["name"] for check in rounded["checks"]] == ["greedy", "redraft", "rows"]
+    assert rounded["verdict"] == "PASS"
+    assert "int4 is not checked: target_weights int4 given, and tiny has 48 inputs of down_proj" in result.stderr
+
+
+@products
+def test_one_scale_over_all_rows_fails_the_rows(pair: Pair) -> None:
+    rounded = pair.in_format("int8")
+    broken = replace(rounded, target=ModelRunner(faulty(rounded.target.model)))  # type: ignore[arg-type]
+    found = {check.name: check for check in Selftest(broken, ["ngram"], draws=0).report("ngram").checks}
+    assert found["rows"].verdict == "FAIL" and found["rows"].numbers["different"] > 0
+
+
+@products
+def test_rows_that_the_control_leaves_alike_are_weak(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "faulty", lambda model: model)
+    (_, check) = Selftest(pair.in_format("int8"), ["ngram"], draws=0).report("ngram").checks
+    assert (check.name, check.verdict) == ("rows", "WEAK") and check.numbers["compared"] > 3 * sum(rows._COUNTS)
+
+
+@products
+def test_on_a_rounded_target_a_tie_is_a_failure(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Comparison, "divergence", lambda self, name: Divergence("tie", 1, 0.0, 1.0))
+    for one, verdict in ((pair, "PASS"), (pair.in_format("int8"), "FAIL")):
+        assert Selftest(one, ["ngram"], draws=0).report("ngram").checks[0].verdict == verdict

@@ -15,7 +15,7 @@ from torch import Tensor
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.events import Round
-from sampling.methods import CONTROLLERS, DRAFTERS, HEADS, VERIFIERS
+from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
 from tests.conformance import suite
 from tests.conformance.suite import Case
@@ -35,6 +35,12 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "suffix tree or model": ("suffix_or_model", {"use_tree_spec": True, "min_token_prob": 0.0, "num_model_steps": 1}),
     "model + n-grams": ("extended", {"hybrid_copy": "ngram"}),
     "model + suffix": ("extended", {"hybrid_copy": "suffix"}),
+    **{
+        f"staged {kind} {tree}": ("staged", {"staged_drafter": kind, "draft_tree": tree, "tree_tokens": 6})
+        for kind in HEADS
+        for tree in ("chain", "dynamic")
+    },
+    **{f"staged {copier}": ("staged", {"staged_drafter": copier, "staged_gamma": 3}) for copier in COPIERS},
     "suffix tree": ("suffix", {"use_tree_spec": True, "max_spec_factor": 4.0, "min_token_prob": 0.0}),
 }
 NAMES = [*DRAFTERS, *VARIANTS, *TREES]

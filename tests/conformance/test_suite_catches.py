@@ -61,6 +61,9 @@ def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatc
     """Output stays right, acceptance falls: only the redraft sees it."""
 
     class Stale(ModelDrafter):
+        def observe(self, seq: Sequence, round: Round) -> None:
+            pass
+
         def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
             slot = seq.drafting[self]
             crop = slot.crop

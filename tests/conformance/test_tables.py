@@ -1,15 +1,18 @@
 """Every drafter, controller and lossless verifier of the tables, and trees, through the same suite."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from egag.controller import GammaController
 from sampling.events import Finished, Round
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import CONTROLLERS, VERIFIERS
 from tests.conformance import suite
 from tests.conformance.matrix import GREEDY, NAMES, SAMPLED, build_drafter, case, cut_drafters, drafter_seeds
-from tests.conformance.toy import PROMPT, toy_pair
+from tests.conformance.toy import PROMPT, toy_pair, toy_runner
 from tests.sequences import sequence
 from utils.errors import UserError
 from utils.logits_processor import (
@@ -47,12 +50,12 @@ def test_a_cut_distribution_is_kept(processor: LogitsProcessor, drafter: str) ->
     suite.check_distribution(case(drafter), toy_pair(), processor)
 
 
-@pytest.mark.parametrize("drafter", ["model", "sampled tree", "suffix tree"])
+@pytest.mark.parametrize("drafter", ["model", "sampled tree", "suffix tree", "staged", "staged suffix"])
 def test_three_tokens_through_several_rounds_keep_the_distribution(drafter: str) -> None:
     suite.check_distribution(case(drafter), toy_pair(), TopKNucleusProcessor(1.0, 3, 1.0), length=3)
 
 
-@pytest.mark.parametrize("drafter", ["none", "model"])
+@pytest.mark.parametrize("drafter", ["none", "model", "staged", "staged eagle dynamic"])
 def test_a_drafter_that_is_the_target_is_accepted_whole(drafter: str) -> None:
     for processor in (GreedyProcessor(), MultinomialProcessor(1.0)):
         suite.check_self_draft(case(drafter), toy_pair(drafter_seed=None), processor)
@@ -61,6 +64,23 @@ def test_a_drafter_that_is_the_target_is_accepted_whole(drafter: str) -> None:
 @pytest.mark.parametrize("drafter", [name for name in NAMES if name not in LEARN_FROM_VERDICTS])
 def test_every_proposal_equals_a_redraft_without_cache(drafter: str) -> None:
     suite.check_redraft(case(drafter), toy_pair())
+
+
+class EverySecond(GammaController):
+    """Four drafts, none, four, and so on."""
+
+    gamma = 4
+
+    def begin(self) -> None:
+        self.gamma = 4
+
+    def update(self, round: Round) -> None:
+        self.gamma = 4 - self.gamma
+
+
+@pytest.mark.parametrize("drafter", [name for name in NAMES if name not in LEARN_FROM_VERDICTS])
+def test_a_round_without_drafts_leaves_no_row_of_a_rejected_draft(drafter: str) -> None:
+    suite.check_redraft(replace(case(drafter), gamma=EverySecond), toy_pair())
 
 
 @pytest.mark.parametrize(("drafter", "seed"), [(name, seed) for name in NAMES for seed in drafter_seeds(name)])
@@ -99,11 +119,11 @@ def test_a_prompt_that_fills_the_window_is_refused() -> None:
         suite.run(case("none"), pair, GreedyProcessor(), 1)
 
 
-def test_a_drafter_with_a_smaller_window_stops_drafting() -> None:
-    pair = toy_pair()
-    pair.drafter.window = len(PROMPT) + 5  # type: ignore[union-attr]
-    suite.check_greedy(case("model"), pair, length=20)
-    rounds = [event for event in suite.run(case("model"), pair, GreedyProcessor(), 20) if isinstance(event, Round)]
+@pytest.mark.parametrize("drafter", ["model", "staged", "staged medusa dynamic", "staged suffix"])
+def test_a_drafter_with_a_smaller_window_stops_drafting(drafter: str) -> None:
+    pair = replace(toy_pair(), drafter=toy_runner(1, window=len(PROMPT) + 5))
+    suite.check_greedy(case(drafter), pair, length=20)
+    rounds = [event for event in suite.run(case(drafter), pair, GreedyProcessor(), 20) if isinstance(event, Round)]
     assert any(round.drafts for round in rounds)
     assert not rounds[-2].drafts
 

@@ -83,4 +83,5 @@ def toy_pair(drafter_seed: int | None = 1, window: int = WINDOW, stop: frozenset
     target = toy_runner(0, window=window)
     drafter = toy_runner(0 if drafter_seed is None else drafter_seed)
     info = ModelInfo("toy", "cpu", "float32")
-    return Pair(target, drafter, None, stop, info, heads=random_heads(VOCAB, 1, WINDOW, (0, 1, 2, 4, 5), VOCAB))  # type: ignore[arg-type]
+    heads = random_heads(VOCAB, 1, WINDOW, (0, 1, 2, 4, 5), VOCAB)
+    return Pair(target, drafter, None, stop, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ RULES = {
     "infer.py run": Rule(Kind.RUN),
     "infer.py methods": Rule(Kind.RUN),
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
+    "infer.py quality": Rule(Kind.CHECKED, "minutes"),
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
@@ -51,6 +52,8 @@ RULES = {
     "lint-imports": Rule(Kind.LEFT_OUT, "checks every change"),
     "bash .ci/run": Rule(Kind.LEFT_OUT, "runs these tests"),
     "pip install uv": Rule(Kind.LEFT_OUT, "installs"),
+    "uv venv": Rule(Kind.LEFT_OUT, "installs"),
+    "uv pip install": Rule(Kind.LEFT_OUT, "builds llama.cpp, minutes"),
     "git checkout": Rule(Kind.LEFT_OUT, "goes to another version"),
 }
 LOOK = Rule(Kind.RUN, "--dry-run writes nothing")

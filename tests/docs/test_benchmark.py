@@ -4,22 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from sampling.measure.metrics import RunMetrics
 from sampling.pair_engine import PairEngine
-from scripts.benchmark import (
-    END,
-    PAGE,
-    RECORD,
-    START,
-    Again,
-    Benchmark,
-    repeated_requests,
-    say,
-    settings_of,
-    verify_growth,
-)
+from scripts.benchmarks import growth
+from scripts.benchmarks.growth import Growth, verify_growth
+from scripts.benchmarks.play import repeated_requests, settings_of
+from scripts.benchmarks.record import MARK, PAGE, RECORD, UNMEASURED, Again, Benchmark, between, write
 from scripts.duels import Duel
 from tests.tiny import tiny_pair
 
@@ -50,8 +40,10 @@ def test_the_forwards_of_a_drafting_model_are_not_called_outside_of_forwards() -
 def test_forwards_and_requests_that_come_again_are_measured_on_any_pair() -> None:
     engine = PairEngine(tiny_pair())
     prompt = engine.pair.encode(["Hello"], chat=True)
-    assert all(ms > 0 for ms in verify_growth(engine, prompt, (1, 2)).values())
-    assert engine.pair.target.length == len(prompt) + 2
+    engines = {"full": engine, "int8": PairEngine(tiny_pair())}
+    found = verify_growth(engines, prompt, (1, 2), rounds=2)
+    assert list(found) == ["full", "int8"] and all(ms > 0 for of in found.values() for ms in of.values())
+    assert all(one.pair.target.length == len(prompt) + 2 for one in engines.values())
     settings = settings_of(length=8, drafts=4)
     settings.assign("max_cached_requests", "-1")
     again = repeated_requests(engine, settings, [prompt])
@@ -61,19 +53,47 @@ def test_forwards_and_requests_that_come_again_are_measured_on_any_pair() -> Non
 
 def test_the_page_says_what_its_record_says() -> None:
     """After a change: uv run scripts/benchmark.py --write"""
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.split(START)[1].split(END)[0].strip() == Benchmark.read(RECORD).markdown()
+    assert between(PAGE, MARK) == Benchmark.read(RECORD).markdown()
 
 
-def test_a_record_is_written_beside_its_page_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_is_written_beside_its_page_and_read_back(tmp_path: Path) -> None:
     page, record = tmp_path / "page.md", tmp_path / "record.json"
-    page.write_text(f"before\n{START}\nold\n{END}\nafter\n", encoding="utf-8")
+    start, end = "<!-- benchmark table -->", "<!-- end of benchmark table -->"
+    page.write_text(f"before\n{start}\nold\n{end}\nafter\n", encoding="utf-8")
     given = replace(Benchmark.read(RECORD), forward_ms={1: 10.04, 5: 20.0}, again=Again(5.66, 4.7, 6.05, 7.84, 4))
-    given.write(page, record)
+    write(given, MARK, page, record)
     assert Benchmark.read(record) == given
     assert json.loads(record.read_text(encoding="utf-8"))["forward_ms"] == {"1": 10.04, "5": 20.0}
     text = page.read_text(encoding="utf-8")
-    assert text == f"before\n{START}\n{given.markdown()}\n{END}\nafter\n"
+    assert text == f"before\n{start}\n{given.markdown()}\n{end}\nafter\n"
     assert "n tokens, ms: 1: 10.0, 5: 20.0; v(5) = 1.99." in text
-    say(given)
-    assert "suffix 5.66 (4.70 to 6.05) times our AR, 7.84 tokens a round, 4 prompts" in capsys.readouterr().out
+    assert "suffix 5.66 (4.70 to 6.05) times our AR, 7.84 tokens a round, 4 prompts" in given.sentences()[1]
+
+
+def _growth() -> Growth:
+    ms = {"full": {1: 20.0, 2: 25.0}, "int4": {1: 10.0, 2: 15.04}}
+    return Growth("uv run it", "a CPU", 2, "2.8", 47, 15, {"full": "bfloat16", "int4": "float32"}, ms)
+
+
+def test_growth_is_told_by_format_in_forwards_over_one_row() -> None:
+    lines = _growth().markdown().splitlines()
+    assert lines[-4:] == [
+        "| rows | full, ms | v(n) | int4, ms | v(n) |",
+        "|---|---|---|---|---|",
+        "| 1 | 20.0 | 1.00 | 10.0 | 1.00 |",
+        "| 2 | 25.0 | 1.25 | 15.0 | 1.50 |",
+    ]
+    assert "behind 47 tokens, medians of 15 interleaved rounds, full in bfloat16, int4 in float32" in lines[0]
+
+
+def test_growth_is_read_back(tmp_path: Path) -> None:
+    page, record = tmp_path / "page.md", tmp_path / "growth.json"
+    page.write_text("<!-- growth table -->\n<!-- end of growth table -->\n", encoding="utf-8")
+    write(_growth(), growth.MARK, page, record)
+    assert Growth.read(record) == _growth()
+
+
+def test_the_page_says_what_the_growth_record_says() -> None:
+    """After a change: uv run scripts/benchmark.py --only growth --write"""
+    recorded = Growth.read(growth.RECORD).markdown() if growth.RECORD.exists() else UNMEASURED
+    assert between(PAGE, growth.MARK) == recorded

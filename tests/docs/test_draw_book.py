@@ -6,7 +6,7 @@ import pytest
 
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
-from scripts.benchmark import RECORD, Benchmark
+from scripts.benchmarks.record import RECORD, Benchmark
 from scripts.book_figures.common import forward_ms, growth
 from scripts.book_figures.practice import logits_of, rounds_gamma
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sampling.events import BeamRound, Round
-from sampling.forward.blocks import Norm
 from sampling.forward.linear import Kernel
 from sampling.forward.runner import ModelRunner, WholeRunner
+from sampling.forward.steps import Norm
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.heads import random_heads
@@ -82,6 +82,10 @@ ROWS = [
     broken("target", NAN, "speculative", ("accept_policy", "accept_all")),
     *(broken("drafter", value, "speculative", how) for value in (NAN, INF, -INF) for how in (_SAMPLED, ("gamma", "2"))),
     *(broken("drafter", NAN, name) for name in ("egag", "ucb", "extended", "suffix_or_model", "drafter")),
+    *(
+        broken("drafter", NAN, "staged", ("staged_drafter", "suffix"), ("processor", how))
+        for how in ("greedy", "topk 1 3")
+    ),
     *(
         refused(lambda value=value: MultinomialProcessor(value), f"temperature: {str(value)!r} {_COLD}")  # type: ignore[misc]
         for value in (1e-40, 1e-11, 0, -1, 1e11, INF, NAN, None, True, "x")

@@ -48,6 +48,7 @@ _NONSENSE: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"accepted": 7}, ("accepted: 7 given; expected at most tested, which is 6",)),
     ({"tested": 9}, ("tested: 9 given; expected at most drafted, which is 8",)),
     ({"accepted": 5, "new_tokens": 4}, ("accepted: 5 given; expected at most new_tokens, which is 4",)),
+    ({"target_weights": "int9"}, ("target_weights: 'int9' given; expected one of full, int8, int4",)),
     ({"drafted": -1}, ("drafted: -1 given; expected a number of 0 or more",)),
     ({"new_tokens": -8}, ("new_tokens: -8 given",)),
     ({"rounds": "-1"}, ("rounds: -1 given",)),
@@ -151,6 +152,8 @@ ROWS = [
             ('{"fixed": {}, "fixed": {}, "runs": []}', ("key 'fixed' is there twice",)),
             ('{"fixed": {}, "runs": ' + "[" * 50_000 + "]" * 50_000 + "}", ("nested too deep",)),
             ('{"fixed": {"a": NaN}, "runs": []}', ("NaN given",)),
+            ('{"quality": [], "fixed": {}, "runs": []}', ("quality: [] given", "an object")),
+            ('{"quality": {"\\u001b[2J": 3}, "fixed": {}, "runs": []}', ("quality of '\\x1b[2J': prompts: '' given",)),
         )
     ),
     *(

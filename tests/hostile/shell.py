@@ -12,7 +12,7 @@ def _wrong(*flags: str, says: tuple[str, ...]) -> Row:
 
 ROWS = [
     # what is not there
-    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "expected one of run, selftest, methods")),
+    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "expected one of run, selftest, quality, methods")),
     Row("infer", ("rnu",), 2, ("unknown command 'rnu'", "Did you mean 'run'?")),
     Row("infer", ("x" * 5_000_000,), 2, ("unknown command 'xxx", "(5,000,000 characters)")),
     Row("infer", ("run", "extra"), 2, ("'extra' given; expected nothing there",)),
@@ -24,6 +24,17 @@ ROWS = [
     Row("infer", ("methods", "\x1b[2J"), 2, ("unknown method '\\x1b[2J'",)),
     Row("infer", ("selftest", "--methods", "mtpp"), 2, ("unknown method 'mtpp'",)),
     Row("infer", ("selftest", "--prompt", "a"), 2, ("unknown option '--prompt'",)),
+    Row("infer", ("quality", "--formats", "int9"), 2, ("unknown format 'int9'", "int8, int4")),
+    Row("infer", ("quality", "--formats", ""), 2, ("unknown format ''",)),
+    Row("infer", ("quality", "--formats", "int8,full"), 2, ("'int8,full' given; expected only int8, int4",)),
+    Row("infer", ("quality", "--formats", "int8,int8"), 2, ("int8 is given 2 times; expected once",)),
+    Row("infer", ("quality", "--limit", "0"), 2, ("--limit: '0' given; expected an integer of 1 or more",)),
+    Row("infer", ("quality", "--length", "x"), 2, ("--length: 'x' given; expected an integer of 1 or more",)),
+    Row("infer", ("quality", "--prompts", "dialog"), 2, ("unknown prompt set 'dialog'", "'dialogue'")),
+    Row("infer", ("quality", "--dtype", "float23"), 2, ("Did you mean",)),
+    Row("infer", ("quality", "--drafter", "x"), 2, ("unknown option '--drafter'",)),
+    Row("infer", ("quality", "--output", "no/such/f.jsonl"), 2, ("cannot be written", "no folder")),
+    Row("infer", ("quality", "--output", "."), 2, ("'.' exists; it was left alone",)),
     Row("infer", ("--nope",), 2, ("unknown option '--nope'",)),
     Row("infer", ("--scrip", "x"), 2, ("unknown option '--scrip'. Did you mean '--script'?",)),
     _wrong("--nope", "3", says=("unknown option '--nope'", "run --help")),

@@ -11,7 +11,8 @@ from egag.controller import FixedGamma
 from sampling.batch import Request, decode_many
 from sampling.drafter import Drafter
 from sampling.events import Finished, Prefilled, Round
-from sampling.forward import lean
+from sampling.forward import int4, int8, lean
+from sampling.forward.formats import FORMATS
 from sampling.forward.linear import DenseLinear
 from sampling.forward.rows import BatchRunner
 from sampling.forward.runner import ModelRunner, prefill
@@ -19,7 +20,7 @@ from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.pair import Pair
 from sampling.verifier import RejectionVerifier
-from tests.tiny import llama, tiny_pair
+from tests.tiny import llama, random_model, tiny_pair
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, NucleusProcessor
 
 PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [40, 41], [9, 8, 7, 9, 8], [3, 3, 3, 3, 3, 3], [70, 5, 70, 5], [1, 2, 3, 4, 1, 2])
@@ -84,6 +85,51 @@ def test_a_batch_writes_what_each_sequence_writes_alone(
     asked = requests(processor)
     found = together(pair, DRAFTERS[name].build(pair, values), asked, batch)
     assert found == {request.seed: alone(pair, DRAFTERS[name].build(pair, values), request) for request in asked}
+
+
+ROUNDED = ["int8", "int4"]
+SIZES = {"hidden_size": 96, "intermediate_size": 96, "num_attention_heads": 6, "head_dim": 16}
+products = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")
+
+
+def rounded(name: str) -> Pair:
+    """A target whose rows may not differ in one bit: its inputs are rounded. It drafts for itself."""
+    target = lean.from_transformers(random_model(llama(**SIZES), 0), format=FORMATS[name])
+    other = lean.from_transformers(random_model(llama(**SIZES), 0, noise=0.03))
+    return replace(tiny_pair(), target=ModelRunner(target), drafter=ModelRunner(other), heads={})
+
+
+@products
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("case", ["model", "counts", "suffix tree"])
+def test_a_rounded_target_writes_in_a_batch_what_it_writes_alone(name: str, case: str) -> None:
+    pair, (part, values) = rounded(name), CASES[case]
+    for processor in (GreedyProcessor(), NucleusProcessor(0.9, 0.95)):
+        asked = requests(processor)
+        found = together(pair, DRAFTERS[part].build(pair, values), asked, 4)
+        assert found == {one.seed: alone(pair, DRAFTERS[part].build(pair, values), one) for one in asked}
+
+
+@products
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rows_of_a_rounded_target_have_the_same_bits_in_a_batch_as_alone(name: str) -> None:
+    """Behind texts of different lengths, one of them a tree; capacity is no multiple of what rows are counted in."""
+    model = rounded(name).target.model
+    many, texts = BatchRunner(model, 3, 99), ([5] * 7, [*range(60)], [9, 8])  # type: ignore[arg-type]
+    rows, parents = ([1, 2, 3], [4, 5, 6, 7], [8]), (None, (-1, -1, 1), None)
+    singles = [ModelRunner(model) for _ in texts]
+    for slot, single, text in zip(many.slots, singles, texts, strict=True):
+        for one in (slot, single):
+            prefill(one, text)
+    outputs = many.forward(many.slots, [torch.tensor(row) for row in rows], parents, (1, 3))
+    for output, single, row, above in zip(outputs, singles, rows, parents, strict=True):
+        expected = single.forward(row, above, (1, 3))
+        assert torch.equal(output.logits, expected.logits)
+        assert all(torch.equal(output.hidden[layer], expected.hidden[layer]) for layer in (1, 3))
+    many.slots[1].keep(60, (1, 2))
+    singles[1].keep(60, (1, 2))
+    lines = torch.tensor([[63], [62]])
+    assert torch.equal(many.slots[1].fork([2, 3], 62, lines).logits, singles[1].fork([2, 3], 62, lines).logits)
 
 
 def test_stale_rows_of_the_last_sequence_are_never_seen(pair: Pair) -> None:

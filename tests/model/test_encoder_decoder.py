@@ -24,7 +24,9 @@ from utils.errors import UserError
 
 VOCAB, LENGTH = 53, 14
 CLOSE = {"rtol": 1e-4, "atol": 2e-4}
-ON_TARGET = [n for n, m in METHODS.items() if m.runs == "target" and m.drafter not in HEADS and not m.search]
+ON_TARGET = [
+    n for n, m in METHODS.items() if m.runs == "target" and m.needs(Settings()) in (None, "model") and not m.search
+]
 
 
 def ids(count: int, seed: int = 0) -> list[int]:

@@ -1,5 +1,6 @@
 """A target in another format of its weights: what its values become, and that every method says what its AR says."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,18 @@ from transformers import GPT2Config
 from sampling.events import Round
 from sampling.forward import int4, int8, lean
 from sampling.forward.formats import FORMATS, refuse_format
-from sampling.forward.int4 import GROUP, Int4Linear, on_grid
+from sampling.forward.grid import GROUP
+from sampling.forward.int4 import Int4Linear, on_grid
 from sampling.forward.linear import DenseLinear
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
+from sampling.methods import METHODS
 from sampling.pair import ModelInfo, Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
+from tests.heads import random_heads
+from tests.model.tiny_heads import saved, task_of
 from tests.model.tiny_models import ids
 from tests.tiny import TOKENS, llama, random_model, save_checkpoint
 from utils.errors import UserError
@@ -148,6 +153,36 @@ def test_a_target_drafts_for_itself_in_another_format(folder: Path, weights: str
     plain = [one for one in PairEngine(pair).stream("target", settings, ids(9)) if isinstance(one, Round)]
     assert [t for one in rounds for t in one.emitted] == [t for one in plain for t in one.emitted]
     assert sum(one.accepted for one in rounds) > sum(len(one.drafts) for one in rounds) / 8
+
+
+@pytest.mark.parametrize("weights", ["full", "int8"])
+@pytest.mark.parametrize(
+    ("inner", "tree"), [("mtp", "chain"), ("eagle", "dynamic"), ("medusa", "chain"), ("prompt_lookup", "chain")]
+)
+def test_the_rounded_self_is_drafted_for_in_turn(folder: Path, weights: str, inner: str, tree: str) -> None:
+    pair = load_pair(LoadOptions(str(folder), "self:int4", device="cpu", dtype="float32", target_weights=weights))
+    heads = random_heads(64, 2, pair.target.window, tuple(range(TOKENS)), TOKENS)
+    engine = PairEngine(replace(pair, drafter_heads=heads))
+    settings = Settings()
+    settings.assign_all([("length", "40"), ("gamma", "4"), ("staged_drafter", inner), ("draft_tree", tree)])
+    for seed in range(3):
+        said = {
+            name: [one for one in engine.stream(name, settings, ids(9, seed)) if isinstance(one, Round)]
+            for name in ("target", "staged")
+        }
+        texts = {name: [token for one in rounds for token in one.emitted] for name, rounds in said.items()}
+        assert texts["staged"] == texts["target"]
+        assert any(inside.drafts for one in said["staged"] for inside in one.inner)
+
+
+def test_heads_of_a_target_draft_for_its_rounded_self_and_for_no_other_model(folder: Path, tmp_path: Path) -> None:
+    task = task_of("mtp", lean.from_transformers(random_model(llama(**SIZES), 0)))
+    given = LoadOptions(str(folder), "self:int8", device="cpu", dtype="float32", heads=str(saved(task, tmp_path)))
+    pair = load_pair(given)
+    assert pair.drafter_heads == pair.heads == {"mtp": tmp_path}
+    other = load_pair(replace(given, drafter=str(save_checkpoint(tmp_path / "other", llama(**SIZES), seed=1))))
+    assert other.heads == {"mtp": tmp_path} and not other.drafter_heads
+    assert "no mtp head for the drafter model" in str(other.lacks(METHODS["staged"], Settings()))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_row_depends_on_no_other() -> None:
     x[1] *= 1000
     rough = Int8Linear(*layer(biased=True))
     assert all(torch.equal(rough(x)[place : place + 1], rough(x[place : place + 1])) for place in range(5))
-    assert torch.equal(rough(torch.zeros(1, 64)), rough._bias.unsqueeze(0))  # type: ignore[union-attr]
+    assert torch.equal(rough(torch.zeros(1, 64)), rough.added.unsqueeze(0))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("first", [DenseLinear, WideningLinear, make_linear, Int8Linear])

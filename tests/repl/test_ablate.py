@@ -51,6 +51,15 @@ def test_a_plan_runs_on_the_loaded_pair_with_the_sessions_settings(player: Playe
     assert said(player)[0].count("speculative gamma=3") == 2 * out.count("speculative gamma=3")
 
 
+def test_the_target_stays_in_the_format_that_was_loaded(player: Player, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(PLAN + '[pair]\ntarget_weights = ["full", "int8"]\n')
+    player.execute(f"/ablate {tmp_path / 'mine.toml'}")
+    out, err = said(player)
+    assert player.failures == 0, err
+    assert "[pair] of the plan is not used here: target_weights stay as loaded" in out + err
+    assert "8 rows added, 0 failed" in err
+
+
 def test_a_wrong_plan_is_refused_before_anything_runs(player: Player) -> None:
     player.execute("/ablate quik")
     player.execute("/results")

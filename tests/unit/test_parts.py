@@ -15,7 +15,7 @@ from sampling.heads.config import HeadConfig
 from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.pair_engine import PairEngine
-from sampling.part import OneOf, Part, Unless, chosen_by
+from sampling.part import OF_DRAFTER, OneOf, Part, Unless, chosen_by
 from sampling.proof.selftest import testable as runnable
 from sampling.settings import PARAMETERS, Settings
 from tests.conformance.toy import PROMPT, toy_pair
@@ -24,6 +24,7 @@ from utils.parameter import integer
 
 TABLES = (DRAFTERS, CONTROLLERS, VERIFIERS, POLICIES, STORAGES, PROCESSORS)
 PARTS = [pytest.param(part, id=f"{table.kind}: {part.name}") for table in TABLES for part in table.values()]
+INSIDE = ("hybrid_model", "hybrid_copy", "staged_drafter")
 HYBRIDS = [name for name, part in DRAFTERS.items() if part.uses]
 
 
@@ -41,13 +42,13 @@ class Built:
 
 def choices(part: Part) -> Iterator[dict[str, Any]]:
     """Every way in which the values may pick the parts inside."""
-    words = {p.name: p.words for p in part.parameters if p.name in ("hybrid_model", "hybrid_copy")}
+    words = {p.name: p.words for p in part.parameters if p.name in INSIDE}
     for names in product(*words.values()):
         yield {**Settings(), **dict(zip(words, names, strict=True))}
 
 
 CHOICES = [
-    pytest.param(name, values, id="-".join([name, *(str(values[p]) for p in ("hybrid_model", "hybrid_copy"))]))
+    pytest.param(name, values, id="-".join([name, *(str(values[p]) for p in INSIDE)]))
     for name in HYBRIDS
     for values in choices(DRAFTERS[name])
 ]
@@ -55,7 +56,9 @@ CHOICES = [
 
 def with_only(pair: Pair, needed: str | None) -> Pair:
     heads = {kind: place for kind, place in pair.heads.items() if kind == needed}
-    return replace(pair, drafter=pair.drafter if needed == MODEL else None, heads=heads)
+    inner = {kind: place for kind, place in pair.drafter_heads.items() if f"{OF_DRAFTER}{kind}" == needed}
+    drafter = pair.drafter if needed == MODEL or inner else None
+    return replace(pair, drafter=drafter, heads=heads, drafter_heads=inner)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -79,7 +82,7 @@ def test_a_pair_with_what_a_drafter_needs_is_enough_and_one_without_is_not(name:
         needed = DRAFTERS[name].needed(values)
         assert DRAFTERS[name].build(with_only(whole, needed), values)
         if needed is not None:
-            others = replace(whole, drafter=None) if needed == MODEL else replace(whole, heads={})
+            others = replace(whole, drafter=None) if needed == MODEL else replace(whole, heads={}, drafter_heads={})
             with pytest.raises(UserError, match=r"start with"):
                 DRAFTERS[name].build(others, values)
 
@@ -88,7 +91,9 @@ def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
     values = {**Settings(), "hybrid_model": "mtp"}
     found = {name: method.needs(values) for name, method in METHODS.items() if method.needs(values)}
     models = dict.fromkeys(("drafter", "speculative", "egag", "heuristic", "confidence", "ucb"), "model")
-    assert found == {**models, "extended": "mtp", "suffix_or_model": "mtp", **{kind: kind for kind in HEADS}}
+    heads = {kind: kind for kind in HEADS}
+    assert found == {**models, "extended": "mtp", "suffix_or_model": "mtp", "staged": "drafter's mtp", **heads}
+    assert METHODS["staged"].needs({**values, "staged_drafter": "suffix"}) == MODEL
 
 
 @pytest.mark.parametrize(
@@ -158,7 +163,7 @@ def test_each_parameter_of_a_used_part_can_be_set_and_reaches_it(
             else:
                 assert marked[parameter.name] == "marked"
                 assert parameter.name in settable & PARAMETERS.keys()
-                assert parameter in METHODS[name].relevant(values)
+                assert parameter in METHODS[name].relevant({**values, "draft_tree": "dynamic"})
 
 
 @pytest.mark.parametrize(("name", "values"), CHOICES)

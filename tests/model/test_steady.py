@@ -1,0 +1,189 @@
+"""What a steady cache promises: a row has the same bits whatever is fed with it, on any number of threads."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sampling.forward import steady
+from sampling.forward.cache import RollbackCache, seen, seen_by_branches
+from sampling.forward.gate import gated
+from sampling.forward.steady import SteadyCache
+from sampling.forward.tree import depths
+
+KINDS = 64
+# (heads, kv_heads, head_dim): one query head or many a group, and widths that are no multiple of 16.
+SHAPES = [(9, 3, 64), (6, 2, 16), (8, 1, 64), (4, 4, 8), (9, 3, 20), (14, 2, 64), (1, 1, 128)]
+Threads = Callable[[int], None]
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@dataclass
+class Told:
+    """A cache of one layer, the tokens of its rows, and what a row alone attends to; a token has one q, k and v."""
+
+    cache: RollbackCache
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    tokens: list[int]
+
+    @classmethod
+    def begin(cls, shape: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> "Told":
+        heads, kv_heads, dim = shape
+        chance = torch.Generator().manual_seed(0)
+        parts = (torch.randn(KINDS, count, dim, generator=chance).to(dtype) for count in (heads, kv_heads, kv_heads))
+        return cls(SteadyCache(1, torch.device("cpu"), dtype), *parts, [])
+
+    def feed(self, tokens: list[int], sees: Tensor) -> None:
+        """Feed tokens that see these rows, `[n, length + n]`, and compare each with itself alone."""
+        mask = self.cache.additive(sees)
+        found = self._attend(self.cache, tokens, mask)
+        self.cache.advance(len(tokens))
+        self.tokens += tokens
+        for row, saw in zip(found, sees, strict=True):
+            path = [self.tokens[place] for place in saw.nonzero().flatten().tolist()]
+            assert torch.equal(row, self._alone(path)), f"{len(tokens)} rows behind {self.cache.length}"
+
+    def crop(self, length: int) -> None:
+        self.cache.crop(length)
+        del self.tokens[length:]
+
+    def keep(self, base: int, path: tuple[int, ...]) -> None:
+        self.cache.keep(base, path)
+        self.tokens = [*self.tokens[: base + 1], *(self.tokens[base + 1 + row] for row in path)]
+
+    def _alone(self, path: list[int]) -> Tensor:
+        cache = SteadyCache(1, self.cache.device, self.cache.dtype)
+        self.fill(cache, path[:-1])
+        return self._attend(cache, path[-1:], cache.mask(1))[0]
+
+    def fill(self, cache: RollbackCache, tokens: list[int]) -> None:
+        """Rows of which nobody asks what they attend to."""
+        if tokens:
+            keys, values = (one[tokens].transpose(0, 1).unsqueeze(0) for one in (self.keys, self.values))
+            cache.layers[0].write(keys, values)
+            cache.advance(len(tokens))
+
+    def _attend(self, cache: RollbackCache, tokens: list[int], mask: Tensor | None) -> Tensor:
+        q, k, v = (one[tokens] for one in (self.query, self.keys, self.values))
+        return cache.layers[0].attend(q, k, v, mask)
+
+
+def chain(told: Told, draw: st.DrawFn, tokens: st.SearchStrategy[int]) -> None:
+    fed = draw(st.lists(tokens, min_size=1, max_size=20))
+    told.feed(fed, seen(told.cache.length, len(fed), None, told.cache.device))
+
+
+def crop(told: Told, draw: st.DrawFn, tokens: st.SearchStrategy[int]) -> None:
+    told.crop(draw(st.integers(0, told.cache.length)))
+
+
+def tree(told: Told, draw: st.DrawFn, tokens: st.SearchStrategy[int]) -> None:
+    """A tree of drafts, of which one path is kept."""
+    base = told.cache.length
+    count = draw(st.integers(1, 12))
+    parents = [draw(st.integers(-1, row - 1)) for row in range(count)]
+    fed = [draw(tokens) for _ in range(count + 1)]
+    told.feed(fed, seen(base, count + 1, parents, told.cache.device))
+    leaf = draw(st.integers(-1, count - 1))
+    path = [leaf] * (leaf >= 0)
+    while path and parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    assert len(path) == (depths(parents)[leaf] if leaf >= 0 else 0)
+    told.keep(base, tuple(path))
+
+
+def branches(told: Told, draw: st.DrawFn, tokens: st.SearchStrategy[int]) -> None:
+    """Texts side by side, as beams are, of which one is kept."""
+    base, lines = told.cache.length, torch.zeros(1, 0, dtype=torch.long)
+    for _ in range(draw(st.integers(1, 3))):
+        lines = lines[draw(st.lists(st.integers(0, len(lines) - 1), min_size=1, max_size=4))]
+        fed = [draw(tokens) for _ in lines]
+        own = torch.arange(len(fed)).unsqueeze(1) + told.cache.length
+        told.feed(fed, seen_by_branches(told.cache.length, base, lines))
+        lines = torch.cat([lines, own], dim=1)
+    first, *rest = draw(st.sampled_from(lines.tolist()))
+    if first == base:
+        told.keep(base, tuple(row - base - 1 for row in rest))
+    else:
+        told.crop(base)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_any_feeds_give_every_row_the_bits_that_it_has_alone(data: st.DataObject) -> None:
+    told = Told.begin(data.draw(st.sampled_from(SHAPES)))
+    before, tokens = torch.get_num_threads(), st.integers(0, KINDS - 1)
+    torch.set_num_threads(data.draw(st.sampled_from([1, 2, 3])))
+    try:
+        start = data.draw(st.sampled_from([1, 9, 170, 250, 380, 500, 760]))
+        told.tokens = [place % KINDS for place in range(start)]
+        told.fill(told.cache, told.tokens)
+        for _ in range(data.draw(st.integers(1, 4))):
+            data.draw(st.sampled_from([chain, chain, tree, branches, crop]))(told, data.draw, tokens)
+    finally:
+        torch.set_num_threads(before)
+
+
+def spread(shape: tuple[int, int, int], starts: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
+    """Two and five rows behind some lengths."""
+    told = Told.begin(shape, dtype)
+    text = torch.randint(0, KINDS, (starts[-1] + 5,), generator=torch.Generator().manual_seed(1)).tolist()
+    for start in starts:
+        told.fill(told.cache, text[told.cache.length : start])
+        told.tokens = text[:start]
+        for count in (2, 5):
+            told.feed(text[start : start + count], seen(start, count, None, told.cache.device))
+            told.crop(start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_threads_and_lengths_change_nothing(shape: tuple[int, int, int], dtype: torch.dtype, threads: Threads) -> None:
+    for count in (1, 2, 3):
+        threads(count)
+        spread(shape, (4, 14, 188, 254, 382, 510, 766, 1022), dtype)
+
+
+def test_scratch_that_begins_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch, threads: Threads) -> None:
+    """Negative control: groups of three as they are, on two threads; skipped where products do not mind."""
+    threads(2)
+    monkeypatch.setattr(steady, "_filled", lambda group, dim: group)
+    try:
+        spread((9, 3, 64), (4, 14, 188))
+    except AssertionError:
+        return
+    pytest.skip("this machine's products give the same sums wherever their numbers lie")
+
+
+def test_columns_of_other_rows_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: every row among as many columns as the one that sees most."""
+    runs = steady._runs
+    monkeypatch.setattr(steady, "_runs", lambda columns: runs([max(columns)] * len(columns)))
+    try:
+        spread((14, 2, 64), (188, 254, 382, 766))
+    except AssertionError:
+        return
+    pytest.skip("this machine's products give the same sums behind zeros")
+
+
+@pytest.mark.parametrize("inner", [100, 4864, 8960, 40000])
+def test_a_gate_does_not_depend_on_the_rows_beside_it(inner: int, threads: Threads) -> None:
+    """Sizes at which shares of three and five threads end inside a row."""
+    x = torch.randn(33, 2 * inner, generator=torch.Generator().manual_seed(0)) * 3
+    for count in (1, 3, 5):
+        threads(count)
+        alone = torch.cat([gated(row) for row in x.split(1)])
+        for rows in (2, 8, 16, 33):
+            assert torch.equal(gated(x[:rows]), alone[:rows])
