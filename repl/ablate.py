@@ -1,6 +1,7 @@
 """/ablate and /results: a plan on the session's pair, its results kept in the user's state folder."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.backends.backend_agg  # noqa: F401  all that a report loads comes with this module, in one go
@@ -24,6 +25,7 @@ def run_plan(session: Session, experiment: Experiment, command: str, view: View)
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))
     results = _folder() / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
     engine = PairEngine(session.engine.pair.fresh())
+    experiment = replace(experiment, plan=replace(experiment.plan, formats=()))
     return conduct_into(results, experiment, engine, command=command, out=view.out, err=view.err)
 
 

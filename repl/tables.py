@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from ablation.results import comparison_table as table
 from ablation.results import stamp
 from repl.runs import Run
-from sampling.measure.metrics import RunMetrics, gammas_reached
+from sampling.measure.metrics import RunMetrics, gammas_reached, stages
 from sampling.measure.round_cost import RoundCost
 from sampling.methods import METHODS, REFERENCE
 from sampling.part import Unless
@@ -151,3 +151,5 @@ def _reasons(lines: Sequence[TableRow]) -> Iterator[str]:
             yield f"{line.title} {line.speedup:.2f}: {line.cost}"
         if line.adapts and least is not None and most is not None:
             yield f"{line.title}: {gammas_reached(least, most)}"
+        if (inner := stages(line.metrics)) is not None:
+            yield f"{line.title}: {inner}"
