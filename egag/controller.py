@@ -5,11 +5,12 @@ drawn: that would bias the output's distribution. Rules read only the draft side
 tells them the verdict and the times of the round before the next one starts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
+from egag.price import ASSUMED, Price
 from utils.parameter import integer
 
 if TYPE_CHECKING:
@@ -26,11 +27,16 @@ class GammaController:
     """
 
     gamma: int
+    price: Price = ASSUMED
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         """The rule with the given parameters; it needs no model."""
         return cls(**values)
+
+    def priced(self, price: Price) -> None:
+        """What a round costs here; told before the first round, where it was measured."""
+        self.price = price
 
     def begin(self) -> None:
         """Forget everything about earlier prompts."""
@@ -48,6 +54,15 @@ class GammaController:
         Asked before the drafter pays for its next forward; `drafted` counts this token.
         """
         return drafted < self.gamma
+
+    def keep(self, chances: Sequence[float], match: int = 0) -> int:
+        """How many drafts of a proposal to have verified, of those that were not drawn: copies, and nodes of trees.
+
+        chances: that a draft and all before it are right, as the drafter tells it, most likely first. match: how many
+        tokens of the text the copy was found by. What is proposed here follows from the text alone, so that leaving
+        the end of it out biases nothing.
+        """
+        return len(chances)
 
     def update(self, round: "Round") -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""

@@ -149,7 +149,7 @@ def _reasons(lines: Sequence[TableRow]) -> Iterator[str]:
         least, most = line.metrics.min_gamma, line.metrics.max_gamma
         if line.speedup is not None and line.speedup < 1 and line.cost is not None:
             yield f"{line.title} {line.speedup:.2f}: {line.cost}"
-        if line.adapts and least is not None and most is not None:
+        if least is not None and most is not None and (line.adapts or least < most):
             yield f"{line.title}: {gammas_reached(least, most)}"
         if (inner := stages(line.metrics)) is not None:
             yield f"{line.title}: {inner}"

@@ -8,6 +8,9 @@ from sampling.part import Bound, Part, Unless, merged, without
 from utils.parameter import Parameter, Values
 from utils.registry import Registry
 
+FIXED = ("fixed", "budget")
+"""Rules that are a plain number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -37,8 +40,13 @@ class Method:
 
     @property
     def adapts(self) -> bool:
-        """Whether its rule may ask for another draft length in the next round."""
-        return self.drafts and self.controller not in ("fixed", "budget")
+        """Whether its own rule may ask for another draft length in the next round."""
+        return self.drafts and self.controller not in FIXED
+
+    @property
+    def rule(self) -> Part:
+        """Who decides how much to draft."""
+        return self.parts[1]
 
     @property
     def other(self) -> str | None:

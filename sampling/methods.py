@@ -2,8 +2,8 @@
 
 from sampling import parameters
 from sampling.choices import STORAGES
-from sampling.method import Method, method_table
-from sampling.part import Part, TrainedPart, Unless, chosen_by, for_drafter
+from sampling.method import FIXED, Method, method_table
+from sampling.part import OneOf, Part, TrainedPart, Unless, chosen_by, for_drafter
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -201,6 +201,11 @@ CONTROLLERS = Registry[Part](
     ),
 )
 
+OWN = "own"
+DRAFT_RULE = choice(
+    "draft_rule", OWN, "who decides how much to draft; own: a fixed gamma, or a budget for copies", (OWN, *CONTROLLERS)
+)
+
 VERIFIERS = Registry[Part](
     "verify strategy",
     Part("rejection", "sampling.verifier:RejectionVerifier", "speculative sampling", "arXiv 2211.17192, 2305.09781"),
@@ -266,8 +271,17 @@ REFERENCE = "target"
 def _parts(line: Method) -> tuple[Part, ...]:
     if line.search:
         return (SEARCHES[line.search],)
-    own = DRAFTERS[line.drafter], CONTROLLERS[line.controller]
-    return (*own, JUDGING) if line.drafts else own
+    if not line.drafts:
+        return DRAFTERS[line.drafter], CONTROLLERS[line.controller]
+    return DRAFTERS[line.drafter], _rule(CONTROLLERS[line.controller]), JUDGING
+
+
+def _rule(own: Part) -> Part:
+    """What decides how much to draft: the line's own rule, which a user may replace where it is a plain number."""
+    if own.name not in FIXED:
+        return own
+    rules = OneOf((own, *CONTROLLERS.values()), lambda values: {OWN: own, **CONTROLLERS}[values[DRAFT_RULE.name]])
+    return Part(own.name, "", own.help, own.paper, (DRAFT_RULE,), uses=(rules,))
 
 
 METHODS = method_table(

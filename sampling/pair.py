@@ -17,6 +17,7 @@ from sampling.forward.runner import CausalModel, WholeRunner
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.part import OF_DRAFTER
+from sampling.profile import Profile
 from utils.errors import UserError
 from utils.parameter import Values
 
@@ -76,6 +77,7 @@ class Pair:
     compile: see `LoadOptions`, for formats that are made later.
     encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
+    profile: what its forwards and drafts cost here, where that was measured.
     """
 
     target: WholeRunner
@@ -91,6 +93,7 @@ class Pair:
     compile: str = "auto"
     drafter_heads: Mapping[str, Path] = field(default_factory=dict)
     drafts_for: str = ""
+    profile: Profile | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -111,6 +114,7 @@ class Pair:
             heads=self.drafter_heads,
             drafter_heads={},
             drafts_for=self.target_info.name,
+            profile=None,
         )
 
     def has(self, drafter: str) -> bool:
@@ -228,10 +232,10 @@ class Pair:
         info = replace(info, kernel=None, stored=name, compiled=False)
         made, info, note = compiled(model.with_format(FORMATS[name]), info, self.compile)
         notes = (*self.notes, *([note] if note else []))
-        return replace(self, target=self.target.on(made), target_info=info, notes=notes)
+        return replace(self, target=self.target.on(made), target_info=info, notes=notes, profile=None)
 
     def recomputing(self) -> "Pair":
         """The same models without a KV cache: the reference that cached runs must agree with."""
         target = RecomputingRunner(self.target.model, self.target.vocab_size)
         drafter = self.drafter and RecomputingRunner(self.drafter.model, self.drafter.vocab_size)
-        return replace(self, target=target, drafter=drafter, cached=False)
+        return replace(self, target=target, drafter=drafter, cached=False, profile=None)

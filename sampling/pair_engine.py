@@ -16,7 +16,7 @@ from sampling.forward.runner import Runner
 from sampling.forward.twice import Twice, computed_twice
 from sampling.loop import decode
 from sampling.method import Method
-from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
+from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
@@ -98,7 +98,10 @@ class PairEngine:
             search: BeamSearch = SEARCHES[method.search].build(pair, settings)
             return search.decode(target, prompt, **room)
         drafter = self._drafter(method, pair, settings, run or name)
-        rule, processor = self._rule(method, pair, settings, run or name), make_processor(values["processor"])
+        rule, processor = (
+            self._rule(method, pair, settings, run or name, len(prompt)),
+            make_processor(values["processor"]),
+        )
         if self.raw is not None:
             processor, rule = self.raw.over(processor, rule)
         return decode(
@@ -175,9 +178,11 @@ class PairEngine:
         self._drafters[key] = wanted, drafter
         return drafter
 
-    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> GammaController:
+    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> GammaController:
         """A rule for one sequence, which goes on with what the run's last one remembers."""
-        rule: GammaController = CONTROLLERS[method.controller].build(pair, values)
+        rule: GammaController = method.rule.build(pair, values)
+        if pair.profile and (price := pair.profile.price(method.needs(values) or method.drafter, context)):
+            rule.priced(price)
         if earlier := self._rules.get((run, method.name)):
             rule.adopt(earlier)
         self._rules[run, method.name] = rule

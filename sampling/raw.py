@@ -1,5 +1,6 @@
 """What the models said before the processor, seen from outside the loop: who does not look does not pay."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,6 +89,9 @@ class _Rule(GammaController):
 
     def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
         return self.rule.after(drafted, logits, token)
+
+    def keep(self, chances: Sequence[float], match: int = 0) -> int:
+        return self.rule.keep(chances, match)
 
     def update(self, round: Round) -> None:
         self.rule.update(round)

@@ -64,8 +64,9 @@ def _reasons(records: Sequence[Record]) -> Iterator[str]:
 def _gammas(records: Sequence[Record]) -> Iterator[str]:
     """Which draft lengths the rules reached that choose one in each round, and what drafting in stages brought."""
     for record in records:
-        if METHODS[record.method].adapts and record.min_gamma is not None and record.max_gamma is not None:
-            yield f"{record.configuration}: {gammas_reached(record.min_gamma, record.max_gamma)}"
+        least, most = record.min_gamma, record.max_gamma
+        if least is not None and most is not None and (METHODS[record.method].adapts or least < most):
+            yield f"{record.configuration}: {gammas_reached(least, most)}"
         if (inner := stages(record)) is not None:
             yield f"{record.configuration}: {inner}"
 

@@ -49,5 +49,5 @@ def gamma_notes(rows: pd.DataFrame) -> Iterator[str]:
     """Which draft lengths the rules reached that choose one in each round."""
     for _, row in rows[rows["min_gamma"].notna()].iterrows():
         method = METHODS.get(row["method"])
-        if method is not None and method.adapts:
+        if method is not None and (method.adapts or row["min_gamma"] < row["max_gamma"]):
             yield f"{row['configuration']}: {gammas_reached(int(row['min_gamma']), int(row['max_gamma']))}."

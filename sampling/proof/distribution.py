@@ -13,7 +13,7 @@ from sampling.events import Round
 from sampling.forward.runner import catch_up
 from sampling.loop import decode
 from sampling.method import Method
-from sampling.methods import CONTROLLERS, DRAFTERS
+from sampling.methods import DRAFTERS
 from sampling.pair import Pair
 from sampling.pair_engine import make_processor
 from sampling.proof.memo import MemoProcessor, MemoRunner
@@ -102,7 +102,7 @@ class DistributionTest:
         self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, rng: torch.Generator
     ) -> Iterator[int]:
         """The tokens of one run, up to and including the first that is not the likely one."""
-        controller = CONTROLLERS[method.controller].build(self.pair, {**self.values, **method.preset})
+        controller = method.rule.build(self.pair, {**self.values, **method.preset})
         events = decode(
             self.pair.target,
             drafter,
