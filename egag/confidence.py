@@ -1,8 +1,6 @@
 """The confidence rule of transformers (`assistant_confidence_threshold`)."""
 
-import torch
-from torch import Tensor
-
+from egag.belief import Belief, Token
 from egag.controller import GammaController
 
 
@@ -15,9 +13,7 @@ class ConfidenceGamma(GammaController):
     def __init__(self, confidence_threshold: float = 0.4, confidence_gamma_max: int = 20) -> None:
         self.threshold, self.gamma = confidence_threshold, confidence_gamma_max
 
-    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
         if drafted >= self.gamma:
             return False
-        if logits is None or token is None:
-            return True
-        return torch.softmax(logits.float(), dim=-1)[token].item() >= self.threshold
+        return belief is None or token is None or belief.chance(token) >= self.threshold

@@ -8,8 +8,7 @@ tells them the verdict and the times of the round before the next one starts.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from torch import Tensor
-
+from egag.belief import Belief, Token
 from egag.price import ASSUMED, Price
 from utils.parameter import integer
 
@@ -41,15 +40,15 @@ class GammaController:
     def begin(self) -> None:
         """Forget everything about earlier prompts."""
 
-    def before(self, drafted: int, logits: Tensor | None) -> bool:
-        """Whether to draw one more draft, given the raw logits `[V]` it would be drawn from.
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        """Whether to draw one more draft, given the drafter's belief of it.
 
-        `logits` is None for a drafter that has no distribution (n-grams).
+        `belief` is None for a drafter that has no distribution (n-grams).
         """
         return drafted < self.gamma
 
-    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
-        """Whether to go on after the draft `token` (0-d) was drawn from raw `logits`; it is kept anyway.
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        """Whether to go on after the draft `token` (0-d) was drawn by this `belief`; it is kept anyway.
 
         Asked before the drafter pays for its next forward; `drafted` counts this token.
         """

@@ -2,10 +2,8 @@
 
 import math
 
-from torch import Tensor
-
+from egag.belief import Belief
 from egag.controller import GammaController
-from egag.entropy import entropy
 
 
 class EntropyGamma(GammaController):
@@ -27,9 +25,9 @@ class EntropyGamma(GammaController):
         self.gamma = self.gamma_max
         self._smoothed: float | None = None
 
-    def before(self, drafted: int, logits: Tensor | None) -> bool:
-        if drafted == 0 and logits is not None:
-            self.gamma = self._choose(entropy(logits).item() / math.log(logits.shape[-1]))
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        if drafted == 0 and belief is not None:
+            self.gamma = self._choose(belief.entropy / math.log(belief.size))
         return drafted < self.gamma
 
     def _choose(self, normalised_entropy: float) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from egag.belief import Belief, Logits, Token
 from egag.controller import GammaController
 from sampling.events import Round
 from utils.logits_processor import LogitsProcessor
@@ -83,12 +84,12 @@ class _Rule(GammaController):
     def begin(self) -> None:
         self.rule.begin()
 
-    def before(self, drafted: int, logits: Tensor | None) -> bool:
-        self.raw.drafter[drafted:] = [logits]
-        return self.rule.before(drafted, logits)
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        self.raw.drafter[drafted:] = [belief.logits if isinstance(belief, Logits) else None]
+        return self.rule.before(drafted, belief)
 
-    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
-        return self.rule.after(drafted, logits, token)
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        return self.rule.after(drafted, belief, token)
 
     def keep(self, chances: Sequence[float], match: int = 0) -> int:
         return self.rule.keep(chances, match)

@@ -6,6 +6,7 @@ from collections import abc
 import torch
 from torch import Tensor
 
+from egag.belief import Logits
 from egag.controller import GammaController
 from sampling.drafter import Drafter
 from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
@@ -51,7 +52,7 @@ class ForwardDrafter(Drafter):
         logits = self.root(seq)[:, :common]
         if self.shape is None:
             return self._chain(seq, gamma, limit, logits, feed)
-        if not gamma.before(0, logits[0]):
+        if not gamma.before(0, Logits(logits[0])):
             return Proposal.empty(seq.device)
         tokens, parents = grow_tree(self.shape, min(limit, gamma.gamma), logits, feed)
         return Proposal(torch.tensor(tokens, device=seq.device), parents, None, logits[0])
@@ -61,14 +62,14 @@ class ForwardDrafter(Drafter):
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []
-        while gamma.before(len(tokens), logits[0]):
+        while gamma.before(len(tokens), belief := Logits(logits[0])):
             if seq.processor.greedy:
                 tokens.append(logits.to(seq.device).argmax(dim=-1))
                 best.append(logits.to(seq.device)[0, tokens[-1]])
             else:
                 probs.append(seq.processor(logits.to(seq.device)))
                 tokens.append(sample(probs[-1], seq.rng))
-            if len(tokens) == limit or not gamma.after(len(tokens), logits[0], tokens[-1][0]):
+            if len(tokens) == limit or not gamma.after(len(tokens), belief, tokens[-1][0]):
                 break
             logits = feed(tokens[-1], [len(tokens) - 2])
         if not tokens:

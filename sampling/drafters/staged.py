@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from egag.belief import Logits
 from egag.controller import FixedGamma, GammaController
 from sampling import loop
 from sampling.drafter import Drafter
@@ -95,11 +96,12 @@ class StagedDrafter(Drafter):
         first: Tensor | None = None
         for logits, q, token in self._stream(seq, stage, gamma, limit):
             first = logits if first is None else first
-            if not gamma.before(len(tokens), logits):
+            belief = Logits(logits)
+            if not gamma.before(len(tokens), belief):
                 break
             tokens.append(token)
             chances.append(q)
-            if len(tokens) == limit or not gamma.after(len(tokens), logits, token):
+            if len(tokens) == limit or not gamma.after(len(tokens), belief, token):
                 break
         rounds = tuple(stage.rounds)
         if not tokens:

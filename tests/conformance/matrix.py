@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from torch import Tensor
-
+from egag.belief import Belief
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.events import Round
@@ -74,9 +73,9 @@ class Listener(FixedGamma):
 
     heard = False
 
-    def before(self, drafted: int, logits: Tensor | None) -> bool:
-        self.heard |= logits is not None
-        return super().before(drafted, logits)
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        self.heard |= belief is not None
+        return super().before(drafted, belief)
 
 
 @dataclass(frozen=True, slots=True)

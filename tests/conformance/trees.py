@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import torch
 
+from egag.belief import Logits
 from egag.controller import GammaController
 from sampling.drafter import Drafter
 from sampling.forward.recomputing import RecomputingRunner
@@ -41,7 +42,7 @@ class TreeDrafter(Drafter):
             logits = [self._logits(seq, path) for _, path in nodes]
             if depth == 0:
                 first = logits[0]
-            if not gamma.before(depth, logits[0]):
+            if not gamma.before(depth, Logits(logits[0])):
                 break
             below: list[tuple[int, list[int]]] = []
             for (row, path), node in zip(nodes, logits, strict=True):
@@ -51,7 +52,7 @@ class TreeDrafter(Drafter):
                     parents.append(row)
                     drawn.append(p)
             nodes = below
-            if not gamma.after(depth + 1, logits[0], None):
+            if not gamma.after(depth + 1, Logits(logits[0]), None):
                 break
         if not tokens:
             return Proposal.empty(seq.device)

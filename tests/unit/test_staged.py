@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
-from torch import Tensor
 
+from egag.belief import Belief, Logits, Token
 from egag.controller import FixedGamma, GammaController
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
@@ -52,15 +52,15 @@ class Asked(GammaController):
     def update(self, round: Round) -> None:
         self.rule.update(replace(round, inner=(), draft_s=1.0, verify_s=1.0, other_s=1.0))
 
-    def before(self, drafted: int, logits: Tensor | None) -> bool:
-        assert logits is not None
-        self.log.append(("before", drafted, *(round(value, 3) for value in logits.tolist())))
-        return self.rule.before(drafted, logits)
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        assert isinstance(belief, Logits)
+        self.log.append(("before", drafted, *(round(value, 3) for value in belief.logits.tolist())))
+        return self.rule.before(drafted, belief)
 
-    def after(self, drafted: int, logits: Tensor | None, token: Tensor | None) -> bool:
-        assert logits is not None and token is not None
-        self.log.append(("after", drafted, int(token), *(round(value, 3) for value in logits.tolist())))
-        return self.rule.after(drafted, logits, token)
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        assert isinstance(belief, Logits) and token is not None
+        self.log.append(("after", drafted, int(token), *(round(value, 3) for value in belief.logits.tolist())))
+        return self.rule.after(drafted, belief, token)
 
 
 class Counting(ModelRunner):
