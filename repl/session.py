@@ -124,8 +124,9 @@ class Session:
         own = dict(configuration.parameters)
         method = METHODS[configuration.method]
         card = self.start.cards.get(method.needs({**self.settings, **own}) or "", {})
-        names = {parameter.name for parameter in method.parameters} - self.chosen - own.keys()
-        return {name: value for name, value in card.items() if name in names}
+        open_ = {name: value for name, value in card.items() if name not in self.chosen and name not in own}
+        read = {parameter.name for parameter in method.relevant({**self.settings, **open_, **own})}
+        return {name: value for name, value in open_.items() if name in read}
 
     def ask(self, prompt: str) -> "Answers":
         """A prompt for every run; waits for the models. Raises `UserError`."""

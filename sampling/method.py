@@ -61,6 +61,15 @@ class Method:
         return without(self.preset, merged(*(part.all_parameters for part in self.parts)))
 
     @property
+    def own_parameters(self) -> tuple[Parameter, ...]:
+        """Those without the ones of other rules, which a user's `draft_rule` would bring in."""
+        rules = self.parts[1:2]
+        defaults = {p.name: p.default for p in self.parameters}
+        known = {p.name for part in rules for p in part.relevant({**defaults, **self.preset})}
+        brought = {p.name for part in rules for p in part.all_parameters} - known
+        return tuple(p for p in self.parameters if p.name not in brought)
+
+    @property
     def bounds(self) -> tuple[Bound, ...]:
         """(low, high) parameters of which low must not be above high."""
         bounds = dict.fromkeys(bound for part in self.parts for bound in part.all_bounds)

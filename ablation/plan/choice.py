@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from ablation.plan.methods_table import check_values, foreign
+from ablation.plan.methods_table import check_values, foreign, lister
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UnknownName, UserError, one_of
@@ -79,7 +79,8 @@ def _read(item: str) -> Configuration:
     given: dict[str, Any] = {}
     for key, text in _assignments(method.name, rest.strip(), list(own)):
         if key not in own:
-            raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(f"parameter of {name}", key, own)
+            kind = f"parameter of {name}"
+            raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(kind, key, own, lister(name))
         if key in given:
             raise UserError(f"{quoted(item)}: {key} is given twice; expected one value")
         given[key] = own[key].parse(text.strip("\"'"))
@@ -92,7 +93,7 @@ def _assignments(method: str, text: str, own: Sequence[str]) -> Iterator[tuple[s
     while place < len(text):
         found = _VALUE.match(text, place)
         if found is None:
-            allowed = f"NAME=VALUE with a name of {', '.join(own)}" if own else "no value"
+            allowed = f"NAME=VALUE with {one_of(own, lister(method))}" if own else "no value"
             raise UserError(f"{method}: {quoted(text[place:])} given; expected {allowed}")
         yield found[1], found[2]
         place = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip())

@@ -36,7 +36,7 @@ def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
     [
         ("mpt gamma=1", ["unknown method 'mpt'", "Did you mean 'mtp'?"]),
         ("mtp gama=1", ["unknown parameter of mtp 'gama'", "Did you mean 'gamma'?"]),
-        ("mtp egag_ema=0.5", ["egag_ema is not a parameter of mtp", "it belongs to egag"]),
+        ("mtp top_k_filler=1", ["top_k_filler is not a parameter of mtp", "it belongs to ngram"]),
         ("mtp length=5", ["length is not a parameter of mtp", "every method"]),
         ("target gamma=1", ["gamma is not a parameter of target"]),
         ("mtp gamma=-1", ["gamma", "'-1'", "0 or more"]),

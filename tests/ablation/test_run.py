@@ -71,7 +71,7 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     bounds = {"egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
     assert egag["settings"] == {**general, **judging, **drafting, **bounds}
     fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}
-    assert ngram["settings"] == {**general, **judging, "gamma": 4, **fillers}
+    assert ngram["settings"] == {**general, **judging, "draft_rule": "own", "gamma": 4, **fillers}
     assert drafter["settings"] == general and drafter["lossless"] is None
 
 
