@@ -71,7 +71,7 @@ def _key(pair: Pair) -> str:
 def _about(pair: Pair) -> dict[str, Any]:
     drafter = None if pair.drafter is None else fingerprint(pair.drafter.model.landmarks())
     return {
-        "target": {**_facts(pair.target_info), "weights": pair.digest, "device": _device(pair.target.device)},
+        "target": {**_facts(pair.target_info), "weights": pair.digest, "chip": _chip(pair.target.device)},
         "drafter": drafter and {**_facts(pair.drafter_info or pair.target_info), "weights": drafter},
         "heads": {kind: weights_digest(str(folder)) for kind, folder in sorted(pair.heads.items())},
     }
@@ -82,7 +82,7 @@ def _facts(info: ModelInfo) -> dict[str, Any]:
     return {name: getattr(info, name) for name in names}
 
 
-def _device(device: torch.device) -> str:
+def _chip(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 

@@ -64,9 +64,10 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
             start = clock()
             over = next(steps, True)
             spent += clock() - start
-            yield min(1.0, spent / budget_s)
+            yield min(1.0, spent / budget_s) if budget_s else 1.0
             if over:
                 break
+    yield 1.0
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     return Profile(forwards.forward(), forwards.prefill(), drafts.rest_s(), drafts.drafters(), measured)
 
