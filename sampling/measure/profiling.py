@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count as count_from
 from itertools import cycle, islice
 from statistics import median
 from typing import TypeVar
@@ -117,16 +118,17 @@ class _Forwards:
         return (min(self._runners), self._rows[0]) in self._times
 
     def steps(self) -> Iterator[bool]:
-        """Turn after turn, a forward a step; without end."""
-        turn = 0
-        while True:
+        """Turn after turn, a forward a step, without end. The first turn goes context by context: short ones are sure."""
+        for context in self._runners:
+            yield from self._prefill(context)
+            for count in self._rows:
+                yield self._forward(context, count)
+        for turn in count_from(1):
             for context in self._runners if turn < _PREFILLS else ():
                 yield from self._prefill(context)
             for count in self._rows:
                 for context in self._runners:
-                    self._forward(context, count)
-                    yield False
-            turn += 1
+                    yield self._forward(context, count)
 
     def _prefill(self, context: int) -> Iterator[bool]:
         """Read a prompt of so many tokens, a chunk a step; the text is then as long, whoever read it."""
@@ -140,11 +142,12 @@ class _Forwards:
         self._add(context, 0, seconds)
         feed(runner, [last, *ids][: context - runner.length])
 
-    def _forward(self, context: int, count: int) -> None:
+    def _forward(self, context: int, count: int) -> bool:
         runner = self._runners[context]
         runner.crop(context)
         rows = self._ids[context : context + count]
         self._add(context, count, self._timed(lambda: runner.forward(rows))[1])
+        return False
 
     def _timed(self, call: Callable[[], T]) -> tuple[T, float]:
         """What a call comes to, and its seconds on the device."""
