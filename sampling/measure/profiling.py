@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import count as count_from
 from itertools import cycle, islice
 from statistics import median
 from typing import TypeVar
@@ -27,13 +26,14 @@ from sampling.profile_store import keep
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
+from utils.machine import BUSY_CORES, Machine
 from utils.timing import PhaseClock
 
 BUDGET_S = 30.0
 _FORWARD_SHARE = 0.4
 # Rows by which the others can be told, first: where the time is short they are what is known.
 _FIRST = (1, 5, 2, 3, 9, 17, 32)
-_PREFILLS = 2
+_TURNS, _PREFILLS = 12, 2
 _TEXT_TOKENS = 32
 _SHORT, _LONG, _COPIED = 1, 4, 10
 # So many judged positions make a share.
@@ -73,21 +73,31 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
     return Profile(forwards.forward(), forwards.prefill(), drafts.rest_s(), drafts.drafters(), measured)
 
 
-def measure(pair: Pair, tell: Tell = lambda share: None, budget_s: float = BUDGET_S) -> Profile:
-    """Measure now. Kept for later processes where the machine was quiet meanwhile; Ctrl-C keeps nothing."""
-    from utils.machine import BUSY_CORES, Machine
+def measure(pair: Pair, tell: Tell = lambda share: None, budget_s: float | None = None) -> Profile:
+    """Measure now, in `BUDGET_S` or another number of seconds; Ctrl-C keeps nothing.
 
+    Kept for later processes where the machine was quiet meanwhile.
+    """
     with Machine() as machine:
-        steps = measuring(pair, budget_s)
-        while True:
-            try:
-                tell(next(steps))
-            except StopIteration as end:
-                profile: Profile = end.value
-                break
-    if machine.other_cores is not None and machine.other_cores <= BUSY_CORES:
-        keep(pair, profile)
+        profile = finished(measuring(pair, BUDGET_S if budget_s is None else budget_s), tell)
+    keep_quiet(pair, profile, machine)
     return profile
+
+
+def finished(steps: Measuring, tell: Tell = lambda share: None) -> Profile:
+    """What the steps that are left come to."""
+    while True:
+        try:
+            tell(next(steps))
+        except StopIteration as end:
+            profile: Profile = end.value
+            return profile
+
+
+def keep_quiet(pair: Pair, profile: Profile, machine: Machine) -> bool:
+    """Keep a profile that was measured while others left the machine free; whether it was kept."""
+    quiet = machine.other_cores is not None and machine.other_cores <= BUSY_CORES
+    return quiet and keep(pair, profile)
 
 
 def ensure_profile(engine: Engine, tell: Tell = lambda share: None) -> None:
@@ -118,12 +128,12 @@ class _Forwards:
         return (min(self._runners), self._rows[0]) in self._times
 
     def steps(self) -> Iterator[bool]:
-        """Turn after turn, a forward a step, without end. The first turn goes context by context: short ones are sure."""
+        """Turn after turn, a forward a step. The first goes context by context: short ones are sure to be timed."""
         for context in self._runners:
             yield from self._prefill(context)
             for count in self._rows:
                 yield self._forward(context, count)
-        for turn in count_from(1):
+        for turn in range(1, _TURNS):
             for context in self._runners if turn < _PREFILLS else ():
                 yield from self._prefill(context)
             for count in self._rows:
