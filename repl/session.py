@@ -7,6 +7,7 @@ from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values
 from ablation.results.stamp import stamped
 from ablation.run.dialogue import Dialogue
+from repl.costs import Costs
 from repl.loading import Loading
 from repl.runs import Run, title_of
 from repl.start import Start, decide
@@ -47,7 +48,8 @@ class Session:
 
     `chosen`: names of the settings that the user has set, which no pair and no card decides. `added`: runs
     beside the methods that are on, by name. `start`: what the pair decided, once it is known. `greeted`: the
-    user was told. `own`: settings of the session alone. `log`: every prompt with its answers, for /export.
+    user was told. `own`: settings of the session alone. `log`: every prompt with its answers, for /export. `costs`:
+    what rounds cost here.
     """
 
     def __init__(self, loading: Loading) -> None:
@@ -62,6 +64,7 @@ class Session:
         self.start: Start | None = None
         self.greeted = False
         self.answers: Answers | None = None
+        self.costs = Costs(loading)
 
     @property
     def engine(self) -> "PairEngine":
@@ -116,6 +119,10 @@ class Session:
             own += [one for one in self.added.values() if one.method == method]
             found += [Run(one, title_of(one, self.settings), self._recommended(one)) for one in own]
         return found
+
+    def weighs_costs(self) -> bool:
+        """Whether what answers a prompt reads what rounds cost, which is then measured before."""
+        return any(METHODS[run.method].weighs_costs({**self.settings, **run.parameters}) for run in self.runs())
 
     def _recommended(self, configuration: Configuration) -> dict[str, Any]:
         """What the card of its drafter says, where neither the user nor the run says anything."""

@@ -10,6 +10,7 @@ import torch
 from sampling.events import Event
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
+from sampling.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,10 @@ class Engine(Protocol):
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of a method that were left to the engine, with what they came to."""
+        ...
+
+    def profile(self) -> Profile | None:
+        """What its forwards and drafts cost, where that was measured."""
         ...
 
     def forget(self) -> None:

@@ -3,7 +3,7 @@
 from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import FIXED, Method, method_table
-from sampling.part import OneOf, Part, TrainedPart, Unless, chosen_by, for_drafter
+from sampling.part import Hybrid, OneOf, Part, TrainedPart, Unless, chosen_by, for_drafter
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -140,6 +140,7 @@ DRAFTERS = Registry[Part](
         "FastDeploy mtp_strategy with_ngram",
         (HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), chosen_by(HYBRID_COPY, COPIERS, use_tree_spec=False)),
+        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
     ),
     Part(
         "suffix_or_model",
@@ -148,6 +149,7 @@ DRAFTERS = Registry[Part](
         "arctic-inference",
         (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), COPIERS["suffix"]),
+        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, "suffix"),
     ),
     Part(
         "staged",
@@ -156,6 +158,7 @@ DRAFTERS = Registry[Part](
         "arXiv 2308.04623, 2503.13565",
         (STAGED_DRAFTER, integer("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
         uses=(for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False), MODELS["model"]),
+        hybrid=Hybrid("model"),  # what drafts for it can only make it cheaper
     ),
 )
 

@@ -1,6 +1,7 @@
 """From a method's name and settings to a stream of events, on a loaded pair."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,8 @@ from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
+from sampling.profile import Profile
+from sampling.profile_store import with_stored
 from sampling.raw import Raw
 from sampling.verifier import Verifier
 from utils.errors import UserError
@@ -125,6 +128,14 @@ class PairEngine:
         """See `Engine.lossless`."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
+    def profile(self) -> Profile | None:
+        """See `Engine.profile`."""
+        return self.pair.profile
+
+    def use_profile(self, profile: Profile | None) -> None:
+        """Let what runs from now on weigh these costs."""
+        self.pair = replace(self.pair, profile=profile)
+
     def renew(self) -> None:
         """Begin with empty caches: whatever an interrupted forward left is gone.
 
@@ -154,7 +165,7 @@ class PairEngine:
         if name == self.pair.target_info.stored:
             return self
         if name not in self._formats:
-            self._formats[name] = PairEngine(self.pair.in_format(name))
+            self._formats[name] = PairEngine(with_stored(self.pair.in_format(name)))
         return self._formats[name]
 
     def _target(self, method: Method, pair: Pair) -> Runner:
@@ -181,7 +192,7 @@ class PairEngine:
     def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> GammaController:
         """A rule for one sequence, which goes on with what the run's last one remembers."""
         rule: GammaController = method.rule.build(pair, values)
-        if pair.profile and (price := pair.profile.price(method.needs(values) or method.drafter, context)):
+        if pair.profile and (price := method.price(pair.profile, values, context)):
             rule.priced(price)
         if earlier := self._rules.get((run, method.name)):
             rule.adopt(earlier)

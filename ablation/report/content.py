@@ -13,6 +13,7 @@ from ablation.report.figure import Plot
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.pairs import shown
 from ablation.report.summary import ALL
+from ablation.results.manifest import profiles
 from utils.text import counted
 from utils.text import shown as shown_text
 
@@ -28,7 +29,9 @@ METHOD = (
     "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested positions) and "
     "tokens/round are ratios of sums over all runs, with intervals from resampling prompts; c is a median over runs; "
     "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
-    "over that of AR's forward of one row; break-even is the tokens a round at which a configuration is as fast as AR.",
+    "over that of AR's forward of one row; predicted is the speedup that a profile's prices "
+    "give for the tokens a round and the mean drafts of a configuration; break-even is the tokens a round at which it "
+    "is as fast as AR.",
     "Every verdict is a test: Wilcoxon's signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
     "without ties), p corrected by Holm's method for all questions of its family, at the level 0.05. The "
     "configurations against AR are one family in each table; the configurations against each other are another, over "
@@ -102,9 +105,12 @@ def facts(frame: pd.DataFrame, name: str) -> str:
 
 
 def manifest_text(manifest: Mapping[str, Any] | None) -> str | None:
-    """The manifest for reading, without the prompts' texts, which would bury the rest."""
+    """The manifest for reading, without the prompts' texts and hundreds of times, which would bury the rest."""
     if manifest is None:
         return None
+    if "profile" in manifest:
+        measured = {name: profile.measured for name, profile in profiles(manifest).items()}
+        manifest = {**manifest, "profile": {name: f"measured {when}" for name, when in measured.items()}}
     grid = manifest["fixed"].get("grid")
     if isinstance(grid, dict) and isinstance(grid.get("prompts"), dict):
         kept = {**grid, "prompts": f"{len(grid['prompts'])} prompts, in the manifest's file"}

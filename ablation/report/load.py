@@ -34,7 +34,7 @@ _TIMES = ("draft_ms", "verify_ms", "other_ms")
 _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_cores")
 NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
 # What files of older versions lack; unknown there.
-_LATER = ("min_gamma", "max_gamma", "target_weights")
+_LATER = ("min_gamma", "max_gamma", "target_weights", "prompt_tokens")
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 

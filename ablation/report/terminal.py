@@ -63,6 +63,7 @@ def _line(row: pd.Series) -> Line:
         speedup=_known(row["speedup"]),
         claim=_CLAIMS.get(row["against_ar"], ""),
         interval=None if math.isnan(row["speedup_low"]) else (row["speedup_low"], row["speedup_high"]),
+        predicted=_known(row["predicted"]),
         ratio_of_sums=_known(row["ratio_of_sums"]),
         acceptance_rate=_known(row["acceptance_rate"]),
         alpha=_known(row["alpha"]),

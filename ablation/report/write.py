@@ -19,6 +19,7 @@ from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
 from ablation.report.pairs import compare
 from ablation.report.plots import answer_plot, processor_plots
+from ablation.report.predicted import Prices
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
 from utils.errors import UserError
@@ -61,7 +62,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     folder = folder or report_folder(results)
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
-    summary = summarise(frame)
+    summary = summarise(frame, Prices.of(manifest))
     best, pairs = compare_best(frame, manifest), compare(frame, summary)
     pairs = pd.concat([best, pairs], ignore_index=True) if len(best) else pairs
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))

@@ -32,6 +32,7 @@ _SUMMARY = {
     "tokens_per_s_mean, tokens_per_s_sd": "mean over prompts, and the deviation between prompts",
     "ratio_of_sums": "all tokens over all seconds, relative to AR's in the same blocks",
     "speedup, speedup_low, speedup_high": "median over prompts with its interval, of this speedup alone",
+    "predicted": "the speedup that the manifest's profile gives for its tokens a round and mean drafts",
     "compared": "n: prompts on which it and AR ran",
     "p, p_holm": "Wilcoxon's signed-rank test, two-sided; after Holm's correction for all configurations against AR "
     "of the same processor and task",

@@ -9,6 +9,7 @@ from typing import Protocol, TextIO
 from ablation.plan.grid import Key, Place, Plan
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
+from ablation.run.costs import Watched
 from ablation.run.estimate import Estimate
 from ablation.run.execute import Done, Watcher, execute
 from ablation.run.probe import estimated
@@ -77,9 +78,11 @@ class Job:
     sink: Sink
     wait_quiet_s: float = 0.0
     outcome: Outcome = field(init=False)
+    costs: Watched = field(init=False)
 
     def __post_init__(self) -> None:
         failed = sum(earlier.error is not None for earlier in self.sink.done.values())
+        self.costs = Watched(self.engine, self.plan)
         self.outcome = Outcome(failed_before=failed, resumed=bool(self.done))
 
     @property
@@ -101,6 +104,7 @@ class Job:
 
         The first Ctrl-C ends it after the generation under way, the second at once.
         """
+        self.costs.begin()
         quiet = Quiet(self.wait_quiet_s, display.say)
         with self.sink.writing(self.outcome) as trace, _timed(self.outcome, quiet), Interrupt() as interrupt:
             watcher = _Both(_Both(display, quiet), Tracer(trace))
@@ -110,6 +114,7 @@ class Job:
                 finally:
                     self.sink.add(record)
                 self.outcome.add(record)
+                self.costs.add(record)
                 if interrupt.asked:
                     self.outcome.stopped = True
                     break

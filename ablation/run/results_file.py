@@ -17,7 +17,7 @@ from ablation.results.table import columns, key, row
 from ablation.results.trace import is_trace, trace_path
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
-from sampling.engine import Engine
+from sampling.engine import Engine, in_formats
 from sampling.forward.choices import made
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
@@ -88,6 +88,7 @@ class ResultsFile:
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
         run["choices"] = {question: str(choice) for question, choice in made().items()}
         self._manifest["runs"].append(run)
+        manifest.add_profiles(self._manifest, in_formats(self.engine, self.plan.formats))
         if not self.resume:
             # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
             self._store.clear()

@@ -154,6 +154,14 @@ COMMANDS = Registry[Command](
         "Ctrl-C stops after the current row and reports what has been measured.",
         candidates=words.plans,
     ),
+    Command(
+        "profile",
+        "ablation",
+        "what forwards and drafts cost on this machine",
+        handlers.profile,
+        detail="Times of the target's forward by rows and context, and of each drafter. A first session measures them "
+        "while the prompt waits, half a minute in all; asked for earlier, the rest is measured now.",
+    ),
     Command("results", "ablation", "the table of the last ablation", handlers.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )

@@ -12,6 +12,7 @@ from sampling.engine import Description, Engine
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
+from sampling.profile import Profile
 from sampling.settings import Settings
 from utils.parameter import Chosen
 
@@ -50,6 +51,7 @@ class MockEngine:
     stored: str = "full"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     forgotten: int = 0
+    known: Profile | None = None
 
     def describe(self) -> Description:
         target = ModelInfo("mock", "cpu", "float32", stored=self.stored)
@@ -84,6 +86,9 @@ class MockEngine:
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         return True
+
+    def profile(self) -> Profile | None:
+        return self.known
 
     def forget(self) -> None:
         self.forgotten += 1
