@@ -163,6 +163,21 @@ def choice(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Para
     return Parameter(name, default, help, "|".join(allowed), parse, str, allowed)
 
 
+def choices(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Parameter:
+    """Several names of a few, each once, between spaces."""
+
+    def parse(text: str) -> str:
+        names = text.split()
+        for given in names:
+            if given not in allowed:
+                raise UnknownName(name, given, allowed)
+        if not names or len(set(names)) < len(names):
+            raise wrong_value(name, text, f"names between spaces, each once, of {', '.join(allowed)}")
+        return " ".join(names)
+
+    return Parameter(name, default, help, "NAME NAME ...", parse, str, allowed)
+
+
 def chosen(name: str, default: Chosen, help: str, parts: Mapping[str, Parametrised]) -> Parameter:
     """A line of a table with its arguments, by position or as `key=value`; shown without trailing defaults."""
 
