@@ -1,6 +1,6 @@
 """Records of generations that were not run: other rules and lengths on the walks of a full trace, and their times."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,9 +133,10 @@ class Replays:
         run = replayed(_plain(found), FixedGamma(0), self.cost(found))
         return replace(found.record, **{name: getattr(run, name) for name in measured(Record)}, speedup=1.0)
 
-    def references(self) -> Iterator[Record]:
-        """Every record of plain autoregression: what the others stand beside."""
-        return (record for one in self._references.values() if (record := self.reference(one)))
+    def references(self, of: Iterable[Generation]) -> list[Record]:
+        """The records of plain autoregression that these stand beside, each once."""
+        first = {_block(one): one for one in of}
+        return [record for one in first.values() if (record := self.reference(one))]
 
     def _sharing(self, generation: Generation) -> list[Generation]:
         """All generations of its drafter on its answer, itself among them."""

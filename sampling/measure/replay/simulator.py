@@ -1,8 +1,8 @@
 """Rows of SpecDecode-Bench's simulator (arXiv 2601.11580): how many tokens a round would emit at each position.
 
-A row is {id, prompt_token_ids, generated_token_ids, acc_NAME: {acc_len}}. Entry i is what a round emits whose first token
-is generated token i: the drafts that are accepted there and the target's own token, as the published rows have it. Example:
-3 tokens left and all of them drafted -> 4, the last of which is beyond the answer.
+A row is {id, prompt_token_ids, generated_token_ids, acc_NAME: {acc_len}}. Entry i is what a round emits whose first
+token is generated token i: the drafts that are accepted there and the target's own token, as the published rows have
+it. Example: 3 tokens left and all of them drafted -> 4, the last of which is beyond the answer.
 """
 
 import json
