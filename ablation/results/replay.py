@@ -61,7 +61,7 @@ class Replays:
     def __init__(self, generations: Iterable[Generation], price: Price | None = None, batch: int = 1) -> None:
         self.generations = [one for one in generations if one.record.error is None]
         self.price, self.batch = price, batch
-        self._references = {_block(one): one for one in self.generations if one.record.method == REFERENCE}
+        self._references = {_block(one): one for one in self.generations if one.record.configuration == REFERENCE}
         self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
         self._fits: dict[Key, Price] = {}
 

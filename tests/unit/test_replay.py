@@ -179,6 +179,8 @@ def test_fitted_prices_cost_what_the_rounds_took() -> None:
     assert price.step_s == pytest.approx(1.0, abs=0.1)
     assert sum(price.draft_s(one.steps) for one in own) == pytest.approx(16.0)
     assert sum(price.seconds(one.nodes) for one in own) == pytest.approx(57.0)
+    noisy = fitted([Sample(0, 0, 0.0, 10.0, 0.0), Sample(0, 0, 0.0, 10.0, 0.0), Sample(1, 1, 1.0, 7.0, 0.0)])
+    assert noisy.forward == ((1, 9.0), (2, 9.0))
     with pytest.raises(UserError, match="no round to take times from"):
         fitted([], [], plain)
     level = scaled(price, [replace(own[0], verify_s=26.0, draft_s=1.0, other_s=3.0)])
