@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ablation.report.bounds import BoundRows
 from ablation.report.cells import Table, draft_table, pair_table, speed_table
 from ablation.report.figure import Plot
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
@@ -68,14 +69,19 @@ class Content:
 
 
 def make_section(
-    processor: str, summary: pd.DataFrame, pairs: pd.DataFrame, plots: tuple[Plot, ...], notes: tuple[str, ...]
+    processor: str,
+    summary: pd.DataFrame,
+    pairs: pd.DataFrame,
+    plots: tuple[Plot, ...],
+    notes: tuple[str, ...],
+    bound: BoundRows,
 ) -> ReportSection:
-    """The section of one processor, from the whole summary and all pairs."""
+    """The section of one processor, from the whole summary, all pairs and all bounds."""
     rows = summary[summary["processor"] == processor]
     tasks = list(dict.fromkeys(rows["task"]))
     # With a single task, its rows are those of all tasks.
     tasks = tasks if len(tasks) > 2 else [ALL]
-    tables = [table for task in tasks for table in _tables(task, rows[rows["task"] == task])]
+    tables = [table for task in tasks for table in _tables(task, rows[rows["task"] == task], bound.of(processor, task))]
     family = pairs[pairs["processor"] == processor]
     visible = shown(family, dict(zip(rows["configuration"], rows["method"], strict=True)))
     title = f"{counted(len(family), 'pair')}, all tasks: each configuration against AR, and against each other"
@@ -88,11 +94,13 @@ def make_section(
     return ReportSection(f"Under {processor}", tuple(tables), table, plots, notes)
 
 
-def _tables(task: str, rows: pd.DataFrame) -> tuple[Table, Table]:
-    """Speed, then drafts and output, of one task; why a row is slow is told once, for all tasks together."""
+def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, Table]:
+    """Speed, then drafts and output, of one task, bounds last; why a row is slow is told once, for all tasks."""
     named = f"{task} tasks" if task == ALL else task
     notes = verdict_notes(rows) if task != ALL else chain(verdict_notes(rows), slow_notes(rows), gamma_notes(rows))
-    return speed_table(f"Speed, {named}", rows, tuple(notes)), draft_table(f"Drafts and output, {named}", rows)
+    told = (*notes, *(bound.notes if task == ALL else ()))
+    rows = pd.concat([rows, bound.rows], ignore_index=True) if len(bound.rows) else rows
+    return speed_table(f"Speed, {named}", rows, told), draft_table(f"Drafts and output, {named}", rows)
 
 
 def facts(frame: pd.DataFrame, name: str) -> str:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ablation.report.bounds import METHOD as BOUND
 from ablation.report.cells import Table, bug, title_of
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.paired import TOO_FEW, UNSHOWN
@@ -24,15 +25,20 @@ def print_summary(
     warnings: tuple[str, ...],
     answers: tuple[str, ...] = (),
     formats: tuple[Table, ...] = (),
+    bounds: tuple[str, ...] = (),
 ) -> None:
-    """Print the rows of all tasks together, processor by processor, formats, what the plan asked for, and warnings."""
+    """Print the rows of all tasks together, processor by processor, formats, what the plan asked for, and warnings.
+
+    bounds: what is said of bounds among the rows.
+    """
     rows = summary[summary["task"] == ALL]
     for processor in dict.fromkeys(rows["processor"]):
         part = rows[rows["processor"] == processor]
         count = int(part["prompts"].max())
         console.print(Text(f"{processor}, n = {count} prompt{'s' if count != 1 else ''}", style="bold"))
         console.print(comparison_table([_line(row) for _, row in part.iterrows()], console, MANY_RUNS))
-        for note in (*verdict_notes(part), *slow_notes(part), *gamma_notes(part)):
+        run = part[part["method"] != BOUND]
+        for note in (*verdict_notes(run), *slow_notes(run), *gamma_notes(run), *bounds):
             console.print(Text(note, style="dim"))
     for table in formats:
         _print_table(console, table)
