@@ -124,6 +124,7 @@ class Record:
         "checkpoint that was quantised before (`gptq`)",
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
+    drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
