@@ -31,8 +31,11 @@ class Engine(Protocol):
         """What it runs."""
         ...
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
-        """Ids of a prompt: user turns and answers alternate, the last turn is the user's. chat: in the template."""
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        """Ids of a prompt: user turns and answers alternate, the last turn is the user's. chat: in the template.
+
+        Raises `UserError` for a system message that the template does not take.
+        """
         ...
 
     def text(self, ids: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import FIXED, Method, method_table
-from sampling.part import Hybrid, OneOf, Part, TrainedPart, Unless, chosen_by, for_drafter
+from sampling.part import Hybrid, OneOf, Part, TrainedPart, Unless, Where, chosen_by, for_drafter
 from utils.parameter import Chosen, Values, choice, choices, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -327,14 +327,22 @@ SEARCHES = Registry[Part](
 
 VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS))
 
-# What may stand in for the strategy: bounds of what judging can do.
+# What may stand in for the strategy: bounds of what judging can do, and a chosen acceptance.
 POLICIES = Registry[Part](
     "accept policy",
     Part("normal", "", "drafts are judged", uses=(chosen_by(VERIFY_STRATEGY, VERIFIERS),)),
     Part("accept_all", "sampling.lossy:AcceptAllVerifier", "every draft passes: the upper bound; LOSSY"),
     Part("reject_all", "sampling.lossy:RejectAllVerifier", "no draft passes: the lower bound"),
+    Part(
+        "synthetic",
+        "sampling.synthetic:SyntheticVerifier",
+        "drafts pass at chosen rates, whatever the models say; LOSSY",
+        "vLLM rejection_sample_method, llama.cpp --spec-synth-rates",
+        parameters.SYNTHETIC,
+        read={"accept_rates": Where("accept_length", 0.0)},
+    ),
 )
-ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or accept or reject them all", tuple(POLICIES))
+ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or pass all, none or a chosen share", tuple(POLICIES))
 
 # The third part of every method that drafts.
 JUDGING = Part(

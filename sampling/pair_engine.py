@@ -67,9 +67,9 @@ class PairEngine:
         pair = self.pair
         return Description(pair.target_info, pair.drafter_info, pair.target.window, pair.target.device, pair.heads)
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """See `Engine.tokenise`."""
-        return self.pair.encode(turns, chat)
+        return self.pair.encode(turns, chat, system)
 
     def text(self, ids: Sequence[int]) -> str:
         """See `Engine.text`."""

@@ -1,6 +1,6 @@
 """What the parts of the tables take, where it is shared or does not fit on their line."""
 
-from utils.parameter import choice, integer, number, toggle
+from utils.parameter import choice, integer, number, numbers, toggle
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
 EGAG = (
@@ -97,6 +97,22 @@ SUFFIX_SCORE = number(
 TYPICAL = (
     number("typical_epsilon", 0.09, "highest threshold of typical", above=0.0, maximum=1.0),
     number("typical_delta", 0.3, "threshold of typical = delta * exp(-H) below that", above=0.0),
+)
+SYNTHETIC = (
+    numbers(
+        "accept_rates",
+        (0.8, 0.6, 0.4),
+        "synthetic: chance of a draft at each position, those before it accepted; the last repeats",
+        minimum=0.0,
+        maximum=1.0,
+    ),
+    number(
+        "accept_length",
+        0.0,
+        "synthetic: tokens a round, the target's included; 0 = accept_rates",
+        minimum=1.0,
+        unset=0.0,
+    ),
 )
 BEAM = (
     integer("num_beams", 4, "texts grown side by side", minimum=1, maximum=1024),

@@ -29,6 +29,15 @@ class Unless:
 
 
 @dataclass(frozen=True, slots=True)
+class Where(Unless):
+    """It is so only where the parameter has this value."""
+
+    def holds(self, values: Values) -> bool:
+        """Whether it is so where the parameters have these values."""
+        return not Unless.holds(self, values)
+
+
+@dataclass(frozen=True, slots=True)
 class Hybrid:
     """What drafts in a part that holds several drafters, each by its name or by the parameter that names it.
 

@@ -19,6 +19,7 @@ _PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""")
 # A value ends where the next name= begins, so that it may hold spaces; in quotes it may hold anything.
 _VALUE = re.compile(r"""(\w+)\s*=\s*("[^"]*"|'[^']*'|[^"']*?)\s*(?=\s\w+\s*=|$)""")
 _BEGINS = re.compile(r"\s*\w+\s*=")
+_NUMBER = re.compile(r"\s*[.\d]")
 
 
 def choose_methods(text: str | None, settings: Settings) -> tuple[Configuration, ...]:
@@ -58,11 +59,11 @@ def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
 
 
 def _items(text: str) -> Iterator[str]:
-    """What stands for one run: a piece between commas that begins with name= goes on with the one before."""
+    """What stands for one run: a piece between commas that begins with name= or is a number continues the last one."""
     item = ""
     for piece in _PIECE.findall(text):
-        if item and _BEGINS.match(piece):
-            item = f"{item} {piece.strip()}"
+        if item and (number := _NUMBER.match(piece) or _BEGINS.match(piece)):
+            item = f"{item}{',' if number.re is _NUMBER else ' '}{piece.strip()}"
             continue
         if item:
             yield item

@@ -135,7 +135,8 @@ def _choose_tables(
         if name in METHODS or name in _FLAGS:
             raise UserError(f"{name} is not a parameter of a method; use --{_FLAGS.get(name, 'methods')}")
         if owners(name):
-            chosen = replace_values(chosen, name, many(parameter)([part.strip() for part in text.split(",")]))
+            parts = [part.strip() for part in text.split(parameter.between)]
+            chosen = replace_values(chosen, name, many(parameter)(parts))
         else:
             settings[name] = parameter.parse(text)
     return chosen, settings

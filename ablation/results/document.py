@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from textwrap import fill
 
+from ablation.results.acceptance_names import acceptance_names
 from ablation.results.column import markdown
 from ablation.results.comparison_table import COLUMNS
 from ablation.results.record import Record
@@ -125,6 +126,7 @@ each other, which are a family of their own, and first what the plan asked for b
 and emitted the same in every round are named as one; their difference is noise and is not tested. In a file of an older
 version, whose `tested` counted the siblings of a tree, alpha is computed anew from `tested_at`, and the report says so.
 
+{acceptance_names()}
 ## A trace line
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).

@@ -180,7 +180,7 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "repeats": plan.repeats,
         "target_weights": list(plan.formats) or [engine.describe().target.stored],
         "compiled": [one.describe().target.compiled for one in in_formats(engine, plan.formats).values()],
-        "prompts": {str(prompt.id): [*prompt.turns, plan.length(prompt)] for prompt in plan.prompts},
+        "prompts": {str(prompt.id): [*prompt.texts, plan.length(prompt)] for prompt in plan.prompts},
     }
 
 

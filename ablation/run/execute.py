@@ -129,7 +129,7 @@ class _Conversation:
         }
         for turn, text in enumerate(self.prompt.turns, start=1):
             comparison = Comparison(self.engine, values)
-            self.dialogue.begin(text)
+            self.dialogue.begin(text, self.prompt.before(turn))
             places = [self._place(turn, configuration) for configuration in order]
             missing = any(place.key not in self.done for place in places)
             for place in places:
@@ -169,7 +169,7 @@ class _Conversation:
         """The rounds of a generation; what goes wrong in it, and not in their reader, ends up in `errors`."""
         name, parameters = place.configuration.name, dict(place.configuration.parameters)
         try:
-            ids = self.engine.tokenise(self.dialogue.heard(name), comparison.values["chat"])
+            ids = self.engine.tokenise(self.dialogue.heard(name), comparison.values["chat"], self.prompt.system)
             watcher.prompted(place, self.engine, {**comparison.values, **parameters}, ids)
             for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
                 if isinstance(event, Round):

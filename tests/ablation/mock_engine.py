@@ -57,7 +57,7 @@ class MockEngine:
         target = ModelInfo("mock", "cpu", "float32", stored=self.stored)
         return Description(target, None, 100, torch.device("cpu"))
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         return [len("\n".join(turns))] * 4
 
     def text(self, ids: Sequence[int]) -> str:

@@ -24,6 +24,10 @@ def names(text: str) -> list[str]:
             "ngram gamma=2, set_ngramstorage='onelevel n=4',target",
             ["ngram set_ngramstorage=onelevel 4, gamma=2", "target"],
         ),
+        (
+            "mtp accept_policy=synthetic accept_rates=0.8, .6,mtp gamma=2 accept_rates='0.9,0.5',target",
+            ["mtp accept_policy=synthetic, accept_rates=0.8,0.6", "mtp gamma=2, accept_rates=0.9,0.5", "target"],
+        ),
     ],
 )
 def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:

@@ -28,7 +28,7 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   draft_ms, verify_ms, other_ms, mean_gamma, mean_entropy, peak_memory_mb, speedup,
   first_divergence, divergence_verdict, error, repeat, configuration, c, mean_normalised_entropy, tested_at,
   tokens_by_round, min_gamma, max_gamma, score, inner_rounds, inner_tested,
-  inner_accepted, started, cpu_mhz, other_cores, kernel, target_weights, compiled"""
+  inner_accepted, started, cpu_mhz, other_cores, kernel, target_weights, compiled, drafted_by_round"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
