@@ -21,7 +21,7 @@ class Price:
     rest_s: float = 0.0
     measured: bool = True
 
-    def verify_s(self, drafts: int) -> float:
+    def verify_s(self, drafts: float) -> float:
         """The target's forward over the last token and so many drafts."""
         rows = drafts + 1
         if len(self.forward) == 1:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from egag.price import Price
 from sampling.events import Event
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
@@ -58,6 +59,10 @@ class Engine(Protocol):
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of a method that were left to the engine, with what they came to."""
+        ...
+
+    def price(self, name: str, values: Mapping[str, Any], context: int) -> Price | None:
+        """What a round of a method costs behind about `context` tokens; None where nobody has measured it."""
         ...
 
     def forget(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from egag.controller import GammaController
+from egag.price import Price
 from sampling.beam import BeamSearch
 from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
@@ -82,6 +83,13 @@ class PairEngine:
         if WEIGHTS not in METHODS[name].relevant(values) or drafter is None or not self.pair.has(drafter):
             return {}
         return {WEIGHTS.name: "int8" if self.pair.drafts_in_int8(drafter, values[WEIGHTS.name]) else "full"}
+
+    def price(self, name: str, values: Mapping[str, Any], context: int) -> Price | None:
+        """See `Engine.price`. A profile is of forwards with a cache."""
+        method, profile = METHODS[name], self.pair.profile
+        if profile is None or not values["cache"]:
+            return None
+        return profile.price(method.needs(values) or method.drafter, context)
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
@@ -181,7 +189,7 @@ class PairEngine:
     def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> GammaController:
         """A rule for one sequence, which goes on with what the run's last one remembers."""
         rule: GammaController = method.rule.build(pair, values)
-        if pair.profile and (price := pair.profile.price(method.needs(values) or method.drafter, context)):
+        if price := self.price(method.name, values, context):
             rule.priced(price)
         if earlier := self._rules.get((run, method.name)):
             rule.adopt(earlier)

@@ -7,7 +7,7 @@ from ablation.plan.choice import choose_runs
 from repl import export as exporting
 from repl import ngrams, plan, script
 from repl.commands.command import change
-from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, WithModels
+from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, Why, WithModels
 from repl.replies import Message
 from repl.runs import Run
 from repl.session import TURNS, Session
@@ -159,6 +159,11 @@ def results(session: Session, argument: str) -> Results:
     """/results."""
     no_argument("results", argument)
     return Results()
+
+
+def why(session: Session, argument: str) -> Why:
+    """/why [METHOD]."""
+    return Why(argument)
 
 
 def no_argument(name: str, argument: str) -> None:

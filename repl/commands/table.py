@@ -154,6 +154,17 @@ COMMANDS = Registry[Command](
         "Ctrl-C stops after the current row and reports what has been measured.",
         candidates=words.plans,
     ),
+    Command(
+        "why",
+        "methods",
+        "where the time of the last answer went",
+        handlers.why,
+        "[NAME]",
+        "mtp",
+        "A bar and a line a run: what forwards, their further rows, drafting and judging took of a token's time, and "
+        "what acceptance would have paid for it. NAME is what the table calls it; it then stands beside AR alone.",
+        candidates=words.methods,
+    ),
     Command("results", "ablation", "the table of the last ablation", handlers.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )

@@ -8,6 +8,7 @@ import torch
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
+from egag.price import Price
 from sampling.engine import Description, Engine
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.twice import Twice
@@ -84,6 +85,9 @@ class MockEngine:
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         return True
+
+    def price(self, name: str, values: Mapping[str, Any], context: int) -> Price | None:
+        return None
 
     def forget(self) -> None:
         self.forgotten += 1
