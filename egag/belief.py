@@ -1,5 +1,6 @@
 """What a drafter believes of the next token, as the rules read it: from its logits, or from a record of them."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from egag.entropy import entropy
+from utils.errors import UserError
 
 Token = Tensor | int
 
@@ -50,3 +52,20 @@ class Logits:
     @cached_property
     def _probs(self) -> Tensor:
         return torch.softmax(self.logits.float(), dim=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A belief as it was written down: its figures, and the chance of the one token that was drafted by it."""
+
+    size: int
+    entropy: float
+    top: float
+    token: int
+    token_chance: float
+
+    def chance(self, token: Token) -> float:
+        """See `Belief.chance`. Raises `UserError` for a token that was not drafted: its chance was not kept."""
+        if int(token) != self.token:
+            raise UserError(f"the record holds the chance of the draft {self.token}, not of {int(token)}")
+        return self.token_chance

@@ -1,7 +1,7 @@
 """NASD: n-gram assisted speculative decoding. Counts of the text so far draft what comes next."""
 
 from collections import abc
-from copy import copy
+from copy import copy, deepcopy
 from itertools import islice
 from typing import Any, Self
 
@@ -89,12 +89,12 @@ class NgramDrafter(Drafter):
                     storage.update(context, other)
 
     def adopt(self, earlier: Drafter) -> None:
-        """Counts of a storage of the same kind and order."""
+        """Counts of a storage of the same kind and order: a copy, for `earlier` may still count on."""
         if isinstance(earlier, NgramDrafter) and (type(earlier.storage), earlier.storage.n) == (
             type(self.storage),
             self.storage.n,
         ):
-            self.storage = earlier.storage
+            self.storage = deepcopy(earlier.storage)
 
     def memory(self) -> str:
         return f"{len(self.storage):,} contexts counted"

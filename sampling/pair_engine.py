@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from egag.controller import GammaController
+from egag.controller import FixedGamma, GammaController
 from egag.price import Price
 from sampling.beam import BeamSearch
 from sampling.choices import PROCESSORS
@@ -16,6 +16,7 @@ from sampling.events import Event
 from sampling.forward.runner import Runner
 from sampling.forward.twice import Twice, computed_twice
 from sampling.loop import decode
+from sampling.lossy import RejectAllVerifier
 from sampling.method import Method
 from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
@@ -121,6 +122,36 @@ class PairEngine:
             prompt,
             **room,
             rng=torch.Generator(target.device).manual_seed(values["seed"]),
+        )
+
+    def walked(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], most: int, raw: Raw, run: str | None = None
+    ) -> Iterator[Event]:
+        """Events of a method that drafts `most` tokens at every position of the target's own text; none is accepted.
+
+        Its drafter remembers of earlier prompts what the one of `stream` does, and leaves nothing there: the text may
+        still be generated, and is learnt from then. raw: what watches. Raises `UserError` as `stream` does.
+        """
+        method = METHODS[name]
+        if lacking := self.pair.lacks(method, values):
+            raise UserError(lacking)
+        pair = self.pair if values["cache"] else self._recomputing
+        settings = {**values, **method.preset}
+        drafter: Drafter = DRAFTERS[method.drafter].build(pair, settings)
+        key = run or name, name
+        if earlier := self._drafters[key][1] if key in self._drafters else self._earlier.get(key):
+            drafter.adopt(earlier)
+        processor, rule = raw.over(make_processor(values["processor"]), FixedGamma(most))
+        return decode(
+            pair.target.another(),
+            drafter,
+            rule,
+            RejectAllVerifier(),
+            processor,
+            prompt,
+            max_new_tokens=values["length"],
+            stop=pair.stop,
+            rng=torch.Generator(pair.target.device).manual_seed(values["seed"]),
         )
 
     def drafter(self, name: str, values: Mapping[str, Any]) -> Drafter:

@@ -1,7 +1,7 @@
 """What the models said before the processor, seen from outside the loop: who does not look does not pay."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -24,21 +24,40 @@ class RawProbabilities:
     next_p: float | None
 
 
+@dataclass(slots=True)
+class Seen:
+    """What was seen of a round. target: `[n + 1, V]`, the logits that it was judged with. drafter: `[V]` a draft.
+
+    steps: drafts that the rule was asked for one by one, -1 where it was not asked at all. chances, match: as `keep`
+    was asked with them; None where it was not.
+    """
+
+    target: Tensor | None = None
+    drafter: list[Tensor | None] = field(default_factory=list)
+    steps: int = -1
+    chances: tuple[float, ...] | None = None
+    match: int = 0
+
+
 class Raw:
-    """Watches one generation: `over` its processor and its rule, then `of` each round, right after it."""
+    """Watches one generation: `over` its processor and its rule, then `of` or `take` each round, right after it."""
 
     def __init__(self) -> None:
-        self.target: Tensor | None = None
-        self.drafter: list[Tensor | None] = []
+        self.seen = Seen()
 
     def over(self, processor: LogitsProcessor, rule: GammaController) -> tuple[LogitsProcessor, GammaController]:
         """The same processor and rule, watched."""
         return _Processor(processor, self), _Rule(rule, self)
 
+    def take(self) -> Seen:
+        """What was seen of the round that has just ended."""
+        seen, self.seen = self.seen, Seen()
+        return seen
+
     def of(self, round: Round) -> RawProbabilities | None:
         """The probabilities of the round that has just ended; None where nothing was watched."""
-        target, drafter = self.target, self.drafter
-        self.target, self.drafter = None, []
+        seen = self.take()
+        target, drafter = seen.target, seen.drafter
         if target is None or len(target) != len(round.drafts) + 1:
             return None
         chain = round.parents is None
@@ -67,7 +86,7 @@ class _Processor(LogitsProcessor):
         self.processor, self.raw, self.greedy = processor, raw, processor.greedy
 
     def __call__(self, logits: Tensor) -> Tensor:
-        self.raw.target = logits
+        self.raw.seen.target = logits
         return self.processor(logits)
 
 
@@ -85,13 +104,16 @@ class _Rule(GammaController):
         self.rule.begin()
 
     def before(self, drafted: int, belief: Belief | None) -> bool:
-        self.raw.drafter[drafted:] = [belief.logits if isinstance(belief, Logits) else None]
+        self.raw.seen.drafter[drafted:] = [belief.logits if isinstance(belief, Logits) else None]
+        self.raw.seen.steps = max(self.raw.seen.steps, drafted)
         return self.rule.before(drafted, belief)
 
     def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        self.raw.seen.steps = max(self.raw.seen.steps, drafted)
         return self.rule.after(drafted, belief, token)
 
     def keep(self, chances: Sequence[float], match: int = 0) -> int:
+        self.raw.seen.chances, self.raw.seen.match = tuple(chances), match
         return self.rule.keep(chances, match)
 
     def update(self, round: Round) -> None:

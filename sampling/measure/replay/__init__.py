@@ -1,0 +1,21 @@
+"""Replay without a model: what drafters would have met at every position, and what any rule would have made of it."""
+
+from sampling.measure.replay.bounds import BestFixed, best_fixed, oracle
+from sampling.measure.replay.fitted import fitted, in_batch, scaled
+from sampling.measure.replay.replayed import replayed, rounds
+from sampling.measure.replay.walk import Ahead, Sample, Walk, walk
+
+__all__ = [
+    "Ahead",
+    "BestFixed",
+    "Sample",
+    "Walk",
+    "best_fixed",
+    "fitted",
+    "in_batch",
+    "oracle",
+    "replayed",
+    "rounds",
+    "scaled",
+    "walk",
+]

@@ -1,0 +1,70 @@
+"""What no rule knows: the best fixed length of a set of answers, and the oracle that drafts what is accepted."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from egag.controller import FixedGamma
+from egag.price import Price
+from sampling.events import Round
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.replay.replayed import account, judged, replayed
+from sampling.measure.replay.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class BestFixed:
+    """The fixed length that takes the fewest predicted seconds, and what each length takes, from 0 on."""
+
+    gamma: int
+    runs: tuple[RunMetrics, ...]
+    seconds: tuple[float, ...]
+
+
+def best_fixed(walks: Sequence[Walk], price: Price | Sequence[Price], most: int | None = None) -> BestFixed:
+    """The best fixed gamma of 0 to `most` over all walks together; for one prompt give its walk alone.
+
+    Of trees, whose depth is that of the walks, the best number of nodes. price: one for all walks, or one each. most:
+    at most what the walks have, which is the default. runs: of each walk under the best length.
+
+    Example: seconds (2.0, 1.5, 1.7) for 0, 1 and 2 -> gamma 1.
+    """
+    prices = [price] * len(walks) if isinstance(price, Price) else list(price)
+    longest = min((longest_fixed(walk) for walk in walks), default=0)
+    lengths = range((longest if most is None else min(most, longest)) + 1)
+    runs = [[_fixed(walk, gamma, each) for walk, each in zip(walks, prices, strict=True)] for gamma in lengths]
+    seconds = tuple(sum(run.decode_s for run in several) for several in runs)
+    best = min(lengths, key=seconds.__getitem__)
+    return BestFixed(best, tuple(runs[best]), seconds)
+
+
+def longest_fixed(walk: Walk) -> int:
+    """The longest fixed length that a walk can tell of: drafts of a chain, nodes of a tree."""
+    if walk.trees:
+        return max(len(ahead.drafts) for ahead in walk.ahead)
+    return min((ahead.most for ahead in walk.ahead), default=0)
+
+
+def _fixed(walk: Walk, length: int, price: Price) -> RunMetrics:
+    if walk.trees and length:
+        return replayed(walk, FixedGamma(walk.ahead[0].most), price, nodes=length)
+    return replayed(walk, FixedGamma(length), price)
+
+
+def oracle(walk: Walk, price: Price, most: int | None = None) -> RunMetrics:
+    """The account of drafting in every round exactly what will be accepted of the walk's drafts, `most` at most.
+
+    Of a tree it drafts the path alone. A round that accepts m costs `price.seconds(m)` and gives m + 1 tokens.
+    """
+    return account(walk, _foreseen(walk, price, most))
+
+
+def _foreseen(walk: Walk, price: Price, most: int | None) -> Iterator[Round]:
+    position, number = 0, 0
+    while position < len(walk.tokens):
+        ahead = walk.ahead[position]
+        path = walk.path(position, ahead.drafts, ahead.parents)[:most]
+        drafts = tuple(ahead.drafts[row] for row in path)
+        round = judged(walk, number, position, len(drafts), drafts, None, price)
+        yield round
+        position += len(round.emitted)
+        number += 1

@@ -1,0 +1,83 @@
+"""Prices from rounds that were run: what verifying so many rows and drafting so many steps took."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from egag.price import Price
+from sampling.measure.replay.walk import Sample
+from utils.errors import UserError
+
+
+def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequence[Sample] = ()) -> Price:
+    """The price of rounds like these: a mean for each number of rows, a line through the steps of drafting.
+
+    own: measured rounds of the drafter. walked: those of its walks. others: measured rounds of other drafters, plain
+    autoregression among them. What verifies as many rows is taken from the first of own, others and walked that has
+    it; how drafting grows with its steps from own and walked, and its level, like the rest, from own where there are
+    any. So the rounds that it was fitted to cost in all what they took. Raises `UserError` where there is no round.
+    """
+    level = own or walked
+    if not level:
+        raise UserError("no round to take times from; expected a trace with rounds of the drafter, or a price")
+    points = {**_by_rows(walked), **_by_rows(others), **_by_rows(own)}
+    drafting = [one for one in level if one.steps]
+    step = _slope([one for one in (*own, *walked) if one.steps])
+    first = fmean(one.draft_s - (one.steps - 1) * step for one in drafting) if drafting else 0.0
+    return Price(tuple(sorted(points.items())), max(0.0, first), step, fmean(one.other_s for one in level))
+
+
+def scaled(price: Price, samples: Sequence[Sample]) -> Price:
+    """The same price at the level of these rounds: in all they cost what they took, part by part.
+
+    Example: rounds that took 1.1 times the predicted seconds of verifying -> every forward costs 1.1 times as much.
+    """
+    verify = _ratio((one.verify_s, price.verify_s(one.nodes)) for one in samples)
+    draft = _ratio((one.draft_s, price.draft_s(one.steps)) for one in samples)
+    return replace(
+        price,
+        forward=tuple((rows, seconds * verify) for rows, seconds in price.forward),
+        first_s=price.first_s * draft,
+        step_s=price.step_s * draft,
+        rest_s=price.rest_s * _ratio((one.other_s, price.rest_s) for one in samples),
+    )
+
+
+def in_batch(price: Price, size: int) -> Price:
+    """What a round costs when `size` sequences go through it side by side, each with as many drafts.
+
+    Every row of the one is `size` rows of the other. What drafts, which reads its own weights once for all of them, is
+    taken to grow as the target's forward does from one row to `size`.
+    """
+    most = max(rows for rows, _ in price.forward)
+    growth = price.v(size - 1)
+    return replace(
+        price,
+        forward=tuple((rows, price.verify_s(size * rows - 1)) for rows in range(1, most + 1)),
+        first_s=price.first_s * growth,
+        step_s=price.step_s * growth,
+    )
+
+
+def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
+    """Measured over predicted, total over total; 1 where either is nothing."""
+    both = list(pairs)
+    measured, predicted = sum(one for one, _ in both), sum(other for _, other in both)
+    return measured / predicted if measured > 0.0 and predicted > 0.0 else 1.0
+
+
+def _by_rows(samples: Iterable[Sample]) -> dict[int, float]:
+    found: dict[int, list[float]] = defaultdict(list)
+    for one in samples:
+        found[one.nodes + 1].append(one.verify_s)
+    return {rows: fmean(seconds) for rows, seconds in found.items()}
+
+
+def _slope(samples: Sequence[Sample]) -> float:
+    """Seconds a further step, by least squares; none where all took as many steps."""
+    if len({one.steps for one in samples}) < 2:
+        return 0.0
+    steps, seconds = fmean(one.steps for one in samples), fmean(one.draft_s for one in samples)
+    spread = sum((one.steps - steps) ** 2 for one in samples)
+    return max(0.0, sum((one.steps - steps) * (one.draft_s - seconds) for one in samples) / spread)

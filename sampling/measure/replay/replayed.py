@@ -1,0 +1,164 @@
+"""A rule on a walk: the rounds that decoding the same answer under it would have had, and what they would have cost."""
+
+from collections.abc import Iterator
+
+from egag.belief import Recorded
+from egag.controller import GammaController
+from egag.price import Price
+from sampling.events import Finished, Prefilled, Round
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.replay.walk import Ahead, Walk, depth
+from utils.errors import UserError
+
+Drafted = tuple[tuple[int, ...], tuple[int, ...] | None]
+
+
+def replayed(
+    walk: Walk, rule: GammaController, price: Price, *, nodes: int | None = None, bounded: bool = False
+) -> RunMetrics:
+    """The account of decoding the walk's answer under a fresh rule, with predicted seconds: see `rounds`."""
+    return account(walk, rounds(walk, rule, price, nodes=nodes, bounded=bounded))
+
+
+def account(walk: Walk, made: Iterator[Round]) -> RunMetrics:
+    """The account of a walk's answer in these rounds."""
+    metrics = RunMetrics()
+    metrics.add(Prefilled(walk.prompt_tokens, walk.prefill_s))
+    for round in made:
+        metrics.add(round)
+    metrics.add(Finished(walk.reason, len(walk.tokens)))
+    return metrics
+
+
+def rounds(
+    walk: Walk, rule: GammaController, price: Price, *, nodes: int | None = None, bounded: bool = False
+) -> Iterator[Round]:
+    """The rounds of the walk's answer under a fresh rule, asked as its drafter asks, each with predicted seconds.
+
+    price: what a round costs; the rule is told it, and the seconds of each round. nodes: most nodes of a tree, the most
+    likely ones. bounded: hold the rule to the drafts that the walk has; else `UserError` says where it asked for more.
+    """
+    rule.priced(price)
+    rule.begin()
+    position, number = 0, 0
+    last: Round | None = None
+    while position < len(walk.tokens):
+        if last is not None:
+            rule.update(last)
+        drafts, parents = _proposed(walk, position, rule, nodes, bounded)
+        last = judged(walk, number, position, rule.gamma, drafts, parents, price)
+        yield last
+        position += len(last.emitted)
+        number += 1
+    if last is not None:
+        rule.update(last)
+
+
+def judged(
+    walk: Walk,
+    number: int,
+    position: int,
+    gamma: int,
+    drafts: tuple[int, ...],
+    parents: tuple[int, ...] | None,
+    price: Price,
+) -> Round:
+    """The round that verifies these drafts at a position of the answer, with predicted seconds."""
+    path = walk.path(position, drafts, parents)
+    end = position + len(path)
+    return Round(
+        number=number,
+        position=walk.prompt_tokens + position,
+        gamma=gamma,
+        drafts=drafts,
+        parents=parents,
+        q=(1.0,) * len(drafts),
+        p=tuple(float(row in path) for row in range(len(drafts))),
+        path=path,
+        next_token=walk.tokens[end] if end < len(walk.tokens) else None,
+        entropy=walk.ahead[position].entropy if drafts else None,
+        vocab_size=walk.vocab_size,
+        draft_s=price.draft_s(depth(parents, len(drafts))),
+        verify_s=price.verify_s(len(drafts)),
+        other_s=price.rest_s,
+    )
+
+
+def _proposed(walk: Walk, position: int, rule: GammaController, nodes: int | None, bounded: bool) -> Drafted:
+    """The drafts of a round and their parents, as the walk's drafter would have come to them under the rule."""
+    ahead = walk.ahead[position]
+    if rule.gamma == 0 or not ahead.most:
+        return (), None
+    if walk.asked == "each":
+        return _kept(ahead, _asked_each(walk, position, rule, bounded), rule)
+    if walk.asked == "once" and not rule.before(0, _belief(ahead, 0)):
+        return (), None
+    if ahead.parents is not None:
+        return _tree(walk, position, rule, nodes)
+    if rule.gamma > len(ahead.drafts) and _unknown(walk, position) and not bounded:
+        raise _beyond(walk, position, f"asked for {rule.gamma}")
+    return _kept(ahead, min(rule.gamma, len(ahead.drafts)), rule)
+
+
+def _asked_each(walk: Walk, position: int, rule: GammaController, bounded: bool) -> int:
+    """How many drafts are drawn where the rule is asked before and after each."""
+    ahead = walk.ahead[position]
+    for count, token in enumerate(ahead.drafts):
+        belief = _belief(ahead, count)
+        if not rule.before(count, belief):
+            return count
+        if count + 1 == walk.room(position) or not rule.after(count + 1, belief, token):
+            return count + 1
+    count = len(ahead.drafts)
+    if _unknown(walk, position) and not bounded and rule.before(count, None):
+        raise _beyond(walk, position, "asked for one more")
+    return count
+
+
+def _unknown(walk: Walk, position: int) -> bool:
+    """Whether there were drafts beyond those that the walk has."""
+    ahead = walk.ahead[position]
+    return len(ahead.drafts) == ahead.most < walk.room(position)
+
+
+def _belief(ahead: Ahead, row: int) -> Recorded | None:
+    return ahead.beliefs[row] if row < len(ahead.beliefs) else None
+
+
+def _kept(ahead: Ahead, count: int, rule: GammaController) -> Drafted:
+    """The first drafts of a chain, after a rule that leaves out the end of what was copied."""
+    if ahead.chances is not None and count:
+        count = min(count, rule.keep(ahead.chances[:count], ahead.match))
+    return ahead.drafts[:count], None
+
+
+def _tree(walk: Walk, position: int, rule: GammaController, nodes: int | None) -> Drafted:
+    """The most likely nodes of a tree, as many as the rule keeps and the budget allows."""
+    ahead = walk.ahead[position]
+    assert ahead.parents is not None
+    if rule.gamma != ahead.most:
+        raise UserError(
+            f"{walk.method} drafted trees for a gamma of {ahead.most}, and those for {rule.gamma} have other nodes; "
+            f"expected gamma {ahead.most}, or a trace of the other one"
+        )
+    if ahead.chances is None:
+        if nodes is not None and nodes < len(ahead.drafts):
+            raise UserError(
+                f"{walk.method}: its trees were recorded without the chances of their nodes, so that none "
+                f"can be cut to {nodes}; expected {len(ahead.drafts)} or more"
+            )
+        return ahead.drafts, ahead.parents
+    chances = ahead.chances
+    order = sorted(range(len(chances)), key=lambda row: (-chances[row], row))
+    most = len(order) if nodes is None else min(nodes, len(order))
+    most = min(most, rule.keep([chances[row] for row in order[:most]], ahead.match))
+    rows = sorted(order[:most])
+    number = {-1: -1, **{row: count for count, row in enumerate(rows)}}
+    return tuple(ahead.drafts[row] for row in rows), tuple(number[ahead.parents[row]] for row in rows)
+
+
+def _beyond(walk: Walk, position: int, asked: str) -> UserError:
+    return UserError(
+        f"{walk.method}: behind {position} tokens of the answer the rule {asked}, and the walk holds "
+        f"{walk.ahead[position].most} drafts a position; expected a rule with a lower bound, or a longer walk"
+    )

@@ -1,0 +1,228 @@
+"""A walk along one answer: what a drafter would have drafted at each of its positions, and with which beliefs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from egag.belief import Recorded
+from sampling.events import Finished, FinishReason, Prefilled, Round
+from sampling.methods import METHODS
+from utils.errors import UserError
+
+if TYPE_CHECKING:
+    from sampling.pair_engine import PairEngine
+    from sampling.raw import Seen
+
+DRAFTS = 8
+"""Drafts of a chain that a walk makes at a position, where the settings ask for no more."""
+
+UNKNOWN = -1
+"""In place of a draft that is known to be wrong and no more."""
+
+Asked = Literal["each", "once", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What was drafted at one position: the drafts, a belief for each where there was one, parents of a tree.
+
+    most: how many were asked for; fewer are there where the drafter had no more. chances: that a draft and all before
+    it are right, as the drafter told it; None where it did not. match: tokens of the text that a copy was found by.
+    entropy: nats, of the drafter's raw distribution for the first draft; None where there is none.
+    """
+
+    drafts: tuple[int, ...] = ()
+    beliefs: tuple[Recorded | None, ...] = ()
+    parents: tuple[int, ...] | None = None
+    most: int = DRAFTS
+    chances: tuple[float, ...] | None = None
+    match: int = 0
+    entropy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Seconds of one round that was run: what was verified, how many steps its drafting had, where the time went."""
+
+    nodes: int
+    steps: int
+    draft_s: float
+    verify_s: float
+    other_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One answer under greedy decoding and what a method's drafter proposes at each of its positions.
+
+    tokens: the answer. ahead: one a token, `ahead[i]` behind `tokens[:i]`. prompt_tokens: length of the prompt.
+    asked: whether the drafter asks its rule for each draft, once a round, or only reads its gamma. samples: rounds
+    that were run on this prompt, for what they took.
+    """
+
+    method: str
+    values: Mapping[str, Any]
+    prompt_tokens: int
+    tokens: tuple[int, ...]
+    reason: FinishReason
+    ahead: tuple[Ahead, ...]
+    asked: Asked = "each"
+    vocab_size: int = 0
+    prefill_s: float = 0.0
+    samples: tuple[Sample, ...] = field(default=(), repr=False)
+
+    @property
+    def trees(self) -> bool:
+        """Whether trees were drafted."""
+        return any(one.parents is not None for one in self.ahead)
+
+    def room(self, position: int) -> int:
+        """Most drafts that a round may accept there: it adds one token of the target's own."""
+        end = int(self.values["length"]) if self.reason == "stop" else len(self.tokens)
+        return end - position - 1
+
+    def path(self, position: int, drafts: Sequence[int], parents: Sequence[int] | None) -> tuple[int, ...]:
+        """The rows of the drafts that are accepted at a position: those that the answer goes on with."""
+        path: list[int] = []
+        end = -1
+        above = range(-1, len(drafts) - 1) if parents is None else parents
+        for row, (token, parent) in enumerate(zip(drafts, above, strict=True)):
+            at = position + len(path)
+            if parent == end and at < len(self.tokens) and token == self.tokens[at]:
+                path.append(row)
+                end = row
+        return tuple(path)
+
+    def hits(self, position: int) -> int:
+        """How many of all drafts there are accepted."""
+        ahead = self.ahead[position]
+        return len(self.path(position, ahead.drafts, ahead.parents))
+
+
+def depth(parents: Sequence[int] | None, count: int) -> int:
+    """Steps that drafting so many took: the depth of a tree, the length of a chain."""
+    if parents is None:
+        return count
+    deep: list[int] = []
+    for parent in parents:
+        deep.append(1 if parent < 0 else deep[parent] + 1)
+    return max(deep, default=0)
+
+
+def sample_of(round: Round) -> Sample:
+    """What a round took; where nothing was drafted, looking for drafts is part of the rest."""
+    if not round.drafts:
+        return Sample(0, 0, 0.0, round.verify_s, round.other_s + round.draft_s)
+    steps = depth(round.parents, len(round.drafts))
+    return Sample(len(round.drafts), steps, round.draft_s, round.verify_s, round.other_s)
+
+
+def most_drafts(method: str, values: Mapping[str, Any]) -> int:
+    """How many drafts a walk asks for: `DRAFTS` or what the settings say, if that is more; of trees what they say."""
+    names = {parameter.name for parameter in METHODS[method].relevant(values)}
+    own = max((values[name] for name in ("gamma", "num_speculative_tokens") if name in names), default=DRAFTS)
+    return int(own) if METHODS[method].drafts_trees(values) else max(DRAFTS, int(own))
+
+
+def walk(
+    engine: "PairEngine",
+    method: str,
+    values: Mapping[str, Any],
+    prompt: Sequence[int],
+    most: int | None = None,
+    run: str | None = None,
+) -> Walk:
+    """Walk along the target's own answer to `prompt` (ids), which costs a draft of `most` and a forward a token.
+
+    The text need not have been generated; nothing is learnt from it. run: whose memory of earlier prompts is drafted
+    from, as in `Engine.stream`. Raises `UserError` where the method drafts nothing or cannot run, and for another
+    processor than greedy: what was drawn at positions that were not visited is not known.
+    """
+    if not METHODS[method].drafts:
+        raise UserError(f"{method} drafts nothing to walk along; expected a method with a drafter")
+    if values["processor"].name != "greedy":
+        raise UserError(f"a walk along an answer given under {values['processor'].name}; expected greedy")
+    return _collected(method, values, *_steps(engine, method, values, prompt, most, run))
+
+
+def _steps(
+    engine: "PairEngine",
+    method: str,
+    values: Mapping[str, Any],
+    prompt: Sequence[int],
+    most: int | None,
+    run: str | None,
+) -> tuple[list["Round | Prefilled | Finished"], list["Seen"], int]:
+    """The events, what was seen of each round, and how many drafts were asked for."""
+    from sampling.raw import Raw
+
+    raw, asked = Raw(), most_drafts(method, values) if most is None else most
+    events: list[Round | Prefilled | Finished] = []
+    seen: list[Seen] = []
+    for event in engine.walked(method, values, prompt, asked, raw, run):
+        assert isinstance(event, Round | Prefilled | Finished)
+        events.append(event)
+        if isinstance(event, Round):
+            seen.append(raw.take())
+    return events, seen, asked
+
+
+def _collected(
+    method: str,
+    values: Mapping[str, Any],
+    events: Sequence[Round | Prefilled | Finished],
+    seen: Sequence["Seen"],
+    most: int,
+) -> Walk:
+    first, *made, last = events
+    assert isinstance(first, Prefilled) and isinstance(last, Finished)
+    took = [one for one in made if isinstance(one, Round)]
+    return Walk(
+        method=method,
+        values=dict(values),
+        prompt_tokens=first.prompt_tokens,
+        tokens=tuple(token for round in took for token in round.emitted),
+        reason=last.reason,
+        ahead=tuple(ahead(round, one, most) for round, one in zip(took, seen, strict=True)),
+        asked=how_asked(one.steps for one in seen),
+        vocab_size=took[0].vocab_size if took else 0,
+        prefill_s=first.prefill_s,
+        samples=tuple(map(sample_of, took)),
+    )
+
+
+def how_asked(steps: Iterable[int]) -> Asked:
+    """From the steps that a rule was asked for in each round, -1 where it was not asked."""
+    furthest = max(steps, default=-1)
+    return "never" if furthest < 0 else "each" if furthest else "once"
+
+
+def ahead(round: Round, seen: "Seen", most: int) -> Ahead:
+    """What was drafted in a round with what was seen of it."""
+    return Ahead(
+        drafts=round.drafts,
+        beliefs=beliefs(round, seen),
+        parents=round.parents,
+        most=most,
+        chances=seen.chances,
+        match=seen.match,
+        entropy=round.entropy,
+    )
+
+
+def beliefs(round: Round, seen: "Seen") -> tuple[Recorded | None, ...]:
+    """The drafter's belief for each draft of a chain; for the first of a tree; none where nobody was asked with one."""
+    import torch
+
+    from egag.entropy import entropy
+
+    logits = seen.drafter[: len(round.drafts) if round.parents is None else 1]
+    found: list[Recorded | None] = []
+    for token, row in zip(round.drafts, logits, strict=False):
+        if row is None:
+            found.append(None)
+            continue
+        probs = torch.softmax(row.float(), dim=-1)
+        figures = torch.stack([entropy(row).float(), probs.max(), probs[token]]).tolist()
+        found.append(Recorded(row.shape[-1], figures[0], figures[1], token, figures[2]))
+    return tuple(found)

@@ -1,0 +1,205 @@
+"""Replay without a model: walks along answers, rules on them, bounds and prices, each against a run or by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from egag.belief import Recorded
+from egag.confidence import ConfidenceGamma
+from egag.controller import FixedGamma
+from egag.heuristic import HeuristicGamma
+from egag.price import Price
+from sampling.events import Round
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.replay import (
+    Ahead,
+    Sample,
+    Walk,
+    best_fixed,
+    fitted,
+    in_batch,
+    oracle,
+    replayed,
+    rounds,
+    scaled,
+    walk,
+)
+from sampling.methods import METHODS
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from tests.tiny import tiny_pair
+from utils.errors import UserError
+
+PROMPT = (3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1)
+PRICE = Price(((1, 10.0), (3, 12.0)), first_s=2.0, step_s=1.0, rest_s=0.5)
+
+
+def settings(**values: str) -> Settings:
+    chosen = Settings()
+    chosen.assign_all([("length", "40"), *values.items()])
+    return chosen
+
+
+def run(engine: PairEngine, method: str, values: Settings) -> tuple[RunMetrics, list[Round]]:
+    metrics, made = RunMetrics(), []
+    for event in engine.stream(method, values, PROMPT):
+        metrics.add(event)
+        if isinstance(event, Round):
+            made.append(event)
+    return metrics, made
+
+
+def hand(*ahead: Sequence[int], tokens: str = "abcdef") -> Walk:
+    """A walk whose answer is these letters, each position with its drafts; "-" is no token of it."""
+    return Walk(
+        method="speculative",
+        values={"length": len(tokens)},
+        prompt_tokens=3,
+        tokens=tuple(map(ord, tokens)),
+        reason="length",
+        ahead=tuple(Ahead(tuple(map(ord, drafts)), most=3) for drafts in ahead),
+        vocab_size=256,
+    )
+
+
+HAND = hand("abc", "b-d", "cde", "--", "e", "")
+
+
+@pytest.mark.parametrize(
+    ("method", "values"),
+    [
+        ("speculative", {"gamma": "3"}),
+        ("speculative", {"gamma": "0"}),
+        ("egag", {}),
+        ("egag", {"egag_gamma_max": "8", "egag_ema": "0"}),
+        ("confidence", {"confidence_threshold": "0.2", "confidence_gamma_max": "8"}),
+        ("prompt_lookup", {}),
+        ("prompt_lookup", {"num_speculative_tokens": "3"}),
+        ("prompt_lookup", {"draft_rule": "egag"}),
+        ("ngram", {"gamma": "5"}),
+        ("suffix", {}),
+        ("extended", {"num_speculative_tokens": "6"}),
+        ("staged", {"staged_drafter": "prompt_lookup"}),
+    ],
+)
+def test_a_rule_on_a_walk_has_the_rounds_of_the_run(method: str, values: dict[str, str]) -> None:
+    engine, chosen = PairEngine(tiny_pair()), settings(**values)
+    along = walk(engine, method, chosen, PROMPT)
+    _, made = run(engine, method, chosen)
+    rule = METHODS[method].rule.build(None, {**chosen, **METHODS[method].preset})
+    again = list(rounds(along, rule, PRICE))
+    facts = [(one.position, one.gamma, one.drafts, one.path, one.next_token) for one in made]
+    assert [(one.position, one.gamma, one.drafts, one.path, one.next_token) for one in again] == facts
+    assert [one.entropy or 0.0 for one in again] == pytest.approx([one.entropy or 0.0 for one in made], rel=1e-4)
+
+
+def test_a_rule_that_learns_is_told_every_round() -> None:
+    """Behind full acceptance two more, else one fewer: 1 -> 3 (room for all) -> 2."""
+    rule = HeuristicGamma(1)
+    made = list(rounds(HAND, rule, PRICE))
+    assert [(one.gamma, one.drafts, one.accepted) for one in made] == [
+        (1, (ord("a"),), 1),
+        (3, tuple(map(ord, "cde")), 3),
+    ]
+    assert [one.emitted for one in made] == [tuple(map(ord, "ab")), tuple(map(ord, "cdef"))]
+    assert rule.gamma == 5
+
+
+def test_the_account_by_hand() -> None:
+    """gamma 1: a b | c d | - e... each round costs 11 + 2 + 0.5 with a draft."""
+    account = replayed(HAND, FixedGamma(1), PRICE)
+    assert account.tokens_by_round == [2, 2, 2] and account.accepted == 3 and account.drafted == 3
+    assert account.verify_s == pytest.approx(33.0) and account.draft_s == pytest.approx(6.0)
+    assert account.other_s == pytest.approx(1.5) and account.output_ids == list(HAND.tokens)
+    assert account.finish_reason == "length" and account.prompt_tokens == 3
+
+
+def test_an_accepted_stop_token_ends_the_text() -> None:
+    stopped = replace(HAND, reason="stop", values={"length": 20})
+    last = list(rounds(stopped, FixedGamma(3), PRICE))[-1]
+    assert last.next_token == ord("f")
+    ended = replace(stopped, ahead=(*HAND.ahead[:4], Ahead((ord("e"), ord("f"), 7), most=3), HAND.ahead[5]))
+    last = list(rounds(ended, FixedGamma(3), PRICE))[-1]
+    assert last.next_token is None and last.emitted == tuple(map(ord, "ef"))
+
+
+def test_what_a_walk_cannot_answer_is_said() -> None:
+    with pytest.raises(UserError, match=r"behind 0 tokens .* asked for one more, and the walk holds 3 drafts"):
+        replayed(HAND, FixedGamma(4), PRICE)
+    assert replayed(HAND, FixedGamma(4), PRICE, bounded=True).drafted == replayed(HAND, FixedGamma(3), PRICE).drafted
+    engine = PairEngine(tiny_pair())
+    with pytest.raises(UserError, match="target drafts nothing"):
+        walk(engine, "target", settings(), PROMPT)
+    with pytest.raises(UserError, match="multinomial; expected greedy"):
+        walk(engine, "speculative", settings(processor="multinomial 1"), PROMPT)
+
+
+def test_beliefs_are_read_by_the_rule() -> None:
+    sure, unsure = (Recorded(256, 0.1, p, 0, p) for p in (0.9, 0.2))
+    ahead = (
+        replace(
+            HAND.ahead[0],
+            beliefs=tuple(replace(one, token=ord(x)) for one, x in zip((sure, unsure, sure), "abc", strict=True)),
+        ),
+    )
+    along = replace(HAND, ahead=(*ahead, *HAND.ahead[1:]))
+    first = next(rounds(along, ConfidenceGamma(0.5, 3), PRICE))
+    assert first.drafts == tuple(map(ord, "ab"))
+    with pytest.raises(UserError, match="not of 5"):
+        sure.chance(5)
+
+
+def test_the_oracle_drafts_what_will_be_accepted() -> None:
+    """abc is accepted behind 0 (13 + 4 + 0.5), e behind 4 (11 + 2 + 0.5), so: abc d | e f."""
+    account = oracle(HAND, PRICE)
+    assert account.tokens_by_round == [4, 2] and account.drafted == account.accepted == 4
+    assert account.decode_s == pytest.approx(17.5 + 13.5)
+    assert oracle(HAND, PRICE, most=1).tokens_by_round == [2, 2, 2]
+
+
+def test_the_best_fixed_length_takes_the_fewest_seconds() -> None:
+    """0: 6 rounds of 10.5. 1: 3 of 13.5. 2: ab c | -- e | e f: 12 + 3 + 0.5, the same, 13.5. 3: see the oracle."""
+    found = best_fixed([HAND], PRICE)
+    assert found.seconds[:3] == pytest.approx((63.0, 40.5, 44.5)) and found.gamma == 3
+    assert found.seconds[3] == pytest.approx(17.5 + 13.5)
+    assert found.runs[0].decode_s == pytest.approx(found.seconds[3])
+    assert best_fixed([HAND, HAND], [PRICE, PRICE], most=2).gamma == 1
+
+
+def test_fitted_prices_cost_what_the_rounds_took() -> None:
+    own = [Sample(4, 4, 5.0, 12.0, 1.0), Sample(4, 4, 7.0, 14.0, 1.0), Sample(2, 2, 4.0, 11.0, 2.0)]
+    walked, plain = [Sample(8, 8, 10.0, 20.0, 9.0)], [Sample(0, 0, 0.0, 9.0, 0.5)]
+    price = fitted(own, walked, plain)
+    assert price.forward == ((1, 9.0), (3, 11.0), (5, 13.0), (9, 20.0))
+    assert price.step_s == pytest.approx(1.0, abs=0.1)
+    assert sum(price.draft_s(one.steps) for one in own) == pytest.approx(16.0)
+    assert sum(price.seconds(one.nodes) for one in own) == pytest.approx(57.0)
+    with pytest.raises(UserError, match="no round to take times from"):
+        fitted([], [], plain)
+    level = scaled(price, [replace(own[0], verify_s=26.0, draft_s=1.0, other_s=3.0)])
+    assert level.seconds(4) == pytest.approx(30.0) and level.verify_s(0) == pytest.approx(18.0)
+
+
+def test_a_batch_verifies_every_row_that_often() -> None:
+    """Two sequences with two drafts each are 6 rows: along the last line 10, 11, 12, ... -> 15."""
+    two = in_batch(PRICE, 2)
+    assert two.verify_s(2) == pytest.approx(15.0) and two.verify_s(0) == pytest.approx(11.0)
+    assert two.first_s == pytest.approx(2.2) and two.rest_s == 0.5
+
+
+def test_a_walk_learns_nothing_and_knows_what_a_run_knows() -> None:
+    """Earlier responses are drafted from; the answer itself, walked along before it is generated, is not."""
+    engine, chosen = PairEngine(tiny_pair()), settings()
+    fresh = walk(engine, "suffix", chosen, PROMPT)
+    run(engine, "suffix", chosen)
+    again = walk(engine, "suffix", chosen, PROMPT)
+    assert again == replace(walk(engine, "suffix", chosen, PROMPT), prefill_s=again.prefill_s, samples=again.samples)
+    assert sum(map(again.hits, range(40))) > sum(map(fresh.hits, range(40))), "the response is remembered"
+    metrics, _ = run(engine, "suffix", chosen)
+    assert replayed(again, FixedGamma(10), PRICE).tokens_by_round == metrics.tokens_by_round
+    counted = settings(reset_in_between="off")
+    run(engine, "ngram", counted)
+    kept = engine.memories()
+    walk(engine, "ngram", counted, PROMPT)
+    assert engine.memories() == kept
