@@ -1,8 +1,9 @@
 """The commands of this package, for `infer.py` to register."""
 
+from ablation.commands.advise import advise
 from ablation.commands.methods import methods
 from ablation.commands.quality import quality
 from ablation.commands.run import run
 from ablation.commands.selftest import selftest
 
-__all__ = ["methods", "quality", "run", "selftest"]
+__all__ = ["advise", "methods", "quality", "run", "selftest"]
