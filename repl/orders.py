@@ -72,4 +72,11 @@ class Results:
     """Show the table of the last ablation."""
 
 
-Order = Clear | Quit | Play | Ask | WithModels | WithCosts | Replace | Ablate | Results
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Show where the time of the last answer went; of one run, where one is named."""
+
+    run: str
+
+
+Order = Clear | Quit | Play | Ask | WithModels | WithCosts | Replace | Ablate | Results | Why

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
-from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, WithCosts, WithModels
+from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message, Reply, Sheet
 from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
 from repl.summary import on_and_why, summary
@@ -106,6 +106,8 @@ class Player:
                     from repl import ablate
 
                 ablate.show_last(self.view)
+            case Why(run):
+                self._explain(run)
 
     def _confirm(self, reply: Reply) -> None:
         """Show a reply; a script that was loaded is not heard line by line."""
@@ -237,6 +239,14 @@ class Player:
             self.view.out.print()
         if answers.failures or lines:
             self.session.log.append(exchange(self.session, answers, tables.cells(lines), notes))
+
+    def _explain(self, run: str) -> None:
+        """Where the time of the last answer went. Raises `UserError` before the first one."""
+        if self.session.answers is None:
+            raise UserError("/why: nothing was answered yet; type a prompt first")
+        from repl import why
+
+        self.view.out.print(why.page(self.session.answers, run, self.view.out))
 
     def _fail(self, text: str) -> None:
         from repl import render

@@ -9,8 +9,8 @@ from rich.console import Console, RenderableType
 from ablation.results import comparison_table as table
 from ablation.results import stamp
 from repl.runs import Run
+from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics, gammas_reached, stages
-from sampling.measure.round_cost import RoundCost
 from sampling.methods import METHODS, REFERENCE
 from sampling.part import Unless
 from sampling.settings import PARAMETERS
@@ -25,8 +25,8 @@ class TableRow:
     """One method's line.
 
     lossless: None for another output. other: why it is not compared with the reference (`Method.other`).
-    memories: by what it drafts from earlier answers too. cost: of its rounds, against the reference's. adapts: its rule
-    chooses a draft length in each round.
+    memories: by what it drafts from earlier answers too. ledger: where its time went,
+    `predicted` by the pair's profile. adapts: its rule chooses a draft length in each round.
     """
 
     title: str
@@ -38,7 +38,8 @@ class TableRow:
     reference: bool = False
     other: str | None = None
     memories: tuple[Unless, ...] = ()
-    cost: RoundCost | None = None
+    ledger: Ledger | None = None
+    predicted: Ledger | None = None
     adapts: bool = False
 
 
@@ -57,7 +58,8 @@ def rows(
             name == REFERENCE,
             METHODS[runs[name].method].other,
             METHODS[runs[name].method].memories(comparison.values_of(name)),
-            comparison.round_cost(name),
+            comparison.ledger(name),
+            comparison.predicted(name),
             METHODS[runs[name].method].adapts,
         )
         for name in names
@@ -66,15 +68,16 @@ def rows(
 
 def comparison_table(lines: Sequence[TableRow], console: Console) -> RenderableType:
     """The comparison table of the session's runs."""
-    return table.comparison_table([_line(row) for row in lines], console)
+    return table.comparison_table([line_of(row) for row in lines], console)
 
 
 def cells(lines: Sequence[TableRow]) -> tuple[tuple[str, ...], ...]:
     """The same table as plain text, under the headings of `ONE_RUN`."""
-    return tuple(tuple(column.cell(_line(row)).plain for column in table.ONE_RUN) for row in lines)
+    return tuple(tuple(column.cell(line_of(row)).plain for column in table.ONE_RUN) for row in lines)
 
 
-def _line(row: TableRow) -> table.Line:
+def line_of(row: TableRow) -> table.Line:
+    """The plain values of a row."""
     metrics = row.metrics
     return table.Line(
         title=row.title,
@@ -89,6 +92,8 @@ def _line(row: TableRow) -> table.Line:
         alpha=metrics.alpha,
         tokens_per_round=metrics.tokens_per_round,
         c=row.cost_ratio,
+        ledger=row.ledger,
+        predicted_ms=row.predicted.total * 1e3 if row.predicted else None,
     )
 
 
@@ -147,8 +152,8 @@ def _reasons(lines: Sequence[TableRow]) -> Iterator[str]:
     """Why a slow row was slow, and what a rule made of its freedom."""
     for line in lines:
         least, most = line.metrics.min_gamma, line.metrics.max_gamma
-        if line.speedup is not None and line.speedup < 1 and line.cost is not None:
-            yield f"{line.title} {line.speedup:.2f}: {line.cost}"
+        if line.speedup is not None and line.speedup < 1 and line.ledger is not None:
+            yield f"{line.title} {line.speedup:.2f}: {line.ledger}"
         if least is not None and most is not None and (line.adapts or least < most):
             yield f"{line.title}: {gammas_reached(least, most)}"
         if (inner := stages(line.metrics)) is not None:

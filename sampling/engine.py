@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 import torch
 
+from egag.price import Price
 from sampling.events import Event
 from sampling.forward.twice import Twice
+from sampling.methods import METHODS
 from sampling.pair import ModelInfo
 from sampling.profile import Profile
 
@@ -84,3 +86,12 @@ def in_formats(engine: Engine, names: Sequence[str]) -> dict[str, Engine]:
     """The engine in each format of its target's weights, by what they then are in; without names as it is."""
     engines = [engine.in_format(name) for name in names] or [engine]
     return {one.describe().target.stored: one for one in engines}
+
+
+def price_on(engine: Engine, name: str, values: Mapping[str, Any], context: int) -> Price | None:
+    """What a round of a method costs behind about so many tokens; None where it was not measured.
+
+    A profile is of forwards with a cache.
+    """
+    profile = engine.profile()
+    return None if profile is None or not values["cache"] else METHODS[name].price(profile, values, context)

@@ -1,9 +1,10 @@
 """The commands of this package, for `infer.py` to register."""
 
+from ablation.commands.advise import advise
 from ablation.commands.methods import methods
 from ablation.commands.profile import profile
 from ablation.commands.quality import quality
 from ablation.commands.run import run
 from ablation.commands.selftest import selftest
 
-__all__ = ["methods", "profile", "quality", "run", "selftest"]
+__all__ = ["advise", "methods", "profile", "quality", "run", "selftest"]

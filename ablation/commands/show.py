@@ -6,11 +6,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ablation.results.comparison_table import (
+    LEDGER_TITLE,
     REFERENCE_WORDS,
     Line,
     Words,
     claim_of,
     comparison_table,
+    ledger_table,
     verdict_words,
 )
 from ablation.results.quality_table import quality_command
@@ -18,7 +20,6 @@ from ablation.results.record import Record
 from ablation.results.stamp import stamped
 from sampling.loading.options import WEIGHTS
 from sampling.measure.metrics import gammas_reached, stages
-from sampling.measure.round_cost import round_cost
 from sampling.methods import METHODS, REFERENCE
 from utils.machine import disturbance
 from utils.text import shown
@@ -36,7 +37,11 @@ def show(console: Console, records: Sequence[Record]) -> None:
         methods = ", ".join(stamped(record.configuration, record.lossless) for record in records if record.text == text)
         console.print(Text(f"{methods}:", style="dim"))
         console.print(Text(shown(text, lines=True)), soft_wrap=True)
-    console.print(comparison_table([_line(record) for record in records], console))
+    lines = [_line(record) for record in records]
+    console.print(comparison_table(lines, console))
+    if any(record.drafted and record.ledger for record in records):
+        console.print(Text(LEDGER_TITLE, style="dim"))
+        console.print(ledger_table(lines, console))
     if all(record.configuration != REFERENCE for record in records):
         console.print(Text(f"no speedup: the reference, {REFERENCE}, did not run", style="dim"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
@@ -55,10 +60,10 @@ def show(console: Console, records: Sequence[Record]) -> None:
 
 def _reasons(records: Sequence[Record]) -> Iterator[str]:
     """Why each run that was slower than AR was."""
-    reference = next((record for record in records if record.configuration == REFERENCE), None)
     for record in records:
-        if reference is not None and record.speedup is not None and record.speedup < 1 and record.drafted:
-            yield f"{record.configuration} {record.speedup:.2f}: {round_cost(record, reference)}"
+        found = record.ledger
+        if found is not None and record.speedup is not None and record.speedup < 1 and record.drafted:
+            yield f"{record.configuration} {record.speedup:.2f}: {found}"
 
 
 def _gammas(records: Sequence[Record]) -> Iterator[str]:
@@ -93,6 +98,8 @@ def _line(record: Record) -> Line:
         alpha=record.alpha,
         tokens_per_round=record.tokens_per_round,
         c=record.c,
+        ledger=record.ledger,
+        predicted_ms=record.predicted_token_ms,
     )
 
 

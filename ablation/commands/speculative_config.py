@@ -8,6 +8,7 @@ from sampling.methods import HEADS, REFERENCE
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.json_text import read_json
+from utils.parameter import Values
 from utils.text import quoted
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -107,6 +108,26 @@ def parse_speculative_config(text: str) -> ServerConfig:
         _check(key, setting, value)
     _check_steps(entry)
     return ServerConfig(tuple(dict.fromkeys((REFERENCE, ours.method))), (*ours.fixed, *assignments), models)
+
+
+def written_config(method: str, parameters: Values, models: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `parse_speculative_config` reads as this method with these parameters; None where servers lack words.
+
+    models: options of loading that were given, of which the drafter's becomes `model`.
+    """
+    for table, more in ((_OURS, {}), (_EXTENDED, {"mtp_strategy": "with_ngram"})):
+        for name, theirs in table.items():
+            keys = {setting: key for key, setting in theirs.keys.items()}
+            own = {setting: value for setting, value in parameters.items() if (setting, value) not in theirs.fixed}
+            if (
+                theirs.method == method
+                and len(own) + len(theirs.fixed) == len(parameters)
+                and own.keys() <= keys.keys()
+            ):
+                given = str(models.get(theirs.model or "") or "")
+                model = {"model": given} if given and "," not in given else {}
+                return {"method": name, **more, **{keys[setting]: value for setting, value in own.items()}, **model}
+    return None
 
 
 def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
+from ablation.report.rates import ledger_of
+from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods import REFERENCE
 
 
@@ -45,6 +47,7 @@ DRAFT_HEADERS = (
     "exact / tie / BUG / not compared",
     "ended: stop / length / context",
 )
+LEDGER_HEADERS = ("configuration", "ms/token", *PARTS, "tokens/round", "break-even", "alpha", "at alpha")
 PAIR_HEADERS = ("verdict", "ratio [95 % interval]", "prompts", "p", "p, Holm", "rank-biserial")
 
 
@@ -88,6 +91,21 @@ def _without_predictions(line: tuple[str, ...]) -> tuple[str, ...]:
 def draft_table(title: str, rows: pd.DataFrame) -> Table:
     """What each configuration drafted and whether its output is right, from rows of the summary."""
     return Table(title, DRAFT_HEADERS, tuple(_draft(row) for _, row in rows.iterrows()))
+
+
+def ledger_table(title: str, rows: pd.DataFrame) -> Table:
+    """Where the time of a token went, from rows of the summary; without those of another output."""
+    lines = [(row["configuration"], found) for _, row in rows.iterrows() if (found := ledger_of(row))]
+    if not lines:
+        return Table(title, LEDGER_HEADERS, (), ("No configuration's times are known beside AR's.",))
+    notes = (f"Milliseconds a token. {'; '.join(f'{part}: {words}' for part, words in PARTS.items())}.",)
+    return Table(title, LEDGER_HEADERS, tuple(_ledger(title_of(name), found) for name, found in lines), notes)
+
+
+def _ledger(title: str, found: Ledger) -> tuple[str, ...]:
+    parts = (ms(getattr(found, part)) for part in PARTS)
+    rates = (found.tokens, found.break_even, found.alpha, found.needed_alpha)
+    return (title, ms(found.total), *parts, *(number(math.nan if rate is None else rate) for rate in rates))
 
 
 def pair_table(title: str, rows: pd.DataFrame) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.report.bounds import BoundRows
-from ablation.report.cells import Table, draft_table, pair_table, speed_table
+from ablation.report.cells import Table, draft_table, ledger_table, pair_table, speed_table
 from ablation.report.figure import Plot
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.pairs import shown
@@ -31,8 +31,9 @@ METHOD = (
     "tokens/round are ratios of sums over all runs, with intervals from resampling prompts; c is a median over runs; "
     "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
     "over that of AR's forward of one row; predicted is the speedup that a profile's prices "
-    "give for the tokens a round and the mean drafts of a configuration; break-even is the tokens a round at which it "
-    "is as fast as AR.",
+    "give for the tokens a round and the mean drafts of a configuration; break-even is the tokens a round, and 'at "
+    "alpha' the alpha, at which a configuration would be as fast as AR. The parts of a token's time are those of all "
+    "rounds over all tokens.",
     "Every verdict is a test: Wilcoxon's signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
     "without ties), p corrected by Holm's method for all questions of its family, at the level 0.05. The "
     "configurations against AR are one family in each table; the configurations against each other are another, over "
@@ -94,13 +95,17 @@ def make_section(
     return ReportSection(f"Under {processor}", tuple(tables), table, plots, notes)
 
 
-def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, Table]:
-    """Speed, then drafts and output, of one task, bounds last; why a row is slow is told once, for all tasks."""
+def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, Table, Table]:
+    """Speed, drafts and output, and time of one task, bounds last; why a row is slow is told once, for all tasks."""
     named = f"{task} tasks" if task == ALL else task
     notes = verdict_notes(rows) if task != ALL else chain(verdict_notes(rows), slow_notes(rows), gamma_notes(rows))
     told = (*notes, *(bound.notes if task == ALL else ()))
-    rows = pd.concat([rows, bound.rows], ignore_index=True) if len(bound.rows) else rows
-    return speed_table(f"Speed, {named}", rows, told), draft_table(f"Drafts and output, {named}", rows)
+    both = pd.concat([rows, bound.rows], ignore_index=True) if len(bound.rows) else rows
+    return (
+        speed_table(f"Speed, {named}", both, told),
+        draft_table(f"Drafts and output, {named}", both),
+        ledger_table(f"Where the time of a token went, {named}", rows),
+    )
 
 
 def facts(frame: pd.DataFrame, name: str) -> str:

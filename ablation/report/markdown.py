@@ -44,12 +44,12 @@ def safe(text: str) -> str:
 
 def _section(section: ReportSection) -> Iterator[str]:
     yield from (f"## {safe(section.title)}", "")
-    # What holds for all tasks first: two tables, the pairs and the plots.
-    for table in (*section.tables[:2], *([section.pairs] if section.pairs else [])):
+    # What holds for all tasks first: three tables, the pairs and the plots.
+    for table in (*section.tables[:3], *([section.pairs] if section.pairs else [])):
         yield from _table(table)
     for plot in section.plots:
         yield from (f"![{safe(plot.caption)}]({quote(plot.stem)}.png)", "", safe(plot.caption), "")
-    for table in section.tables[2:]:
+    for table in section.tables[3:]:
         yield from _table(table)
     for note in section.notes:
         yield from (safe(note), "")

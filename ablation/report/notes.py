@@ -7,7 +7,7 @@ import pandas as pd
 from ablation.plan.grid import CONTROL
 from ablation.report.cells import title_of
 from ablation.report.paired import LEVEL, TOO_FEW, UNSHOWN, enough
-from ablation.report.rates import cost_of
+from ablation.report.rates import ledger_of
 from sampling.measure.metrics import gammas_reached
 from sampling.methods import METHODS, REFERENCE
 
@@ -39,10 +39,10 @@ def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
 def slow_notes(rows: pd.DataFrame) -> Iterator[str]:
     """Why each slow row is slow, as far as it was measured."""
     for _, row in rows[(rows["speedup"] < 1.0) & ~rows["configuration"].isin([REFERENCE, CONTROL])].iterrows():
-        cost = cost_of(row)
-        if cost is not None:
-            said = "; slow prompts weigh less in this sum over all rounds" if cost.speedup >= 1.0 else ""
-            yield f"{title_of(row['configuration'])} {row['speedup']:.2f}: {cost}{said}."
+        found = ledger_of(row)
+        if found is not None:
+            said = "; slow prompts weigh less in this sum over all rounds" if found.speedup >= 1.0 else ""
+            yield f"{title_of(row['configuration'])} {row['speedup']:.2f}: {found}{said}."
 
 
 def gamma_notes(rows: pd.DataFrame) -> Iterator[str]:

@@ -8,15 +8,22 @@ import pandas as pd
 from ablation.report.acceptance import positions
 from ablation.report.figure import Plot, slug
 from ablation.report.plot_acceptance import histogram_figure, position_figure
+from ablation.report.plot_ledger import ledger_figure
 from ablation.report.plot_speedup import gamma_figure, speedup_figure
 from ablation.report.plot_trace import trace_figure
 from ablation.results.trace import trace_path
+from sampling.measure.ledger import PARTS
 
 _CAPTIONS = {
     "speedup": (
         "Speedup over AR by configuration and task",
         "Dot: the median over prompts of tokens/s over those of AR on the same prompt. Line: its 95 % bootstrap "
         "interval over prompts, not corrected for the number of configurations. Right of 1.0 is faster than AR.",
+    ),
+    "ledger": (
+        "Where the time of a token went",
+        f"{'; '.join(f'{part}: {meaning}' for part, meaning in PARTS.items())}. All rounds over all tokens, in the "
+        "blocks with AR. The parts add up to what was measured; one below 0, which is noise, is not drawn.",
     ),
     "gamma": (
         "Speedup and acceptance rate against gamma",
@@ -43,6 +50,7 @@ def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) 
     found = positions(rows)
     drawn = {
         "speedup": speedup_figure(table, processor),
+        "ledger": ledger_figure(table, processor),
         "gamma": gamma_figure(rows, table, processor),
         "positions": position_figure(found, processor, prompts),
         "accepted": histogram_figure(found, processor, prompts),

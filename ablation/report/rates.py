@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sampling.measure.round_cost import RoundCost
+from ablation.report.acceptance import summed
+from sampling.measure.ledger import PARTS, Ledger, needed_alpha
 from utils.intervals import bootstrap_ratio
 
 _SUMS = ("new_tokens", "own_rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
@@ -38,7 +39,7 @@ def rates(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
 
 
 def costs(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
-    """The fields of `RoundCost`, `verify` as `v`, with the tokens a round at which it is as fast as AR.
+    """What a round costs in forwards of AR, the ledger of a token (`token_..._ms`), and what would be break-even.
 
     All rounds of a configuration together, over all of AR in the same blocks.
     """
@@ -57,17 +58,58 @@ def costs(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     table["reference"] = sum(sums[f"ar_{name}_s"] for name in _PHASES) / plain / forward
     table["break_even"] = table[list(_PHASES)].sum(axis=1, min_count=3) / table["reference"]
     table["tokens"] = sums["new_tokens"] / rounds
-    return table.rename(columns=COLUMN)
+    table = table.join(_token_parts(table, forward)).join(_needed_alphas(paired, table["break_even"], group))
+    return table.rename(columns=_COLUMN)
 
 
-COLUMN = {"rows": "rows", "draft": "draft_cost", "verify": "v", "other": "other_cost", "reference": "ar_round"}
-COLUMN |= {"tokens": "compared_tokens_per_round"}
+_COLUMN = {"draft": "draft_cost", "verify": "v", "other": "other_cost", "reference": "ar_round"}
+_COLUMN |= {"tokens": "compared_tokens_per_round"}
 
 
-def cost_of(row: pd.Series) -> RoundCost | None:
-    """The cost of a configuration's rounds, from its row of the summary; None where it is unknown."""
-    values = {name: float(row[column]) for name, column in COLUMN.items()}
-    return None if any(math.isnan(value) for value in values.values()) else RoundCost(**values)
+def _token_parts(table: pd.DataFrame, forward: pd.Series) -> pd.DataFrame:
+    """The ledger: milliseconds a token, from costs of a round in forwards of AR, which take so many of them."""
+    plain_rest = table["reference"] - 1.0
+    parts: dict[str, Any] = {
+        "verify": 1.0,
+        "growth": table["verify"] - 1.0,
+        "draft": table["draft"],
+        "judging": table["other"] - plain_rest,
+        "rest": plain_rest,
+    }
+    return pd.DataFrame({f"token_{part}_ms": parts[part] * forward / table["tokens"] for part in PARTS})
+
+
+def _needed_alphas(paired: pd.DataFrame, break_even: pd.Series, group: list[str]) -> pd.DataFrame:
+    """The alpha at which each configuration would be as fast as AR; NaN where none would do."""
+    found: dict[Any, list[float]] = {}
+    wanted = break_even.dropna().to_dict()
+    for key, rows in paired.groupby(group, observed=True):
+        if key in wanted:
+            hist, tested = (summed(rows[name].dropna()) for name in ("accept_hist", "tested_at"))
+            alpha = needed_alpha(wanted[key], hist, tested, int(known(rows["max_gamma"].max()) or 0))
+            found[key] = [math.nan if alpha is None else alpha]
+    return by_group(found, group, ["break_even_alpha"])
+
+
+def ledger_of(row: pd.Series) -> Ledger | None:
+    """Where the time of a configuration's tokens went, from its row of the summary; None where it is unknown."""
+    parts = {part: float(row[f"token_{part}_ms"]) / 1e3 for part in PARTS}
+    tokens, total = float(row["compared_tokens_per_round"]), sum(parts.values())
+    if math.isnan(total) or math.isnan(tokens) or not tokens:
+        return None
+    return Ledger(
+        **parts,
+        plain=tokens * total / float(row["break_even"]),
+        rows=float(row["rows"]),
+        tokens=tokens,
+        alpha=known(row["alpha"]),
+        needed_alpha=known(row["break_even_alpha"]),
+    )
+
+
+def known(value: float) -> float | None:
+    """A cell of the summary; None where it is unknown."""
+    return None if math.isnan(value) else float(value)
 
 
 def by_group(found: Mapping[Any, Any], group: list[str], columns: list[str]) -> pd.DataFrame:

@@ -11,8 +11,18 @@ from ablation.report.bounds import METHOD as BOUND
 from ablation.report.cells import Table, bug, title_of
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.paired import TOO_FEW, UNSHOWN
+from ablation.report.rates import known, ledger_of
 from ablation.report.summary import ALL, OTHER
-from ablation.results.comparison_table import MANY_RUNS, REFERENCE_WORDS, Claim, Line, Words, comparison_table
+from ablation.results.comparison_table import (
+    LEDGER_TITLE,
+    MANY_RUNS,
+    REFERENCE_WORDS,
+    Claim,
+    Line,
+    Words,
+    comparison_table,
+    ledger_table,
+)
 from ablation.results.stamp import LOSSY
 from sampling.methods import REFERENCE
 
@@ -36,8 +46,12 @@ def print_summary(
         part = rows[rows["processor"] == processor]
         count = int(part["prompts"].max())
         console.print(Text(f"{processor}, n = {count} prompt{'s' if count != 1 else ''}", style="bold"))
-        console.print(comparison_table([_line(row) for _, row in part.iterrows()], console, MANY_RUNS))
         run = part[part["method"] != BOUND]
+        lines = [_line(row) for _, row in part.iterrows()]
+        console.print(comparison_table(lines, console, MANY_RUNS))
+        if any(line.ledger for line in lines):
+            console.print(Text(LEDGER_TITLE, style="dim"))
+            console.print(ledger_table(lines, console))
         for note in (*verdict_notes(run), *slow_notes(run), *gamma_notes(run), *bounds):
             console.print(Text(note, style="dim"))
     for table in formats:
@@ -65,21 +79,18 @@ def _line(row: pd.Series) -> Line:
         output=tuple(_output(row)),
         lossless=None if row["lossless"] == OTHER else row["lossless"] != LOSSY,
         reference=row["configuration"] == REFERENCE,
-        tokens_per_s=_known(row["tokens_per_s_mean"]),
-        speedup=_known(row["speedup"]),
+        tokens_per_s=known(row["tokens_per_s_mean"]),
+        speedup=known(row["speedup"]),
         claim=_CLAIMS.get(row["against_ar"], ""),
         interval=None if math.isnan(row["speedup_low"]) else (row["speedup_low"], row["speedup_high"]),
-        predicted=_known(row["predicted"]),
-        ratio_of_sums=_known(row["ratio_of_sums"]),
-        acceptance_rate=_known(row["acceptance_rate"]),
-        alpha=_known(row["alpha"]),
-        tokens_per_round=_known(row["tokens_per_round"]),
-        c=_known(row["c"]),
+        predicted=known(row["predicted"]),
+        ratio_of_sums=known(row["ratio_of_sums"]),
+        acceptance_rate=known(row["acceptance_rate"]),
+        alpha=known(row["alpha"]),
+        tokens_per_round=known(row["tokens_per_round"]),
+        c=known(row["c"]),
+        ledger=ledger_of(row),
     )
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _output(row: pd.Series) -> list[Words]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.results.stamp import LOSSY, stamped
+from sampling.measure.ledger import PARTS, Ledger, ms
 
 UNKNOWN = "-"
 REFERENCE_WORDS = ("reference", "dim")
@@ -24,7 +25,8 @@ class Line:
 
     claim: what the speedup may be called; of many runs, what a test says, `unshown` where it shows no difference.
     interval: of the speedup, where that is a median over prompts.
-    output: words and their styles. lossless: None for another output.
+    output: words and their styles. lossless: None for another output. ledger: where the time of a token goes.
+    predicted_ms: that time by the pair's profile.
     """
 
     title: str
@@ -42,6 +44,8 @@ class Line:
     alpha: float | None = None
     tokens_per_round: float | None = None
     c: float | None = None
+    ledger: Ledger | None = None
+    predicted_ms: float | None = None
 
 
 def claim_of(speedup: float | None) -> Claim:
@@ -136,12 +140,54 @@ ROUND = Column("tok/round", "tokens per target forward", lambda line: _number("{
 COST = Column("c", "time of a draft, in target forwards over one token", lambda line: _number("{:.2f}", line.c))
 OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits, or a bug", _output)
 
+
+def _part(name: str) -> Column:
+    return Column(name, f"ledger: {PARTS[name]}", lambda line: _ms(getattr(line.ledger, name, None)))
+
+
+def _ms(seconds: float | None) -> Text:
+    return Text(UNKNOWN) if seconds is None else Text(ms(seconds))
+
+
+TOKEN = Column(
+    "ms/token",
+    "time of a token; the parts add up to it",
+    lambda line: _ms(line.ledger.total if line.ledger else None),
+    main=True,
+)
+EVEN = Column(
+    "break-even",
+    "tok/round at which it would be as fast as AR",
+    lambda line: _number("{:.2f}", line.ledger.break_even if line.ledger else None),
+)
+EVEN_ALPHA = Column(
+    "at alpha",
+    "the alpha at which it would be; - where none would do",
+    lambda line: _number("{:.2f}", line.ledger.needed_alpha if line.ledger else None),
+)
+PROFILE = Column(
+    "profile",
+    "ms/token by the prices of the pair's profile, for the rounds as they were",
+    lambda line: _number("{:.1f}", line.predicted_ms),
+)
+
 ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
 MANY_RUNS = (METHOD, SPEED, SPEEDUP, INTERVAL, PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+LEDGER = (METHOD, TOKEN, *map(_part, PARTS), EVEN, EVEN_ALPHA)
+_SHARED = (SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, PREDICTED, *_SHARED, *LEDGER[1:], PROFILE)
 # Whose cells may break, the less room the more: names, which are what has to be typed, break last. The last one takes
 # the room that there is, those before it the least they can: rich would narrow several below that.
 _BREAKING = ((OUTPUT,), (OUTPUT, ROUND), (OUTPUT, ROUND, SPEEDUP), (OUTPUT, ROUND, SPEEDUP, METHOD))
+
+
+LEDGER_TITLE = "Where the time of a token went, in ms"
+
+
+def ledger_table(lines: Sequence[Line], console: Console) -> RenderableType:
+    """Where the time of a token goes, a line each; with what a profile says, where there is one."""
+    known = [line for line in lines if line.ledger is not None]
+    return comparison_table(known, console, (*LEDGER, PROFILE) if any(line.predicted_ms for line in known) else LEDGER)
 
 
 def comparison_table(lines: Sequence[Line], console: Console, columns: Sequence[Column] = ONE_RUN) -> RenderableType:

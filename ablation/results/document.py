@@ -9,6 +9,7 @@ from ablation.results.comparison_table import COLUMNS
 from ablation.results.record import Record
 from ablation.results.table import columns, setting_columns
 from ablation.results.trace import TraceLine
+from sampling.measure.ledger import PARTS
 from sampling.settings import PARAMETERS
 
 
@@ -51,10 +52,17 @@ _SUMMARY = {
     "ar_round": "a round of AR in its own forwards: 1 + its rest",
     "compared_tokens_per_round": "new tokens / rounds, in the blocks with AR, which its costs are of",
     "break_even": "tokens a round at which it is as fast as AR",
+    "token_verify_ms, token_growth_ms, token_draft_ms, token_judging_ms, token_rest_ms": "the ledger, as in a record: "
+    "all rounds over all tokens, in the blocks with AR",
+    "break_even_alpha": "the alpha at which it would be as fast as AR, as in a record",
     "exact, tie, bug, not_compared": "runs by how their output compares with AR's",
     "ended_stop, ended_length, ended_context": "runs by how they ended",
     "lossless": "`lossless`, `LOSSY` or `other output`",
 }
+
+
+def _parts() -> str:
+    return "".join(f"- {part}: {meaning}\n" for part, meaning in PARTS.items())
 
 
 def _summary() -> str:
@@ -105,15 +113,25 @@ many has the interval and `sums` in their place. Where a terminal is too narrow,
 Unknown is -.
 
 {_headings()}
-## A slow row's reason
+## The ledger: where the time went
 
-Times of a round in forwards of plain autoregression (AR), which feeds one row: what drafting costs; v(n), the target's
-forward over the last token and the drafts, n rows; the rest. Then
+The time of a token in five parts, which add up to decode_s / new_tokens:
 
-    speedup = tokens a round / break-even,    break-even = (drafts + v + rest) / (1 + AR's own rest)
+{_parts()}
+What AR's round takes comes from its own run on the same prompt; where none ran, from the pair's profile. A part below
+0 is noise. AR's own token is verify and rest alone, so fewer rounds save
 
-so that a method is as fast as AR when a round brings as many tokens as its break-even. The session, `infer.py run` and
-a report say both for each row below 1.
+    saved = AR's token - verify - rest,    speedup = AR's token / (verify + growth + draft + judging + rest)
+
+and the method is faster where the other three parts together take less than is saved. It would be as fast as AR at
+
+    break-even = tokens a round / speedup
+
+tokens a round, each round costing what it did. The alpha at which it would have them: the acceptance at each position
+is moved the same part of its way to 1 (or to 0), and rounds have a draft at a position as often as they did, of those
+that come so far. The session (`/why`), `infer.py run` and a report show the parts; for each row below 1 they say in a
+sentence what was saved and what took it back. Beam search and the drafter model alone have no ledger: their output is
+another.
 
 ## A report
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablation.results.column import column, measured, metric
+from sampling.measure.ledger import PARTS, Ledger
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Chosen, Values
@@ -107,6 +108,30 @@ class Record:
     )
     inner_tested: int | None = metric("tokens", "positions at which those forwards judged drafts, as `tested`")
     inner_accepted: int | None = metric("tokens", "drafts that they accepted")
+    token_verify_ms: float | None = column(
+        "ms", f"ledger of a token: {PARTS['verify']}", "verify_ms of target / tokens_per_round"
+    )
+    token_growth_ms: float | None = column(
+        "ms", f"ledger: {PARTS['growth']}", "(verify_ms - verify_ms of target) / tokens_per_round"
+    )
+    token_draft_ms: float | None = column("ms", f"ledger: {PARTS['draft']}", "draft_ms / tokens_per_round")
+    token_judging_ms: float | None = column(
+        "ms", f"ledger: {PARTS['judging']}", "(other_ms - the rest of target's round) / tokens_per_round"
+    )
+    token_rest_ms: float | None = column(
+        "ms", f"ledger: {PARTS['rest']}; the five add up to decode_s / new_tokens", "that of target / tokens_per_round"
+    )
+    predicted_token_ms: float | None = column(
+        "ms", "a token by the prices of the pair's profile, for the rounds as they were; null without a profile"
+    )
+    break_even_tokens: float | None = column(
+        "tokens", "tokens a round at which it would be as fast as `target`", "tokens_per_round / speedup"
+    )
+    break_even_alpha: float | None = column(
+        "",
+        "the alpha at which it would be: the acceptance at each position moved the same part of its way to 1 or to 0; "
+        "null where none would do",
+    )
     started: str | None = column("UTC", "when the generation began")
     cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
     other_cores: float | None = column(
@@ -125,6 +150,22 @@ class Record:
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
     drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Where the time of its tokens went; None where that is unknown."""
+        parts = {part: getattr(self, f"token_{part}_ms") for part in PARTS}
+        if None in parts.values() or not self.break_even_tokens or not self.rounds or not self.tokens_per_round:
+            return None
+        seconds = {part: value / 1e3 for part, value in parts.items()}
+        return Ledger(
+            **seconds,
+            plain=self.tokens_per_round * sum(seconds.values()) / self.break_even_tokens,
+            rows=1.0 + (self.drafted or 0) / self.rounds,
+            tokens=self.tokens_per_round,
+            alpha=self.alpha,
+            needed_alpha=self.break_even_alpha,
+        )
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -181,6 +222,17 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         peak_memory_mb=peak_memory_mb(about_engine.device),
         speedup=comparison.speedup(name),
         c=comparison.cost_ratio(name),
+        **_ledger(comparison, name),
         first_divergence=divergence.index if divergence else None,
         divergence_verdict=divergence.verdict if divergence else None,
     )
+
+
+def _ledger(comparison: "Comparison", name: str) -> dict[str, Any]:
+    """Where the time went, in ms a token, and what would have been enough; only what is known."""
+    found, predicted = comparison.ledger(name), comparison.predicted(name)
+    values: dict[str, Any] = {"predicted_token_ms": predicted.total * 1e3} if predicted else {}
+    if found is not None:
+        values |= {f"token_{part}_ms": getattr(found, part) * 1e3 for part in PARTS}
+        values |= {"break_even_tokens": found.break_even, "break_even_alpha": found.needed_alpha}
+    return values

@@ -8,7 +8,7 @@ from repl import export as exporting
 from repl import ngrams, plan, script
 from repl.commands.command import change
 from repl.costs import profile_sheet
-from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, WithCosts, WithModels
+from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message
 from repl.runs import Run
 from repl.session import TURNS, Session
@@ -166,6 +166,11 @@ def results(session: Session, argument: str) -> Results:
     """/results."""
     no_argument("results", argument)
     return Results()
+
+
+def why(session: Session, argument: str) -> Why:
+    """/why [METHOD]."""
+    return Why(argument)
 
 
 def no_argument(name: str, argument: str) -> None:

@@ -162,6 +162,17 @@ COMMANDS = Registry[Command](
         detail="Times of the target's forward by rows and context, and of each drafter. A first session measures them "
         "while the prompt waits, half a minute in all; asked for earlier, the rest is measured now.",
     ),
+    Command(
+        "why",
+        "methods",
+        "where the time of the last answer went",
+        handlers.why,
+        "[NAME]",
+        "mtp",
+        "A bar and a line a run: what forwards, their further rows, drafting and judging took of a token's time, and "
+        "what acceptance would have paid for it. NAME is what the table calls it; it then stands beside AR alone.",
+        candidates=words.methods,
+    ),
     Command("results", "ablation", "the table of the last ablation", handlers.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )

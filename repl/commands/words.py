@@ -25,6 +25,11 @@ def method_words(typed: str) -> Iterator[str]:
         yield from (line for word in ("on", "off") if (line := f"{name} {word}").startswith(typed))
 
 
+def methods(typed: str) -> Iterator[str]:
+    """A method."""
+    return (name for name in METHODS if name.startswith(typed.lower()))
+
+
 def plans(typed: str) -> Iterator[str]:
     """Built-in plans and plan files."""
     from ablation.plan.file import plan_names

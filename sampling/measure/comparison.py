@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sampling.engine import Engine
+from egag.price import Price
+from sampling.engine import Engine, price_on
 from sampling.events import Event
 from sampling.measure.divergence import Divergence, judge
+from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
-from sampling.measure.round_cost import RoundCost, round_cost
 from sampling.methods import METHODS, REFERENCE
 
 
@@ -82,10 +83,15 @@ class Comparison:
         reference = self._reference(name)
         return None if reference is None else cost_ratio(self._runs[name].metrics, reference.metrics)
 
-    def round_cost(self, name: str) -> RoundCost | None:
-        """What its rounds cost against the reference's: why it is as fast as it is."""
-        reference = self._reference(name)
-        return None if reference is None else round_cost(self._runs[name].metrics, reference.metrics)
+    def ledger(self, name: str) -> Ledger | None:
+        """Where the time of its tokens went; None for another output, and where nobody knows what AR takes."""
+        plain = self._plain(name)
+        return None if plain is None else ledger(self._runs[name].metrics, plain)
+
+    def predicted(self, name: str) -> Ledger | None:
+        """The same by the prices of the engine's profile; None where there is none, and for another output."""
+        price = self._price(name)
+        return None if price is None else predicted(self._runs[name].metrics, price)
 
     def divergence(self, name: str) -> Divergence | None:
         """The output against the reference's: only under greedy, where a lossless method must equal it.
@@ -107,6 +113,20 @@ class Comparison:
     def finished(self, name: str) -> bool:
         """Whether the run has come to its end."""
         return name in self._runs and self._runs[name].metrics.finish_reason is not None
+
+    def _plain(self, name: str) -> Plain | None:
+        """AR's round as the reference had it, else as the profile has it."""
+        reference = self._reference(name)
+        if reference is not None:
+            return plain_of(reference.metrics)
+        price = self._price(name)
+        return None if price is None else plain_at(price)
+
+    def _price(self, name: str) -> Price | None:
+        run = self._runs[name]
+        if METHODS[run.method].other is not None:
+            return None
+        return price_on(self.engine, run.method, run.values, run.metrics.prompt_tokens + run.metrics.new_tokens // 2)
 
     def _reference(self, name: str) -> _Run | None:
         comparable = self.finished(REFERENCE) and METHODS[self._runs[name].method].other is None

@@ -3,7 +3,7 @@
 from statistics import median
 
 from sampling.engine import Engine
-from sampling.measure.round_cost import RoundTimes
+from sampling.measure.ledger import Account
 from sampling.method import FIXED
 from sampling.methods import METHODS, REFERENCE
 from sampling.pair_engine import PairEngine
@@ -27,7 +27,7 @@ class Drift:
         self.profile = profile
         self._ratios: dict[str, list[float]] = {}
 
-    def add(self, name: str, values: Values, run: RoundTimes, context: float, other_cores: float | None) -> None:
+    def add(self, name: str, values: Values, run: Account, context: float, other_cores: float | None) -> None:
         """One run of a method, behind so many tokens on average.
 
         Drafts count where the profile timed the same: one drafter in its usual weights, its length a plain number.

@@ -13,7 +13,7 @@ from ablation.plan.grid import Configuration
 from ablation.report.load import load_results
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
-from ablation.results.comparison_table import COLUMNS, MANY_RUNS, ONE_RUN, UNKNOWN, Line
+from ablation.results.comparison_table import COLUMNS, LEDGER, MANY_RUNS, ONE_RUN, PROFILE, UNKNOWN, Line
 from ablation.results.record import Record
 from ablation.results.stamp import stamped, unstamped, warning
 from repl.tables import TableRow, comparison_table
@@ -87,7 +87,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 def test_a_report_has_the_headings_of_a_run_and_intervals(summary: pd.DataFrame) -> None:
     head, *rows = of_report(summary, 120)
     assert re.split(r"\s+(?!%)", head) == [column.heading for column in SHOWN]
-    assert [column.heading for column in COLUMNS if column not in MANY_RUNS] == ["tokens"]
+    assert [column.heading for column in COLUMNS if column not in (*MANY_RUNS, *LEDGER, PROFILE)] == ["tokens"]
     assert re.fullmatch(r"ngram top_k_filler=3 +[\d.]+ +1.64x unshown 1.52-1.67 1.61 +17% .* 5 exact, 1 tie", rows[3])
 
 

@@ -14,9 +14,11 @@ from ablation.run.estimate import Estimate
 from ablation.run.execute import Unwatched, execute
 from ablation.run.job import Outcome
 from ablation.run.probe import estimated
+from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
+from sampling.profile import DraftTimes, Profile
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import MockEngine
@@ -28,7 +30,9 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   draft_ms, verify_ms, other_ms, mean_gamma, mean_entropy, peak_memory_mb, speedup,
   first_divergence, divergence_verdict, error, repeat, configuration, c, mean_normalised_entropy, tested_at,
   tokens_by_round, min_gamma, max_gamma, score, inner_rounds, inner_tested,
-  inner_accepted, started, cpu_mhz, other_cores, kernel, target_weights, compiled, drafted_by_round"""
+  inner_accepted, token_verify_ms, token_growth_ms, token_draft_ms, token_judging_ms, token_rest_ms, predicted_token_ms,
+  break_even_tokens, break_even_alpha, started, cpu_mhz, other_cores, kernel, target_weights, compiled,
+  drafted_by_round"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
@@ -49,6 +53,41 @@ def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
         assert record["error"] is None and record["new_tokens"] == len(record["output_ids"]) == 12
         assert record["lossless"] is True and record["peak_memory_mb"] > 10
         assert record["divergence_verdict"] == (None if record["method"] == "target" else "exact")
+
+
+def test_the_ledger_of_a_token_adds_up(invoke: Invoke) -> None:
+    arguments = ("--prompt", "Hello", "--length", 12, "--methods", "target,speculative,drafter", "--json")
+    plain, sd, other = objects(invoke("run", *arguments).stdout)
+    parts = [f"token_{part}_ms" for part in ("verify", "growth", "draft", "judging", "rest")]
+    for record in (plain, sd):
+        assert sum(record[part] for part in parts) == pytest.approx(1e3 * record["decode_s"] / record["new_tokens"])
+    assert sd["token_verify_ms"] == pytest.approx(plain["verify_ms"] / sd["tokens_per_round"])
+    assert sd["break_even_tokens"] == pytest.approx(sd["tokens_per_round"] / sd["speedup"])
+    assert plain["break_even_tokens"] == pytest.approx(1.0) and plain["break_even_alpha"] is None
+    assert not any(other[part] is not None for part in (*parts, "break_even_tokens"))
+    alone = objects(invoke("run", "--prompt", "Hello", "--length", 4, "--methods", "ngram", "--json").stdout)
+    assert alone[0]["token_verify_ms"] is None, "nobody knows what a plain forward takes"
+
+
+def test_a_profile_stands_in_for_the_reference_and_predicts(pair: Pair) -> None:
+    price = {"first_s": 0.002, "step_s": 0.001}
+    profile = Profile({8: ((1, 0.040), (9, 0.064))}, (), 0.0004, {"model": DraftTimes(**price)})
+    engine = PairEngine(replace(pair, profile=profile))
+    settings = Settings()
+    settings.assign_all([("length", "12"), ("gamma", "2")])
+    comparison = Comparison(engine, settings, engine.tokenise(["Hello"], True))
+    for _ in comparison.run("speculative"):
+        pass
+    account, found = comparison.metrics["speculative"], comparison.ledger("speculative")
+    assert found is not None and found.plain == pytest.approx(0.0404)
+    assert found.verify == pytest.approx(0.040 * account.rounds / account.new_tokens)
+    assert found.total == pytest.approx(account.decode_s / account.new_tokens)
+    predicted = comparison.predicted("speculative")
+    assert predicted is not None
+    drafts = account.drafted / account.rounds
+    begun = account.tested_at[0] / account.rounds
+    seconds = 0.0404 + 0.003 * drafts + begun * 0.002 + (drafts - begun) * 0.001
+    assert predicted.total == pytest.approx(seconds * account.rounds / account.new_tokens)
 
 
 def test_speedup_is_against_the_reference_of_the_same_repeat(invoke: Invoke) -> None:

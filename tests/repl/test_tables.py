@@ -8,8 +8,8 @@ from rich.console import Console
 
 from repl.tables import TableRow, comparison_table, notes
 from sampling.measure.divergence import Divergence
+from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.round_cost import RoundCost
 from sampling.part import Unless
 
 AR = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
@@ -103,10 +103,16 @@ def test_notes_say_what_a_speedup_is_against() -> None:
 
 
 def test_notes_warn_of_what_they_must() -> None:
-    cost = RoundCost(rows=5.0, draft=0.24, verify=1.31, other=0.0, reference=1.0, tokens=1.22)
-    slow = " ".join(notes([REFERENCE, TableRow("SD", SD, 0.79, cost=cost)], "gamma 4", False))
+    split = Ledger(
+        0.0328, 0.0102, 0.0079, 0.0, 0.0003, plain=0.0404, rows=5.0, tokens=1.22, alpha=0.21, needed_alpha=0.4
+    )
+    slow = " ".join(notes([REFERENCE, TableRow("SD", SD, 0.79, ledger=split)], "gamma 4", False))
     lossy = " ".join(notes([REFERENCE, TableRow("SD", SD, 2.0, lossless=False)], "gamma 4", True))
-    assert "SD 0.79: drafts cost 24% of AR's forward" in slow and "break-even needs 1.55 tokens a round" in slow
+    assert (
+        "SD 0.79: 1.22 tokens a round, 21% of" in slow
+        and "drafting takes 7.9" in slow
+        and "break-even needs 1.55 tokens" in slow
+    )
     assert "LOSSY" not in slow and "first answer" not in slow
     assert "break-even" not in lossy and "LOSSY" in lossy and "first answer" in lossy
     assert "gamma 4" in slow

@@ -1,0 +1,219 @@
+"""From a user's prompts to a recommendation: half of them are measured and replayed, the other half checks it."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ablation.advise.choose import FEW, Choice, Expected, choose
+from ablation.advise.sample import SampleRuns
+from ablation.plan.grid import Configuration
+from ablation.plan.prompt_file import Prompt
+from sampling.measure.comparison import Comparison
+from sampling.methods import REFERENCE
+from sampling.pair_engine import PairEngine
+from utils.errors import UserError
+from utils.interrupt import Interrupt
+from utils.parameter import Values
+from utils.text import counted, shown
+
+SAMPLE_SHARE = 0.75
+"""Of the time: the rest is for the check."""
+_GOLDEN = 0.6180339887498949
+Tell = Callable[[int, int, str], None]
+
+
+@dataclass
+class Advice:
+    """What was found. final: what is recommended; REFERENCE where nothing pays.
+
+    best: the best candidate, with what it was expected to bring. measured: what it brought on the held-out prompts;
+    None where nobody checked. candidates: (configuration, speedup on the sample) of all, best first. bounds: by
+    drafter, what drafting exactly what is accepted would bring. notes: a sentence each. stopped: by Ctrl-C.
+    """
+
+    best: Choice | None = None
+    configuration: Configuration = field(default_factory=lambda: Configuration(REFERENCE))
+    measured: Expected | None = None
+    candidates: tuple[tuple[Configuration, float], ...] = ()
+    bounds: tuple[tuple[str, float], ...] = ()
+    notes: list[str] = field(default_factory=list)
+    length: int = 0
+    sampled: int = 0
+    differs: bool = False
+    stopped: bool = False
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the check does not bear out that the best candidate pays, or found it to be wrong."""
+        return self.differs or (self.measured is not None and not self.measured.pays)
+
+    @property
+    def speculate(self) -> bool:
+        """Whether the best candidate is recommended."""
+        return self.best is not None and self.best.expected.pays and not self.contradicted
+
+    @property
+    def final(self) -> Configuration:
+        """What is recommended."""
+        return self.configuration if self.speculate else Configuration(REFERENCE)
+
+
+def spread(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts in an order whose every beginning is spread over all of them: files have their kinds in a row."""
+    return [prompts[place] for place in sorted(range(len(prompts)), key=lambda place: place * _GOLDEN % 1.0)]
+
+
+def halves(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
+    """Those that are measured, and those that are held out to check: every second one, so that kinds are in both."""
+    return spread(prompts[::2]), spread(prompts[1::2])
+
+
+def advise(engine: PairEngine, prompts: Sequence[Prompt], common: Values, minutes: float, tell: Tell) -> Advice:
+    """Measure, choose, check. Ctrl-C ends what is under way and keeps what there is; so does the end of the time.
+
+    A second Ctrl-C stops a generation at once. Raises `UserError` where nothing could be measured.
+    """
+    began = time.monotonic()
+    seconds = 60.0 * minutes
+    advice = Advice()
+    sample, held_out = halves(prompts)
+    with Interrupt() as interrupt:
+        runs = _sampled(engine, sample, common, began, seconds, interrupt, tell, advice)
+        _choose(runs, advice)
+        advice.stopped = interrupt.asked
+        if advice.best is not None and not interrupt.asked:
+            _check(
+                engine, held_out, common, advice, lambda: interrupt.asked or time.monotonic() - began > seconds, tell
+            )
+            advice.stopped = interrupt.asked
+    return advice
+
+
+@contextmanager
+def _stopped_at_once(engine: PairEngine) -> Iterator[None]:
+    """A second Ctrl-C leaves caches in the middle of a forward; what was finished before counts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        engine.renew()
+
+
+def _sampled(
+    engine: PairEngine,
+    sample: Sequence[Prompt],
+    common: Values,
+    began: float,
+    seconds: float,
+    interrupt: Interrupt,
+    tell: Tell,
+    advice: Advice,
+) -> SampleRuns:
+    runs = SampleRuns(engine, common)
+    tell(0, len(sample), f"warming up {counted(len(runs.live) + 1, 'configuration')}")
+    with _stopped_at_once(engine):
+        token_s = runs.warm_up()
+        end = SAMPLE_SHARE * seconds
+        advice.length = runs.length_for(end - (time.monotonic() - began), token_s, len(sample))
+        for place, prompt in enumerate(sample):
+            tell(place, len(sample), f"measuring {counted(len(runs.live), 'drafter')}, {advice.length} tokens a prompt")
+            if interrupt.asked or (place and time.monotonic() - began > end):
+                break
+            try:
+                ids = engine.tokenise(prompt.turns[:1], common["chat"])
+                length = min(prompt.max_new_tokens or advice.length, advice.length)
+                runs.play(ids, length, lambda: interrupt.asked or time.monotonic() - began > end)
+            except UserError as error:
+                advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error}")
+    advice.sampled = runs.prompts
+    if any(len(prompt.turns) > 1 for prompt in sample):
+        advice.notes.append("of conversations the first turn was asked")
+    return runs
+
+
+def _choose(runs: SampleRuns, advice: Advice) -> None:
+    """The best candidate and what it is expected to bring."""
+    if not runs.prompts:
+        advice.notes.append("nothing was measured")
+        return
+    logs = runs.logs()
+    advice.best = choose(logs)
+    advice.notes += [f"{name} was left out after two prompts: even its oracle was no better" for name in runs.left_out]
+    if advice.best is None:
+        advice.notes.append("the pair has nothing that drafts")
+        return
+    advice.configuration = runs.candidates[advice.best.name]
+    ratios = ((runs.candidates[name], _ratio(values)) for name, values in logs.items())
+    advice.candidates = tuple(sorted(ratios, key=lambda pair: -pair[1]))
+    advice.bounds = tuple((name, _ratio(values)) for name, values in runs.bounds().items())
+    if runs.prompts == 1:
+        advice.notes.append("one prompt was measured: too few for an interval")
+    elif runs.prompts < FEW:
+        advice.notes.append(f"{runs.prompts} prompts were measured: intervals of so few are narrower than the truth")
+
+
+def _ratio(logs: Sequence[float]) -> float:
+    return math.exp(sum(logs) / len(logs))
+
+
+def _check(
+    engine: PairEngine, held_out: Sequence[Prompt], common: Values, advice: Advice, over: Callable[[], bool], tell: Tell
+) -> None:
+    """Decode the held-out prompts, plainly and with the best candidate; which goes first alternates."""
+    assert advice.best is not None
+    logs: list[float] = []
+    engine.forget()
+    with _stopped_at_once(engine):
+        for place, prompt in enumerate(held_out):
+            tell(place, len(held_out), f"checking {advice.configuration.name} on prompts held out")
+            if over():
+                break
+            length = prompt.max_new_tokens or common["length"]
+            try:
+                comparison = Comparison(
+                    engine, {**common, "length": length}, engine.tokenise(prompt.turns[:1], common["chat"])
+                )
+                if (found := _speedup(comparison, advice.configuration, place, over)) is None:
+                    break
+            except UserError as error:
+                advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error}")
+                continue
+            logs.append(math.log(found))
+            _note_differences(comparison, prompt, advice)
+    _judge(logs, len(held_out), advice)
+
+
+def _speedup(comparison: Comparison, one: Configuration, place: int, over: Callable[[], bool]) -> float | None:
+    """The speedup of a configuration on one prompt; None where the time was over in the middle of it."""
+    plain = Configuration(REFERENCE)
+    for run in (plain, one) if place % 2 == 0 else (one, plain):
+        for _ in comparison.run(run.name, method=run.method, parameters=dict(run.parameters)):
+            if over() and place:
+                return None
+    return comparison.speedup(one.name)
+
+
+def _note_differences(comparison: Comparison, prompt: Prompt, advice: Advice) -> None:
+    divergence = comparison.divergence(advice.configuration.name)
+    if divergence is not None and divergence.verdict == "BUG":
+        advice.differs = True
+        advice.notes.append(f"BUG: on prompt {shown(prompt.id)} it says another thing than plain decoding")
+
+
+def _judge(logs: Sequence[float], held_out: int, advice: Advice) -> None:
+    """What the check says of the prediction."""
+    assert advice.best is not None
+    if not logs:
+        why = "there is no second prompt" if not held_out else "the time was over before"
+        advice.notes.append(f"not checked on prompts held out: {why}")
+        return
+    judged = choose({advice.best.name: logs})
+    assert judged is not None
+    advice.measured, expected = judged.expected, advice.best.expected
+    if advice.measured.prompts == 1:
+        advice.notes.append("one prompt checked it, too few to tell a difference from noise")
+    if expected.pays and advice.contradicted:
+        advice.notes.append("the check contradicts the expectation: on prompts held out it is not shown to pay")
+    elif not math.isnan(expected.low) and advice.measured.high < expected.low:
+        advice.notes.append("on prompts held out it brought less than was expected")

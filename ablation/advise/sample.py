@@ -1,0 +1,185 @@
+"""The sample: what plain decoding and each drafter do on a user's prompts, measured once, replayed often."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from ablation.advise.candidates import Base, bases, run_as_they_are
+from ablation.plan.grid import Configuration
+from egag.price import Price
+from sampling.engine import price_on
+from sampling.events import Round
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
+from sampling.measure.replay.walk import sample
+from sampling.measure.warm_up import warm_up
+from sampling.methods import REFERENCE
+from sampling.pair_engine import PairEngine
+from utils.parameter import Values
+
+_WARM_TOKENS = 8
+# A walk drafts and verifies several tokens for each one of the answer: about so many plain ones.
+_WALK_COST = 4.0
+_LEAST, _PROMPTS = 16, 8
+# Prompts after which walks are enough and a drafter that cannot win is left out, and about how many then are left.
+_ENOUGH, _LEFT = 2, 4
+
+Logs = dict[str, list[float]]
+Over = Callable[[], bool]
+
+
+@dataclass
+class Measuring:
+    """What was measured of one drafter: a walk a prompt, and rounds that were really run."""
+
+    base: Base
+    walks: list[Walk] = field(default_factory=list)
+    own: list[Sample] = field(default_factory=list)
+
+
+class SampleRuns:
+    """Plays prompts one by one: `play`; then `logs` are the candidates' logarithms of predicted speedups by prompt.
+
+    A prompt counts where plain decoding and every drafter that is still in have answered it.
+    """
+
+    def __init__(self, engine: PairEngine, common: Values) -> None:
+        self.engine, self.common = engine, dict(common)
+        self.live = [Measuring(base) for base in bases(engine.pair, common)]
+        self.run = {one.name: one for one in run_as_they_are(engine.pair, common)}
+        self.measured: Logs = {name: [] for name in self.run}
+        self.left_out: list[str] = []
+        self.prompts = 0
+        self.candidates: dict[str, Configuration] = dict(self.run)
+        self._plain: list[Sample] = []
+
+    def warm_up(self) -> float:
+        """First calls pay for what no later one does. The seconds that plain decoding takes for a token."""
+        walked = [(one.base.configuration.name, one.base.method, one.base.values({})) for one in self.live]
+        runs = [(REFERENCE, REFERENCE, {}), *walked, *((name, one.method, {}) for name, one in self.run.items())]
+        values = {**self.common, "length": _WARM_TOKENS}
+        accounts = dict(warm_up(self.engine, values, runs))
+        return accounts[REFERENCE].decode_s / max(1, accounts[REFERENCE].new_tokens)
+
+    def length_for(self, seconds: float, token_s: float, prompts: int) -> int:
+        """Tokens of an answer with which a few prompts fit into so many seconds, at most what was asked for."""
+        first, later = min(prompts, _ENOUGH), max(0, min(prompts, _PROMPTS) - _ENOUGH)
+        plain = (first + later) * (1 + len(self.run))
+        passes = plain + first * len(self.live) * (1 + _WALK_COST) + later * min(len(self.live), _LEFT) * _WALK_COST
+        fitting = seconds / (max(1.0, passes) * max(token_s, 1e-6))
+        return min(int(self.common["length"]), max(_LEAST, int(fitting)))
+
+    def play(self, ids: Sequence[int], length: int, over: Over) -> bool:
+        """Measure everything on a prompt (ids); whether it counts. `over` is asked between runs and walks."""
+        self.engine.forget()
+        values = {**self.common, "length": length}
+        plain, rounds = self._run(Configuration(REFERENCE), values, ids)
+        found: list[tuple[Measuring, Walk, list[Sample]]] = []
+        for one in self.live:
+            if over():
+                if self.prompts or not found:
+                    return False
+                break
+            own = self._run(one.base.configuration, values, ids)[1] if self.prompts < _ENOUGH else []
+            found.append((one, walk(self.engine, one.base.method, one.base.values(values), ids), own))
+        if not self.prompts:  # what time did not reach is no candidate
+            self.live = [one for one, _, _ in found]
+        self._plain += rounds
+        for one, walked, own in found:
+            one.walks.append(walked)
+            one.own += own
+        self._measure_others(values, ids, plain)
+        self.prompts += 1
+        self._drop_hopeless()
+        return True
+
+    def _measure_others(self, values: Values, ids: Sequence[int], plain: RunMetrics) -> None:
+        for name, one in self.run.items():
+            account, _ = self._run(one, values, ids)
+            self.measured[name].append(math.log(_token_s(plain) / _token_s(account)))
+
+    def _run(self, one: Configuration, values: Values, ids: Sequence[int]) -> tuple[RunMetrics, list[Sample]]:
+        """A generation, measured: its account, and what its rounds took."""
+        account, samples = RunMetrics(), []
+        for event in self.engine.stream(one.method, {**values, **dict(one.parameters)}, ids, one.name):
+            account.add(event)
+            if isinstance(event, Round):
+                samples.append(sample(event.drafts, event.parents, event.draft_s, event.verify_s, event.other_s))
+        return account, samples
+
+    def price(self, one: Measuring) -> Price:
+        """What rounds with this drafter cost: by the pair's profile at the level of today's rounds, else fitted."""
+        values = one.base.values(self.common)
+        profiled = price_on(self.engine, one.base.method, values, one.walks[0].prompt_tokens)
+        if profiled is not None:
+            return scaled(profiled, [*self._plain, *one.own])
+        others = [sample for other in self.live if other is not one for sample in other.own]
+        walked = [sample for walked in one.walks for sample in walked.samples]
+        return rising(fitted(one.own, walked, [*self._plain, *others]))
+
+    def plain_s(self) -> float:
+        """Seconds of a token of plain decoding."""
+        return fmean(one.draft_s + one.verify_s + one.other_s for one in self._plain)
+
+    def logs(self) -> Logs:
+        """By candidate, one a prompt; `candidates` are their configurations."""
+        found: Logs = {name: list(values) for name, values in self.measured.items() if values}
+        for one in self.live:
+            for configuration, values in self._replays(one):
+                self.candidates[configuration.name] = configuration
+                found[configuration.name] = values
+        return found
+
+    def bounds(self) -> Logs:
+        """By drafter, one a prompt: what drafting exactly what is accepted would bring."""
+        found: Logs = {}
+        for one in self.live:
+            price = self.price(one)
+            found[one.base.configuration.name] = [self._log(oracle(walked, price)) for walked in one.walks]
+        return found
+
+    def _replays(self, one: Measuring) -> Iterator[tuple[Configuration, list[float]]]:
+        price = self.price(one)
+        by_prompt = [list(one.base.replays(walked, price, self.common)) for walked in one.walks]
+        for same in zip(*by_prompt, strict=True):
+            yield same[0][0], [self._log(account) for _, account in same]
+
+    def _log(self, account: RunMetrics) -> float:
+        return math.log(self.plain_s() / _token_s(account))
+
+    def _drop_hopeless(self) -> None:
+        """Leave out each drafter whose oracle is below the best candidate: no length and no rule can make up for it."""
+        if self.prompts < _ENOUGH or not self.live:
+            return
+        logs, bounds = self.logs(), self.bounds()
+        best = max(logs, key=lambda name: sum(logs[name]))
+        hopeless = [
+            one
+            for one in self.live
+            # Where drafts cost more than they bring, a rule that drafts none is better than the oracle.
+            if sum(bounds[one.base.configuration.name]) < sum(logs[best])
+            and one.base.method != self.candidates[best].method
+        ]
+        self.left_out += [one.base.configuration.name for one in hopeless]
+        self.live = [one for one in self.live if one not in hopeless]
+
+
+def rising(price: Price) -> Price:
+    """The same price where more rows never take less: neighbours that fall, which is noise, share their mean.
+
+    Without it the fastest length would be the one whose few rounds happened to be fast.
+
+    Example: 1, 3, 2 -> 1, 2.5, 2.5.
+    """
+    blocks: list[list[float]] = []
+    for _, seconds in price.forward:
+        blocks.append([seconds])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    smooth = [fmean(block) for block in blocks for _ in block]
+    return replace(price, forward=tuple(zip((rows for rows, _ in price.forward), smooth, strict=True)))
+
+
+def _token_s(account: RunMetrics) -> float:
+    return max(account.decode_s / max(1, account.new_tokens), 1e-9)

@@ -1,0 +1,188 @@
+"""The command `advise`: what pays on a user's own prompts. What is slow to import waits for a right call."""
+
+import json as json_module
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablation.commands.opened import opened
+from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
+from ablation.commands.written import command_line, plan_text, server_config
+from sampling.loading.options import LoadOptions, load_options
+from utils.errors import UserError
+from utils.parameter import Values
+from utils.text import shown
+
+if TYPE_CHECKING:
+    from ablation.advise.advice import Advice
+    from ablation.advise.choose import Expected
+    from ablation.plan.grid import Configuration
+    from ablation.plan.prompt_file import Prompt
+    from sampling.pair import Pair
+
+_SHOWN = 8
+
+
+@opened(models=LoadOptions)
+def advise(
+    *,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SET|FILE", help="Prompts like yours, as plans name them; repeatable."),
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0, help="Most minutes to measure.")] = 5.0,
+    length: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens, where a prompt has none.")] = 100,
+    models: Values,
+    json: Json = False,
+) -> None:
+    """Recommend what to draft with on prompts like yours, greedy, or not to speculate.
+
+    Half of the prompts are measured, rules and lengths are replayed on them; the other half checks the best by
+    decoding, interleaved with plain decoding.
+
+    Exit status: 0 advice; 1 nothing could be measured; 2 the call is wrong; 130 stopped by Ctrl-C, which advises from
+    what there is (a second one stops a generation too).
+    """
+    from ablation.plan.prompt_sets import find_sources, gather
+
+    with exit_statuses():
+        if not prompts:
+            raise UserError("--prompts: nothing given; expected a built-in set or a file of prompts like yours")
+        played = gather(find_sources(prompts, Path.cwd()))
+        load_options(models)
+        advice = _measured(load_chosen(models), played, length, minutes)
+        forms = _Forms(prompts, models, length)
+        typer.echo(json_module.dumps(facts(advice, forms))) if json else _show(advice, forms)
+        if advice.stopped:
+            raise KeyboardInterrupt
+    raise typer.Exit(0 if advice.best is not None or advice.sampled else 1)
+
+
+def _measured(pair: "Pair", prompts: "Sequence[Prompt]", length: int, minutes: float) -> "Advice":
+    from ablation.advise.advice import advise as found
+    from ablation.run.bar import told
+    from sampling.pair_engine import PairEngine
+    from sampling.settings import Settings
+    from utils.machine import Machine, disturbance
+
+    settings = Settings()
+    settings.assign("length", str(length))
+    with Machine() as machine, told("prompts") as tell:
+        advice = found(PairEngine(pair), prompts, settings, minutes, tell)
+    if disturbed := disturbance([machine.other_cores]):
+        typer.echo(disturbed, err=True)
+    return advice
+
+
+class _Forms:
+    """A configuration in the forms that others read, for the same prompts and models."""
+
+    def __init__(self, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> None:
+        self.prompts, self.models, self.length = prompts, models, length
+
+    def command(self, one: "Configuration") -> str:
+        """The command line; it takes one file, the plan takes all."""
+        from ablation.plan.prompt_sets import find_sources
+
+        path = find_sources(self.prompts[:1], Path.cwd())[0]
+        near = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        return command_line(one, str(near), self.models, self.length)
+
+    def plan(self, one: "Configuration") -> str:
+        """The plan."""
+        return plan_text(one, self.prompts, self.models, self.length)
+
+    def server(self, one: "Configuration") -> str | None:
+        """The servers' JSON."""
+        return server_config(one, self.models)
+
+    def best_for_servers(self, advice: "Advice") -> "tuple[Configuration, float] | None":
+        """The best candidate that servers have words for, with its speedup on the sample, where it is not below 1."""
+        known = (pair for pair in advice.candidates if pair[1] > 1.0 and self.server(pair[0]) is not None)
+        return next(known, None)
+
+
+def facts(advice: "Advice", forms: _Forms) -> dict[str, Any]:
+    """The advice as one JSON object; unknown is null."""
+    server, instead = forms.server(advice.final), None
+    if server is None and (found := forms.best_for_servers(advice)):
+        instead = {"configuration": found[0].name, "speedup": found[1], "speculative_config": forms.server(found[0])}
+    return {
+        "speculate": advice.speculate,
+        "configuration": advice.final.name,
+        "best": advice.best and advice.best.name,
+        "expected": _numbers(advice.best.expected if advice.best else None),
+        "measured": _numbers(advice.measured),
+        "contradicted": advice.contradicted,
+        "command": forms.command(advice.final),
+        "speculative_config": server,
+        "for_servers": instead,
+        "plan": forms.plan(advice.final),
+        "candidates": [{"configuration": one.name, "speedup": ratio} for one, ratio in advice.candidates],
+        "bounds": [{"configuration": name, "speedup": ratio} for name, ratio in advice.bounds],
+        "sampled": advice.sampled,
+        "length": advice.length,
+        "notes": advice.notes,
+        "stopped": advice.stopped,
+    }
+
+
+def _numbers(found: "Expected | None") -> dict[str, float | int | None] | None:
+    if found is None:
+        return None
+    low, high = (None if value != value else value for value in (found.low, found.high))
+    return {"speedup": found.ratio, "low": low, "high": high, "prompts": found.prompts}
+
+
+def _show(advice: "Advice", forms: _Forms) -> None:
+    from rich.text import Text
+
+    console = out_console()
+    if advice.candidates:
+        console.print(_table(advice))
+    for note in advice.notes:
+        console.print(Text(shown(note), "dim"), soft_wrap=True)
+    if advice.best is None:
+        console.print(Text("do not speculate: there is no candidate", "bold"))
+        return
+    console.print(Text(verdict(advice), "bold"), soft_wrap=True)
+    console.print(Text(f"\n{forms.command(advice.final)}\n"), soft_wrap=True)
+    console.print(Text(_for_servers(advice, forms)), soft_wrap=True)
+    console.print(
+        Text(f"\nas a plan (scripts/run_ablation.py FILE.toml):\n\n{forms.plan(advice.final)}"), soft_wrap=True
+    )
+
+
+def verdict(advice: "Advice") -> str:
+    """What to do, with what was expected and what was measured."""
+    assert advice.best is not None
+    said = f"expected {advice.best.expected}"
+    if advice.measured is not None:
+        said += f", measured {advice.measured} held out"
+    if advice.speculate:
+        return f"{advice.best.name}: {said}"
+    return f"do not speculate; the best, {advice.best.name}, is not shown to pay: {said}"
+
+
+def _for_servers(advice: "Advice", forms: _Forms) -> str:
+    if (own := forms.server(advice.final)) is not None:
+        return f"for servers: --speculative-config '{own}'"
+    said = f"servers have no words for {advice.final.name}"
+    if found := forms.best_for_servers(advice):
+        best = f"the best that they have, {found[1]:.2f} on the sample"
+        return f"{said}; {best}: --speculative-config '{forms.server(found[0])}'"
+    return f"{said}, and no other candidate pays"
+
+
+def _table(advice: "Advice") -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("candidate", "speedup on the sample", box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for one, ratio in advice.candidates[:_SHOWN]:
+        table.add_row(Text(one.name), f"{ratio:.2f}")
+    for name, ratio in sorted(advice.bounds, key=lambda pair: -pair[1])[:_SHOWN]:
+        table.add_row(Text(f"bound: oracle of {name}", "dim"), Text(f"{ratio:.2f}", "dim"))
+    return table

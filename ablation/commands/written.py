@@ -1,0 +1,54 @@
+"""A recommendation in the forms that others read: a command line, servers' JSON, a plan."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ablation.commands.speculative_config import written_config
+from ablation.plan.grid import Configuration
+from sampling.loading.options import LOAD
+from sampling.methods import REFERENCE
+from sampling.settings import PARAMETERS
+
+
+def command_line(one: Configuration, prompts: str, models: Mapping[str, Any], length: int) -> str:
+    """What runs a configuration beside plain decoding on the same prompts and models."""
+    methods = REFERENCE if one.method == REFERENCE else f"{REFERENCE},{one.method}"
+    words = ["uv", "run", "infer.py", "run", "--methods", methods]
+    for name, value in one.parameters:
+        words += ["--set", f"{name}={PARAMETERS[name].show(value)}"]
+    words += ["--prompts", prompts, "--length", str(length)]
+    for name, value in models.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, str(value)]
+    return shlex.join(words)
+
+
+def plan_text(one: Configuration, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> str:
+    """A plan (TOML) that compares the configuration with plain decoding on the same prompts."""
+    lines = [f"length = {length}", f"prompts = {json.dumps(list(prompts))}", 'processors = ["greedy"]', ""]
+    lines += ["[[methods]]", f'method = "{REFERENCE}"', ""]
+    if one.method != REFERENCE:
+        lines += ["[[methods]]", f'method = "{one.method}"']
+        lines += [f"{name} = {_toml(name, value)}" for name, value in one.parameters]
+        lines.append("")
+    if models:
+        lines += ["[pair]", *(f"{name} = {_toml_option(name, value)}" for name, value in models.items()), ""]
+    return "\n".join(lines)
+
+
+def _toml(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else json.dumps(PARAMETERS[name].show(value))
+
+
+def _toml_option(name: str, value: Any) -> str:
+    return json.dumps(value if isinstance(value, bool) else LOAD[name].show(value))
+
+
+def server_config(one: Configuration, models: Mapping[str, Any]) -> str | None:
+    """The JSON of `--speculative-config`; None where servers have no words for the configuration."""
+    entry = written_config(one.method, dict(one.parameters), models)
+    return None if entry is None else json.dumps(entry)

@@ -1,0 +1,239 @@
+"""The ledger: where the time of a token goes, and how many tokens a round would pay for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Protocol
+
+from egag.price import Price
+
+PARTS: Mapping[str, str] = {
+    "verify": "the target's forwards, as if each fed one row",
+    "growth": "what their other rows cost",
+    "draft": "drafting, and learning from verdicts",
+    "judging": "judging drafts: what a round's rest takes more than AR's",
+    "rest": "processor and bookkeeping, as AR's round has them",
+}
+"""The parts of a ledger and what is in them, in the order in which tables and bars have them."""
+
+_EXTRA = {"growth": "verifying more rows takes", "draft": "drafting takes", "judging": "judging takes"}
+# Drafts beyond so many do not change what is expected.
+_DEEPEST = 64
+_HALVINGS = 40
+
+
+class Account(Protocol):
+    """What is asked of a run: counts, and mean times of a round in ms; None is unknown."""
+
+    @property
+    def new_tokens(self) -> int | None: ...
+    @property
+    def rounds(self) -> int | None: ...
+    @property
+    def drafted(self) -> int | None: ...
+    @property
+    def draft_ms(self) -> float | None: ...
+    @property
+    def verify_ms(self) -> float | None: ...
+    @property
+    def other_ms(self) -> float | None: ...
+    @property
+    def tokens_per_round(self) -> float | None: ...
+    @property
+    def alpha(self) -> float | None: ...
+    @property
+    def accept_hist(self) -> list[int] | None: ...
+    @property
+    def tested_at(self) -> list[int] | None: ...
+    @property
+    def mean_gamma(self) -> float | None: ...
+    @property
+    def max_gamma(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A round of plain autoregression (AR), in seconds: the target's forward over one row, and the rest."""
+
+    forward: float
+    rest: float
+
+    @property
+    def seconds(self) -> float:
+        """The round, which is a token."""
+        return self.forward + self.rest
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Seconds of a token by part (`PARTS`), which add up to what was measured; AR's token beside them.
+
+    plain: seconds of a token of AR. rows: what the target verifies in a round, the last token and the drafts.
+    tokens: what a round emits. alpha: accepted of the judged positions, None where none was judged. needed_alpha: the
+    alpha at which it would be as fast as AR (see `needed_alpha`).
+
+    From the parts follows, as in arXiv 2211.17192 but with the costs as they were measured, the speedup plain / total;
+    a method is as fast as AR where a round emits `break_even` tokens.
+
+    Example: 1.22 tokens a round of 9.6 ms drafting, 52.4 ms verifying 5 rows and 0.8 ms else, where AR's round has a
+    forward of 40 ms and 0.4 ms else: verify 32.8, growth 10.2, draft 7.9, judging 0.3 and rest 0.3 ms a token, which
+    are 51.5; break-even 1.55.
+    """
+
+    verify: float
+    growth: float
+    draft: float
+    judging: float
+    rest: float
+    plain: float
+    rows: float
+    tokens: float
+    alpha: float | None = None
+    needed_alpha: float | None = None
+
+    @property
+    def total(self) -> float:
+        """Seconds of a token."""
+        return self.verify + self.growth + self.draft + self.judging + self.rest
+
+    @property
+    def speedup(self) -> float:
+        """Tokens a second over AR's."""
+        return self.plain / self.total
+
+    @property
+    def break_even(self) -> float:
+        """Tokens a round at which it is as fast as AR: what its round takes in rounds of AR."""
+        return self.tokens * self.total / self.plain
+
+    @property
+    def saved(self) -> float:
+        """Seconds of AR's token that are not spent because a forward emits several."""
+        return self.plain - self.verify - self.rest
+
+    def __str__(self) -> str:
+        """Where the time goes, in a sentence: what fewer rounds save, and what takes it back, most first."""
+        taken = sorted(((getattr(self, part), words) for part, words in _EXTRA.items()), reverse=True)
+        costs = ", ".join(
+            f"{words} {ms(seconds)}{' (noise)' if seconds < 0 else ''}"
+            for seconds, words in taken
+            if ms(seconds) != "0.0"
+        )
+        net = self.plain - self.total
+        verdict = f"{ms(abs(net))} ms {'faster' if net > 0 else 'slower'}"
+        return "; ".join(filter(None, (self._earned(), costs))) + f": {verdict}{self._lacking()}"
+
+    def _earned(self) -> str:
+        accepted = "" if self.alpha is None else f", {self.alpha:.0%} of what was judged accepted,"
+        return f"{self.tokens:.2f} tokens a round{accepted} save {ms(self.saved)} of AR's {ms(self.plain)} ms a token"
+
+    def _lacking(self) -> str:
+        if self.total <= self.plain:
+            return ""
+        at = "" if self.needed_alpha is None else f" (alpha {self.needed_alpha:.2f})"
+        return f"; break-even needs {self.break_even:.2f} tokens a round{at}"
+
+
+def ms(seconds: float) -> str:
+    """Seconds as milliseconds with a digit; no minus before a zero."""
+    return f"{round(seconds * 1e3, 1) + 0.0:.1f}"
+
+
+def plain_of(reference: Account) -> Plain | None:
+    """A round of AR as a run of it had it; None where it is unknown or made no round."""
+    times = (reference.draft_ms, reference.verify_ms, reference.other_ms)
+    if None in times or not reference.rounds or not reference.verify_ms:
+        return None
+    draft, verify, other = (value or 0.0 for value in times)
+    return Plain(verify / 1e3, (draft + other) / 1e3)
+
+
+def plain_at(price: Price) -> Plain:
+    """A round of AR as a profile has it."""
+    return Plain(price.verify_s(0), price.rest_s)
+
+
+def ledger(run: Account, plain: Plain) -> Ledger | None:
+    """The ledger of a run beside AR on the same prompt; None where its times are unknown or it made no round."""
+    times = (run.draft_ms, run.verify_ms, run.other_ms)
+    if None in times or not run.rounds or not run.new_tokens or run.tokens_per_round is None:
+        return None
+    draft, verify, other = (value / 1e3 for value in times if value is not None)
+    return _split(run, plain, draft, verify, other)
+
+
+def predicted(run: Account, price: Price) -> Ledger | None:
+    """The ledger that a profile's prices give for the rounds of a run: its counts, not its times.
+
+    A round is taken at the mean number of drafts; the levels of a head's tree count as its draft steps.
+    """
+    if not run.rounds or not run.new_tokens or run.tokens_per_round is None:
+        return None
+    drafts = (run.drafted or 0) / run.rounds
+    steps = drafts if run.mean_gamma is None else min(drafts, run.mean_gamma)
+    begun = min(1.0, steps) if not run.tested_at else run.tested_at[0] / run.rounds
+    draft = begun * price.first_s + max(0.0, steps - begun) * price.step_s
+    return _split(run, plain_at(price), draft, price.verify_s(drafts), price.rest_s)
+
+
+def _split(run: Account, plain: Plain, draft: float, verify: float, other: float) -> Ledger:
+    """The parts a token, from seconds of the mean round."""
+    rounds, tokens = run.rounds or 0, run.tokens_per_round or 0.0
+    break_even = (draft + verify + other) / plain.seconds
+    return Ledger(
+        verify=plain.forward / tokens,
+        growth=(verify - plain.forward) / tokens,
+        draft=draft / tokens,
+        judging=(other - plain.rest) / tokens,
+        rest=plain.rest / tokens,
+        plain=plain.seconds,
+        rows=1.0 + (run.drafted or 0) / rounds,
+        tokens=tokens,
+        alpha=run.alpha,
+        needed_alpha=needed_alpha(break_even, run.accept_hist or [], run.tested_at or [], run.max_gamma or 0),
+    )
+
+
+def needed_alpha(tokens: float, accept_hist: Sequence[int], tested_at: Sequence[int], max_gamma: int) -> float | None:
+    """The alpha at which rounds like these would emit `tokens`; None where none would, or nothing was drafted.
+
+    As many rounds as now have a draft at position i, of those that come so far; each position's acceptance moves the
+    same part of its way to 1, or to 0. What no round reached is as the last position that one did.
+
+    Example: one draft a round, always judged, accepted in 2 of 10 rounds: for 1.5 tokens a round alpha is 0.5.
+    """
+    reached, accepted = _positions(accept_hist, tested_at)
+    if not reached:
+        return None
+    deeper = max(0, min(max_gamma, _DEEPEST) - len(reached))
+    reached, accepted = [*reached, *[reached[-1]] * deeper], [*accepted, *[accepted[-1]] * deeper]
+    low, high = -1.0, 1.0
+    if _expected(reached, accepted, high)[0] < tokens:
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = _expected(reached, accepted, middle)[0] >= tokens
+        low, high = (low, middle) if enough else (middle, high)
+    return _expected(reached, accepted, high)[1]
+
+
+def _positions(accept_hist: Sequence[int], tested_at: Sequence[int]) -> tuple[list[float], list[float]]:
+    """By position: the share of the rounds that come so far which judge a draft there, and which accept it."""
+    before = [sum(accept_hist[place:]) for place in range(len(tested_at) + 1)]
+    reached, accepted = [], []
+    for came, judged, kept in zip_longest(before[:-1], tested_at, before[1:], fillvalue=0):
+        if not came or not judged:
+            break
+        reached.append(judged / came)
+        accepted.append(kept / judged)
+    return reached, accepted
+
+
+def _expected(reached: Sequence[float], accepted: Sequence[float], move: float) -> tuple[float, float]:
+    """Tokens a round and alpha, each acceptance moved by this part of its way to 1, or below 0 to 0."""
+    here, judged, kept = 1.0, 0.0, 0.0
+    for share, chance in zip(reached, accepted, strict=True):
+        judged += here * share
+        here *= share * (chance + move * (1.0 - chance if move > 0 else chance))
+        kept += here
+    return 1.0 + kept, kept / judged
