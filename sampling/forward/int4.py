@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.grid import GROUP, find_parts, in_parts, in_slices
-from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product
+from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
 
 INNER = 1  # how many tiles of k the CPU's layout holds side by side; it takes no other number
 _LEVELS = 15
@@ -29,7 +29,7 @@ def widened(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
     return y if bias is None else y + bias
 
 
-class Int4Linear:
+class Int4Linear(Converted):
     """Weights in 4 bits, with a step and a lowest value for each output and group of inputs.
 
     Its products are torch's in bfloat16, with sums in float32: the input, the steps and the lowest values are rounded
@@ -49,14 +49,9 @@ class Int4Linear:
         y: Tensor = _PRODUCT(x, self._packed, GROUP, self._grid)
         return y
 
-    def __call__(self, x: Tensor) -> Tensor:
-        (entered,) = self.arithmetic.enter(x)
-        return self.arithmetic.leave(self.product(entered), (), self.added).to(x.dtype)
-
     def with_kernel(self, kernel: Kernel) -> Product:
         unit = torch.eye(self._inputs, dtype=torch.bfloat16)
-        weight = torch.ops.aten._weight_int4pack_mm_for_cpu(unit, self._packed, GROUP, self._grid).T
-        return kernel(weight.float().contiguous(), self.added)
+        return kernel(self.product(unit).T.float().contiguous(), self.added)
 
 
 def divides(weight: Tensor) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from sampling.forward import choices
 from sampling.forward.grid import in_slices
 from sampling.forward.kernels import kernel
-from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product
+from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
 from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
 
@@ -68,7 +68,7 @@ def _largest(wide: Tensor) -> Tensor:
     return wide.abs().amax(dim=1, keepdim=True).clamp(min=_LOWEST)
 
 
-class Int8Linear:
+class Int8Linear(Converted):
     """Weights in 8 bits with one scale an output; inputs in 7 bits, which pairs of products in 16 bits cannot overflow.
 
     Each row of the input has its own scale, so that a row's result depends on no other row. Computes in float32,
@@ -85,10 +85,6 @@ class Int8Linear:
         """See `Product`; the inputs are rounded here."""
         y: Tensor = _product()(x, _STEP, _MIDDLE, self._packed)
         return y
-
-    def __call__(self, x: Tensor) -> Tensor:
-        entered, *rest = self.arithmetic.enter(x)
-        return self.arithmetic.leave(self.product(entered), tuple(rest), self.added).to(x.dtype)
 
     def with_kernel(self, kernel: Kernel) -> Product:
         weight, _ = torch.ops.quantized.linear_unpack(self._packed)

@@ -87,6 +87,21 @@ class Whole(ABC):
         return self.product(x)
 
 
+class Converted(ABC):
+    """A layer that computes in a format of its own: rows enter a product and leave it, then have their dtype again."""
+
+    arithmetic: Arithmetic
+    added: Tensor | None
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        entered, *rest = self.arithmetic.enter(x)
+        return self.arithmetic.leave(self.product(entered), tuple(rest), self.added).to(x.dtype)
+
+
 class DenseLinear(Whole):
     """The plain kernel, on any device and dtype."""
 

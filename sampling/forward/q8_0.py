@@ -6,7 +6,7 @@ from torch import Tensor
 from sampling.forward.grid import GROUP, find_parts, in_parts, in_slices
 from sampling.forward.int4 import INNER, divides, widened
 from sampling.forward.int8 import FineInt8Linear
-from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product
+from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
 
 _HIGHEST = 127
 _FIRST = 4  # rows that are looked at first: most weights that lie on no grid show it there
@@ -19,7 +19,7 @@ def _twice(x: Tensor) -> Prepared:
     return (torch.cat([short, short], dim=1),)
 
 
-class GroupedInt8Linear:
+class GroupedInt8Linear(Converted):
     """Weights on a Q8_0 grid: 8 bits, and one step for each output and group of 32 inputs.
 
     A level q of 8 bits is 16 high + low with high from -8 to 7 and low from 0 to 15, so that its products are those
@@ -38,10 +38,6 @@ class GroupedInt8Linear:
         self._grid = torch.stack(grid, dim=-1).transpose(0, 1).contiguous()
         self._inputs = levels.shape[1]
         self.added = None if bias is None else bias.detach().float()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        (entered,) = self.arithmetic.enter(x)
-        return self.arithmetic.leave(self.product(entered), (), self.added).to(x.dtype)
 
     def with_kernel(self, kernel: Kernel) -> Product:
         high, low = (self.product(unit).float() for unit in torch.eye(2 * self._inputs, dtype=torch.bfloat16).chunk(2))
