@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sampling.forward import choices
 from sampling.forward.grid import in_slices
-from sampling.forward.kernels import kernel
+from sampling.forward.kernels import CALLED, kernel
 from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
 from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
@@ -150,7 +150,7 @@ def decided(answer: bool | None) -> Iterator[None]:
 def pays(dtype: torch.dtype) -> bool:
     """Whether int8 is clearly faster than this dtype's kernel, for one token and a few together."""
     full = kernel("cpu", dtype)
-    case = f"{str(dtype).removeprefix('torch.')} {full.__name__}"
+    case = f"{str(dtype).removeprefix('torch.')} {CALLED[full]}"
     return choices.choose(_INT8, case, lambda: _rough_or_full(full, dtype))
 
 

@@ -13,6 +13,8 @@ from utils.errors import UserError
 
 _PACKED, _HALF = "packed kernel", "bfloat16"
 _CLEARLY = 1.05
+# How a user calls each kernel of a CPU.
+CALLED: dict[object, str] = {PackedLinear: "packed", DenseLinear: "plain", WideningLinear: "plain"}
 
 
 def use_packed(answer: bool | None) -> None:
@@ -51,8 +53,7 @@ def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
 
 def kernel_name(layer: Linear, device: torch.device) -> str | None:
     """How a user calls the kernel of a layer; None where there was no choice: off a CPU, and of rounded weights."""
-    names: dict[type, str] = {PackedLinear: "packed", DenseLinear: "plain", WideningLinear: "plain"}
-    return None if device.type != "cpu" else names.get(type(layer))
+    return None if device.type != "cpu" else CALLED.get(type(layer))
 
 
 @cache
@@ -81,7 +82,7 @@ def packed_wins(packed: Times, plain: Times) -> bool:
 def computes_bfloat16() -> bool:
     """Whether a CPU's products in bfloat16 are faster for 1 row and for 5 rows, which its flags do not tell."""
     contenders = [(kernel("cpu", dtype), dtype) for dtype in (torch.bfloat16, torch.float32)]
-    case = " against ".join(kind.__name__ for kind, _ in contenders)
+    case = " against ".join(CALLED[kind] for kind, _ in contenders)
     return choices.choose(_HALF, case, lambda: _half_or_full(contenders))
 
 

@@ -287,3 +287,11 @@ def test_packed_products_are_refused_where_there_are_none(
         load_pair(options)
     with pytest.raises(UserError, match="no packed products in float32 on cuda"):
         kernels.refuse_unpacked({torch.device("cuda"): torch.float32})
+
+
+def test_questions_name_kernels_as_users_type_them(races: list[int]) -> None:
+    """They are shown by /status and kept in manifests."""
+    computes_bfloat16()
+    pays(torch.float32)
+    said = " ".join(made())
+    assert "Linear" not in said and any(f"int8 drafts, float32 {name}" in said for name in KERNELS[1:])
