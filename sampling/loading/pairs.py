@@ -42,6 +42,8 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
         refuse_unpacked({device: dtype, drafter_device: drafter_dtype})
     _refuse_weights(options.target_weights, device)
     _refuse_self(options.drafter, device)
+    if options.compile not in COMPILE:
+        raise UnknownName("compile", options.compile, COMPILE)
     place = Placement(device, _products(dtype, options, device), options.target_weights)
     target = _compiled(_load(options.target, place, options, progress), options, progress)
     if target.encoder and options.heads:
@@ -70,8 +72,6 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
 
 def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loaded:
     """The same model with compiled steps, where they are wanted and can be had. Raises `UserError`."""
-    if options.compile not in COMPILE:
-        raise UnknownName("compile", options.compile, COMPILE)
     model, info, note = compiled(
         loaded.model,
         loaded.info,

@@ -246,6 +246,11 @@ def test_out_of_memory_says_how_much_is_needed(hub: Path, monkeypatch: pytest.Mo
     assert "out of memory; its weights take 0.0 GiB in float32" in refusal(hub / "llama")
 
 
+def test_a_wrong_way_to_compile_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(UnknownName, match="unknown compile 'often'; expected one of auto, on, off"):
+        load_pair(LoadOptions("a target that is not there", device="cpu", compile="often"))
+
+
 def test_devices_and_dtypes(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match="Did you mean 'cpu'"):
         load_pair(LoadOptions(str(hub / "llama"), device="cpux"))
