@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ablation.plan.prompt_file import Prompt
     from ablation.run.formats import FormatComparison, FormatLine
 
+# Of fewer, intervals from resampling prompts say little.
+_FEW_PROMPTS, _FEW_TOKENS = 6, 1000
 FULL, ROUNDED, USUAL = WEIGHTS[0], WEIGHTS[1:], EVERYWHERE[1:]
 
 
@@ -167,15 +169,28 @@ def _show(lines: "Sequence[FormatLine]") -> None:
 
     from ablation.results.quality_table import QUALITY_HEADERS, QUALITY_MEANING, full_cells, quality_cells
 
-    table = Table(*QUALITY_HEADERS, "AR tokens/s", "against full")
+    rows = []
     for line in lines:
         cells = full_cells(line.quality) if line.format == FULL else quality_cells(line.format, line.quality)
-        table.add_row(*map(Text, (*cells, f"{line.tokens_per_s:.1f}", _ratio(line))))
-    found, dtype = lines[0].quality, lines[0].dtype
+        rows.append((*cells, f"{line.tokens_per_s:.1f}", _ratio(line)))
     console = out_console()
-    console.print(table)
-    told = f"{counted(found.prompts, 'prompt')}, {found.tokens:,} tokens; {FULL} is {dtype}."
-    console.print(Text(f"{told} {QUALITY_MEANING}", style="dim"))
+
+    def drawn(between: str) -> Table:
+        """The table; between: what stands between a figure and its interval."""
+        table = Table(*QUALITY_HEADERS, "AR tokens/s", "against full")
+        for row in rows:
+            table.add_row(*(Text(cell.replace(" [", f"{between}[")) for cell in row))
+        return table
+
+    wide = drawn(" ")
+    fits = console.measure(wide).maximum < console.width  # a measure is cut at the width
+    console.print(wide if fits else drawn("\n"))
+    found, dtype = lines[0].quality, lines[0].dtype
+    compared = f"{counted(found.prompts, 'prompt')}, {found.tokens:,} tokens"
+    if found.prompts < _FEW_PROMPTS or found.tokens < _FEW_TOKENS:
+        few = f"Only {compared} were compared: of so few, figures and intervals say little; expected "
+        console.print(Text(f"{few}{_FEW_PROMPTS} prompts and {_FEW_TOKENS:,} tokens or more (--limit, --length)."))
+    console.print(Text(f"{compared}; {FULL} is {dtype}. {QUALITY_MEANING}", style="dim"))
 
 
 def _ratio(line: "FormatLine") -> str:

@@ -1,15 +1,18 @@
 """`infer.py quality` on a tiny checkpoint: what it prints, what it writes, and what it refuses."""
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import infer
+from ablation.commands import quality as command
 from ablation.plan.prompt_file import Prompt
-from ablation.run.formats import FormatComparison
+from ablation.run.formats import FormatComparison, FormatLine
 from sampling.forward import int4, int8
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
@@ -130,3 +133,32 @@ def test_a_file_that_is_there_is_left_alone_before_anything_loads(
     result = call("--prompts", prompts, "--output", prompts)
     assert result.exit_code == 2 and "exists; it was left alone" in result.stderr
     assert "ab ab" in prompts.read_text()
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, width: int, prompts: int = 20, tokens: int = 2000) -> str:
+    """The table of a format whose figures are long."""
+    console = Console(width=width, record=True)
+    monkeypatch.setattr(command, "out_console", lambda: console)
+    found = Quality(
+        *(prompts, tokens, 0.982, 0.974, 0.989, 0.0123, 0.0101, 0.0145, 12.345, 11.234, 13.456, 12.3, 11.2, 13.4),
+        *(123_456_789, 538_000_000),
+    )
+    full = FormatLine("full", "float32", found, 55.7, 1.0, 1.0, 1.0)
+    command._show([full, FormatLine("int8", "float32", found, 115.0, 2.06, 2.01, 2.11)])
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [120, 200])
+def test_an_interval_is_never_broken(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    lines = shown(monkeypatch, width).splitlines()
+    table = [line for line in lines if "│" in line]
+    ends = re.findall(r"\[[\d.]+, [\d.]+\]", "\n".join(table))
+    assert len(ends) == 5 and all(line.count("[") == line.count("]") for line in table)
+    assert any("98.2 [97.4, 98.9]" in line for line in table) == (width == 200), "below the figure where it is narrow"
+
+
+def test_few_tokens_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Only" not in shown(monkeypatch, 200)
+    warning = "were compared: of so few, figures and intervals say little; expected 6 prompts and 1,000 tokens or more"
+    for prompts, tokens, said in ((5, 2000, "Only 5 prompts, 2,000 tokens"), (20, 90, "Only 20 prompts, 90 tokens")):
+        assert f"{said} {warning}" in " ".join(shown(monkeypatch, 200, prompts, tokens).split())
