@@ -31,12 +31,16 @@ def choose_methods(text: str | None, settings: Settings) -> tuple[Configuration,
 
 
 def choose_names(text: str) -> tuple[str, ...]:
-    """Names of methods between commas, each once and in the given order."""
-    return tuple(dict.fromkeys(METHODS[name.strip()].name for name in text.split(",") if name.strip()))
+    """Names of methods between commas, in the given order. Raises `UserError` for a name that is there twice."""
+    names = [METHODS[name.strip()].name for name in text.split(",") if name.strip()]
+    for name in names:
+        if names.count(name) > 1:
+            raise _twice(name)
+    return tuple(names)
 
 
 def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
-    """Methods between commas, each with values of its own; a method without any counts once.
+    """Methods between commas, each with values of its own.
 
     `values` holds every setting. What tables print is understood as well, values between commas included.
     Raises `UserError` for what a method does not have, values that do not go together, and a run given twice.
@@ -51,11 +55,14 @@ def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
     for item in _items(text):
         run = _read(item)
         check_values(run, values)
-        if run not in runs:
-            runs.append(run)
-        elif run.parameters:
-            raise UserError(f"{quoted(run.name)} is given twice; expected each run once")
+        if run in runs:
+            raise _twice(run.name)
+        runs.append(run)
     return tuple(runs)
+
+
+def _twice(name: str) -> UserError:
+    return UserError(f"{quoted(name)} is given twice; expected each run once")
 
 
 def _items(text: str) -> Iterator[str]:

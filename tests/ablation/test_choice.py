@@ -15,7 +15,6 @@ def names(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("mtp, target", ["mtp", "target"]),
-        ("ngram,ngram", ["ngram"]),
         ("mtp,mtp gamma=1,mtp gamma=2", ["mtp", "mtp gamma=1", "mtp gamma=2"]),
         ("mtp draft_tree=static  gamma = 1", ["mtp draft_tree=static, gamma=1"]),
         ("mtp gamma=1 draft_tree=static", ["mtp draft_tree=static, gamma=1"]),
@@ -46,6 +45,7 @@ def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
         ("mtp gamma=-1", ["gamma", "'-1'", "0 or more"]),
         ("mtp gamma=1 gamma=2", ["gamma is given twice"]),
         ("mtp gamma=1, mtp gamma=1", ["'mtp gamma=1' is given twice"]),
+        ("target,target", ["'target' is given twice; expected each run once"]),
         ("mtp fast", ["'fast'", "NAME=VALUE", "draft_tree"]),
         ("mtp gamma=1 ngram", ["'1 ngram'"]),
         ('ngram set_ngramstorage="onelevel 4', ["a quote is not closed"]),
@@ -59,6 +59,8 @@ def test_what_is_wrong_is_named_with_what_is_right(text: str, words: list[str]) 
 
 
 def test_names_alone_take_no_values() -> None:
-    assert choose_names("mtp, ngram,mtp") == ("mtp", "ngram")
+    assert choose_names("mtp, ngram,") == ("mtp", "ngram")
+    with pytest.raises(UserError, match="'mtp' is given twice; expected each run once"):
+        choose_names("mtp, ngram,mtp")
     with pytest.raises(UserError, match="unknown method 'mtp gamma=1'"):
         choose_names("mtp gamma=1")
