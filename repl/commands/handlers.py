@@ -85,17 +85,16 @@ def add(session: Session, argument: str) -> Message:
     runs = choose_runs(argument, session.settings)
     if not runs:
         raise UserError("/add: no method given; expected a method and values, as in /add mtp gamma=2")
+    there = {run.name for run in session.runs()}
     for run in runs:
-        if run.name in session.added:
+        if run.name in there:
             raise UserError(f"{run.name!r} is already there; /drop {run.name} removes it")
-    said = []
     for run in runs:
         if run.parameters:
             session.added[run.name] = run
-            said.append(f"{run.name} added (/drop {run.name} removes it)")
         else:
-            said.append(change(session, PARAMETERS[run.method], "on").text)
-    return Message(", ".join(said))
+            session.assign(run.method, "on")
+    return Message(", ".join(f"{run.name} added (/drop {run.name} removes it)" for run in runs))
 
 
 def drop(session: Session, argument: str) -> Message:
@@ -107,8 +106,9 @@ def drop(session: Session, argument: str) -> Message:
     run = _find_run(session, argument)
     if run.name in session.added:
         del session.added[run.name]
-        return Message(f"{run.name} dropped")
-    return change(session, PARAMETERS[run.method], "off")
+    else:
+        session.assign(run.method, "off")
+    return Message(f"{run.name} dropped")
 
 
 def _find_run(session: Session, text: str) -> Run:

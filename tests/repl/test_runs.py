@@ -51,11 +51,14 @@ def test_a_run_is_dropped_by_what_it_is_called(name: str, idle_session: Session)
 
 
 def test_a_method_alone_is_switched_on_and_off(idle_session: Session) -> None:
-    said(idle_session, "/add mtp")
+    """In the words of any other run."""
+    assert said(idle_session, "/add mtp") == "mtp added (/drop mtp removes it)"
     assert idle_session.show("mtp") == "on"
-    said(idle_session, "/drop mtp")
+    assert said(idle_session, "/drop mtp") == "mtp dropped"
     assert idle_session.show("mtp") == "off"
-    assert said(idle_session, "/drop all") == "nothing was added"
+    both = said(idle_session, "/add mtp, mtp gamma=1")
+    assert both == "mtp added (/drop mtp removes it), mtp gamma=1 added (/drop mtp gamma=1 removes it)"
+    assert [said(idle_session, "/drop all") for _ in range(2)] == ["mtp gamma=1 dropped", "nothing was added"]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,7 @@ def test_a_method_alone_is_switched_on_and_off(idle_session: Session) -> None:
         ("/add mtp top_k_filler=1", ["not a parameter of mtp", "it belongs to ngram"]),
         ("/add mtp tree_width=99", ["tree_width", "'99'", "from 1 to 64"]),
         ("/add speculative gamma=1", ["'speculative gamma=1' is already there", "/drop"]),
+        ("/add speculative", ["'speculative' is already there; /drop speculative removes it"]),
         ("/drop speculative gamma=3", ["'speculative gamma=3'", "speculative gamma=1", "all"]),
         ("/drop nothing", ["unknown run 'nothing'", "speculative gamma=1"]),
         ("/drop mtp", ["'mtp'", "speculative gamma=1"]),
