@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from repl.runs import Run
 from repl.session import TURNS, Session
+from sampling.loading.options import WEIGHTS
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Parameter, Values
 
 
 def summary(session: Session) -> str:
-    """The settings that matter for what answers a prompt, and where a card's value stands in for one."""
+    """The settings that matter for what answers a prompt, the format of a rounded target, and cards' values."""
     values, runs = session.settings, session.runs()
     used = {name for run in runs for name in _read(run, values)}
     used |= {p.name for p in GENERAL} - _unread(values, runs)
@@ -18,6 +19,9 @@ def summary(session: Session) -> str:
     settings = [f"{p.name} {session.show(p.name)}" for p in shown if _matters(values, p)]
     if session.own[TURNS.name] != TURNS.default:
         settings.append(f"turns {session.show(TURNS.name)}")
+    pair = session.loading.pair
+    if pair is not None and pair.target_info.stored != WEIGHTS[0]:
+        settings.append(f"target_weights {pair.target_info.stored}")
     return ", ".join([*settings, *recommended(runs)])
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,15 @@ def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) 
         execute(idle_session, line)
     assert "egag_gamma_max 6" in summary(idle_session)
     assert "gamma 4" not in summary(idle_session) and "ngramstorage" not in summary(idle_session)
+
+
+def test_the_summary_names_the_format_of_a_rounded_target(new_session: Callable[[], Session]) -> None:
+    session = new_session()
+    session.loading.wait()
+    pair = session.loading.pair
+    assert pair is not None and "target_weights" not in summary(session)
+    session.loading.engine().pair = replace(pair, target_info=replace(pair.target_info, stored="int4"))
+    assert "target_weights int4" in summary(session)
 
 
 @pytest.mark.parametrize(
