@@ -42,6 +42,7 @@ def main(load: Load, script_file: Path | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = FAILED
     except KeyboardInterrupt:
+        sys.stderr.write(f"stopped{' while the models were loading' if loading.running else ''}\n")
         status = INTERRUPTED
     if loading.running:
         # An import under way in a thread cannot be stopped, and must not meet a dying interpreter.
@@ -69,6 +70,7 @@ def _interact(session: Session) -> int:
             with Deferred():
                 player = player or Player(session, _live_view())
         except KeyboardInterrupt:
+            sys.stderr.write("stopped before the line was played\n")
             continue
         player.execute(line)
         if player.left:

@@ -71,7 +71,8 @@ class Player:
                 self.view.reply(Message(news))
             self._execute(line, where)
         except UserError as error:
-            self._fail(f"{where}{error}")
+            # That the models cannot be had is not the line's fault.
+            self._fail(str(error) if error is self.session.loading.error else f"{where}{error}")
         except KeyboardInterrupt:
             self.interrupted = True
         except BrokenPipeError:

@@ -1,6 +1,7 @@
 """The session without a terminal: plain text out, a status that scripts can read."""
 
 import io
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from repl import app
 from repl.loading import Loading
+from repl.session import Session
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
 from utils import machine
@@ -87,8 +89,40 @@ def test_a_failed_command_is_told_with_its_line_and_the_rest_goes_on() -> None:
 def test_a_failed_load_fails_the_prompt(play: Callable[..., Outcome], tmp_path: Path) -> None:
     status, out, err = play(b"/gamma 2\nHello\n/status\n", target=str(tmp_path / "nothing"))
     assert status == 1
-    assert "line 2: " in err and "nothing" in err and "Traceback" not in err
+    assert "line" not in err and "nothing" in err and "Traceback" not in err, "no line is to blame"
     assert "failed" in out and "gamma 4 -> 2" in err
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_ctrl_c_says_what_it_stopped(
+    play: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], loads: bool
+) -> None:
+    def wait(self: Loading, timeout: float | None = None) -> bool:
+        monkeypatch.setattr(Loading, "running", loads)
+        raise KeyboardInterrupt
+
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(Loading, "wait", wait)
+    monkeypatch.setattr("os._exit", leave)
+    if loads:
+        with pytest.raises(SystemExit, match="130"):
+            play(b"")
+        assert capfd.readouterr().err == "stopped while the models were loading\n"
+    else:
+        assert play(b"") == (130, "", "stopped\n")
+
+
+def test_a_line_that_ctrl_c_takes_back_is_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], idle_session: Session
+) -> None:
+    """The screen is imported behind the first line, which Ctrl-C then ends."""
+    monkeypatch.setattr("repl.prompt.lines", lambda session: iter(["Hello"]))
+    monkeypatch.setattr(Loading, "start", lambda self: None)
+    monkeypatch.setattr(app, "_live_view", lambda: signal.raise_signal(signal.SIGINT))
+    assert app._interact(idle_session) == 0
+    assert capfd.readouterr().err == "stopped before the line was played\n"
 
 
 def test_a_script_plays_and_may_not_load(play: Callable[..., Outcome], tmp_path: Path) -> None:
