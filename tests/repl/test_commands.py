@@ -142,7 +142,8 @@ def _completed(text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("/gam", {"/gamma"}),
+        ("/gamma_", set()),
+        ("/egag_e", {"/egag_ema"}),
         ("/exi", {"/exit"}),
         ("/egag ", {"/egag on", "/egag off"}),
         ("/egag of", {"/egag off"}),
@@ -153,6 +154,7 @@ def _completed(text: str) -> dict[str, str]:
             {
                 *("/help drafting", "/help draft_length", "/help drafter"),
                 *("/help draft_weights", "/help draft_tree", "/help draft_rule"),
+                *("/help draft_verify_gamma_max", "/help draft_verify_threshold"),
             },
         ),
         ("/gamma ", set()),
