@@ -46,7 +46,7 @@ def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
         ("mtp gamma=-1", ["gamma", "'-1'", "0 or more"]),
         ("mtp gamma=1 gamma=2", ["gamma is given twice"]),
         ("mtp gamma=1, mtp gamma=1", ["'mtp gamma=1' is given twice"]),
-        ("mtp fast", ["'fast'", "NAME=VALUE", "draft_tree"]),
+        ("mtp fast", ["'fast'", "NAME=VALUE", "`infer.py methods mtp` lists"]),
         ("mtp gamma=1 ngram", ["'1 ngram'"]),
         ('ngram set_ngramstorage="onelevel 4', ["a quote is not closed"]),
         ("egag egag_gamma_min=9", ["egag_gamma_min 9 is above egag_gamma_max 6"]),

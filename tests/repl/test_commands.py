@@ -141,7 +141,7 @@ def _completed(text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("/gam", {"/gamma"}),
+        ("/gam", {"/gamma", *(f"/gammatune_{end}" for end in ("gamma", "gamma_max", "eta", "delta"))}),
         ("/exi", {"/exit"}),
         ("/egag ", {"/egag on", "/egag off"}),
         ("/egag of", {"/egag off"}),
@@ -152,6 +152,7 @@ def _completed(text: str) -> dict[str, str]:
             {
                 *("/help drafting", "/help draft_length", "/help drafter"),
                 *("/help draft_weights", "/help draft_tree", "/help draft_rule"),
+                *("/help draft_verify_threshold", "/help draft_verify_gamma_max"),
             },
         ),
         ("/gamma ", set()),
