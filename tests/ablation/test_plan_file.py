@@ -42,7 +42,7 @@ def test_a_built_in_plan_reads_and_says_what_it_answers(name: str) -> None:
     assert experiment.name == name
     assert experiment.plan.generations == {**GENERATIONS, "paper": PAPER}[name]
     assert experiment.plan.configurations[0].name == REFERENCE
-    assert experiment.trace == (name in ("egag", "rules"))
+    assert experiment.trace == {"egag": True, "rules": "full"}.get(name, False)
     text = (ROOT / "ablation/plans" / f"{name}.toml").read_text()
     assert text.startswith("# ")
 
