@@ -32,6 +32,7 @@ GENERATIONS = {
     "gamma": 20 * (1 + 8 + 1),
     "nasd": 20 * (1 + 10 + 1),
     "egag": 20 * (1 + 9 + 1),
+    "rules": 20 * (1 + 2 * (7 + 12) + 1),
 }
 
 
@@ -41,7 +42,7 @@ def test_a_built_in_plan_reads_and_says_what_it_answers(name: str) -> None:
     assert experiment.name == name
     assert experiment.plan.generations == {**GENERATIONS, "paper": PAPER}[name]
     assert experiment.plan.configurations[0].name == REFERENCE
-    assert experiment.trace == (name == "egag")
+    assert experiment.trace == {"egag": True, "rules": "full"}.get(name, False)
     text = (ROOT / "ablation/plans" / f"{name}.toml").read_text()
     assert text.startswith("# ")
 

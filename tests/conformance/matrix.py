@@ -122,7 +122,8 @@ def rules_of(drafter: str) -> Names:
     """The rules that a drafter meets, the one that is paired with every verifier first.
 
     - Where nothing is drafted, no rule is asked.
-    - Without distributions, a rule that verdicts do not move either is a number: the largest stands for all of them.
+    - Without distributions, a rule is a number in each round. Of those that verdicts do not move the largest stands
+      for all; of those that they move one does, but for the first such drafter, which meets each of them.
     - A rule is asked by `propose`. Of drafters that share it, the first meets all rules, the others one that stays
       and one that moves.
     """
@@ -132,7 +133,8 @@ def rules_of(drafter: str) -> Names:
     moving = tuple(rule for rule in RULES if len(set(lengths(rule, seen.distribution))) > 1)
     if not seen.distribution:
         numbers = [rule for rule in RULES if rule not in moving]
-        return (max(numbers, key=lambda rule: max(lengths(rule, False))), *moving)
+        others = moving if _first(drafter, _copies) else moving[:1]
+        return (max(numbers, key=lambda rule: max(lengths(rule, False))), *others)
     return RULES if _first(drafter, _propose) else (RULES[0], *moving[:1])
 
 
@@ -183,6 +185,10 @@ def _first(drafter: str, key: Any) -> bool:
 @cache
 def _propose(drafter: str) -> Any:
     return type(build_drafter(drafter, toy_pair())).propose
+
+
+def _copies(drafter: str) -> bool:
+    return trait(drafter).drafts and not trait(drafter).distribution
 
 
 def _forms(drafter: str) -> frozenset[tuple[bool, bool]]:

@@ -33,11 +33,11 @@ def test_who_drafts_nothing_is_tested_once() -> None:
 
 
 def test_copies_meet_a_rule_that_stays_and_those_that_verdicts_move() -> None:
-    """EGAG and the confidence rule read distributions, which copies have none of: the latter has the longest drafts."""
+    """Rules that read distributions are numbers to copies, SVIP the largest. The first copier meets all that move."""
     for drafter in ("ngram", "prompt_lookup", "suffix"):
-        first, *others = rules_of(drafter)
-        assert first == "confidence" and "heuristic" in others
-        assert not {"fixed", "budget", "egag"} & set(others)
+        assert rules_of(drafter) == ("svip", "heuristic")
+    first, *others = rules_of("recycling")
+    assert first == "svip" and {"heuristic", "ucb", "cost_ratio", "gammatune", "anpd", "ucb_rules"} == set(others)
 
 
 def test_the_first_of_drafters_that_ask_alike_meets_every_rule() -> None:

@@ -144,6 +144,7 @@ def _completed(text: str) -> dict[str, str]:
     [
         ("/gamma_", set()),
         ("/egag_e", {"/egag_ema"}),
+        ("/gam", {"/gamma", *(f"/gammatune_{end}" for end in ("gamma", "gamma_max", "eta", "delta"))}),
         ("/exi", {"/exit"}),
         ("/egag ", {"/egag on", "/egag off"}),
         ("/egag of", {"/egag off"}),

@@ -13,10 +13,18 @@ from egag.price import Price
 from egag.specdec_pp import SpecDecPpGamma
 from egag.svip import SvipGamma
 from egag.ucb_rules import UcbRules
+from sampling.drafters import forward_drafter
+from sampling.drafters.draft_tree import grow_tree
 from sampling.methods import CONTROLLERS, METHODS, UCB_ARMS
 from sampling.settings import Settings
+from sampling.verifier import RejectionVerifier
+from tests.conformance import suite
+from tests.conformance.matrix import build_drafter
+from tests.conformance.suite import Case
+from tests.conformance.toy import toy_pair
 from tests.rules import Told, drafts, judged, lengths
 from utils.errors import UserError
+from utils.logits_processor import GreedyProcessor
 
 FLAT = Price(((1, 1.0),), first_s=0.2, step_s=0.2)  # rows cost nothing, a draft a fifth of the target
 DEAR = Price(((1, 1.0),), first_s=0.9, step_s=0.9)
@@ -196,3 +204,17 @@ def test_the_arms_are_named_and_their_parameters_matter() -> None:
             settings.assign("ucb_arms", wrong)
     with pytest.raises(UserError, match="ucb_rules"):
         settings.assign("ucb_arms", "ucb_rules")
+
+
+def test_a_tree_is_grown_no_deeper_than_it_has_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that stop at doubt have long limits, and each level of a tree costs a forward of the head."""
+    depths = []
+
+    def watched(shape: Any, depth: int, *rest: Any) -> Any:
+        depths.append(depth)
+        return grow_tree(shape, depth, *rest)
+
+    monkeypatch.setattr(forward_drafter, "grow_tree", watched)
+    one = Case(lambda pair: build_drafter("eagle dynamic tree", pair), SvipGamma, RejectionVerifier)
+    suite.run(one, toy_pair(), GreedyProcessor(), 20)
+    assert max(depths) == 6
