@@ -104,14 +104,14 @@ def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, A
 
 def _dry_run(experiment: "Experiment") -> int:
     from ablation.run.estimate import grid_table
-    from ablation.run.probe import estimated
+    from ablation.run.probe import foreseen
     from ablation.run.rounded import memory_text
 
     out_console().print(grid_table(experiment.plan))
     engine = _engine(experiment.pair)
     if experiment.plan.formats:
         typer.echo(memory_text(engine, experiment.plan.formats))
-    typer.echo(estimated(engine, experiment.plan, processors=1).text)
+    typer.echo(foreseen(engine, experiment.plan).text)
     return 0
 
 

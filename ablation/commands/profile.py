@@ -52,7 +52,7 @@ def _measured(pair: "Pair", seconds: float) -> "Profile":
     from sampling.measure.profiling import measure
 
     with told("profile") as tell:
-        return measure(pair, lambda share: tell(round(share * _PARTS), _PARTS), seconds)
+        return measure(pair, lambda share: tell(int(share * _PARTS), _PARTS), seconds)
 
 
 def _kept(pair: "Pair", found: "Profile") -> str | None:

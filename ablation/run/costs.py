@@ -59,4 +59,4 @@ class Watched:
 
 
 def _parts(tell: Callable[..., None]) -> Callable[[float], None]:
-    return lambda share: tell(round(share * _PARTS), _PARTS)
+    return lambda share: tell(int(share * _PARTS), _PARTS)

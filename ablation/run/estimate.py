@@ -18,15 +18,16 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of a prefill, and seconds a token: if every draft is accepted, and if none is.
+    """Seconds of a prefill, and seconds a token: if every draft is accepted, if none is, and as it was measured.
 
-    rounds: how many were timed.
+    rounds: how many were timed; 0 where a profile's prices tell.
     """
 
     prefill_s: float
     accepted_s: float
     rejected_s: float
     rounds: int
+    expected_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Timed:
 class Estimate:
     """Between which times a plan's generations take: `low_s` if all drafts pass, `high_s` if none does.
 
-    Both for answers that use their whole length. basis: what was timed.
+    Both for answers that use their whole length. basis: what was timed. expected_s: with drafts as good as on the texts
+    of a profile; None where there is none.
     """
 
     low_s: float
@@ -68,12 +70,14 @@ class Estimate:
     generations: int
     tokens: int
     basis: str
+    expected_s: float | None = None
 
     @property
     def text(self) -> str:
         """For people: the range and what it means, and what was timed; a line each."""
+        expected = "" if self.expected_s is None else f"about {_duration(self.expected_s)} expected, "
         return (
-            f"{_range(self.low_s, self.high_s)} for {_amount(self.generations, self.tokens)} "
+            f"{expected}{_range(self.low_s, self.high_s)} for {_amount(self.generations, self.tokens)} "
             "(if all drafts are accepted, if none is); less where answers stop early\n"
             f"{self.basis}"
         )
@@ -87,19 +91,25 @@ def pace(events: Iterable[Event], account: RunMetrics) -> Pace:
     rounds = [event for event in events if isinstance(event, Round)]
     if not rounds:  # a search
         token_s = account.decode_s / max(account.new_tokens, 1)
-        return Pace(account.prefill_s, token_s, token_s, account.rounds)
-    times = sorted(one.draft_s + one.verify_s + one.other_s for one in rounds[1:] or rounds)
+        return Pace(account.prefill_s, token_s, token_s, account.rounds, token_s)
+    rounds = rounds[1:] or rounds
+    times = sorted(one.draft_s + one.verify_s + one.other_s for one in rounds)
     most = 1 + max(one.gamma for one in rounds)
-    return Pace(account.prefill_s, times[0] / most, times[9 * len(times) // 10], len(times))
+    token_s = sum(times) / max(1, sum(len(one.emitted) for one in rounds))
+    return Pace(account.prefill_s, times[0] / most, times[9 * len(times) // 10], len(times), token_s)
 
 
 def estimate(
-    plan: Plan, paces: Sequence[Mapping[str, Pace]], timed: Timed, lengths: Mapping[str | int, Sequence[int]]
+    plan: Plan,
+    paces: Sequence[Mapping[str, Pace]],
+    timed: Timed,
+    lengths: Mapping[str | int, Sequence[int]],
+    measured: str = "",
 ) -> Estimate:
     """Between which times a plan takes.
 
     paces: for each processor, by a configuration's name, on the short prompt. lengths: tokens of each turn's
-    prompt, by the prompt's id.
+    prompt, by the prompt's id. measured: when the profile was whose prices stand for runs; empty: everything was run.
     """
     each = [by_name[configuration.name] for by_name in paces for configuration in plan.configurations]
     repeats = len(plan.seeds) * plan.repeats
@@ -107,9 +117,11 @@ def estimate(
     turns = [length for of_prompt in lengths.values() for length in of_prompt]
     prefill_s = sum(one.prefill_s for one in each) * repeats
     low = tokens * sum(one.accepted_s for one in each) + len(turns) * timed.least_prefill * prefill_s
-    high = tokens * sum(one.rejected_s for one in each) * timed.growth + prefill_s * sum(
-        timed.prefill_growth(length) for length in turns
-    )
+    all_prefills_s = prefill_s * sum(timed.prefill_growth(length) for length in turns)
+    high = tokens * sum(one.rejected_s for one in each) * timed.growth + all_prefills_s
+    if measured:
+        expected = tokens * sum(one.expected_s for one in each) + all_prefills_s
+        return Estimate(low, high, plan.generations, most_tokens(plan), _priced(paces[0], measured), expected)
     rounds = sum(one.rounds for by_name in paces[:1] for one in by_name.values())
     basis = (
         f"timed: {counted(rounds, 'round')} of {counted(len(plan.configurations), 'configuration')} behind a prompt of "
@@ -117,6 +129,16 @@ def estimate(
         f"{timed.long_tokens:,}; loading the models is not in it"
     )
     return Estimate(low, high, plan.generations, most_tokens(plan), basis)
+
+
+def _priced(paces: Mapping[str, Pace], measured: str) -> str:
+    """What an estimate by prices rests on."""
+    run = [name for name, one in paces.items() if one.rounds]
+    also = f"; run for a moment, as it does not know them: {', '.join(run)}" if run else ""
+    return (
+        f"by the profile measured {measured} (infer.py profile), expected as on its texts{also}; loading the models is "
+        "not in it"
+    )
 
 
 def together(each: Mapping[str, Estimate]) -> Estimate:
@@ -127,8 +149,14 @@ def together(each: Mapping[str, Estimate]) -> Estimate:
         high_s=sum(one.high_s for one in several),
         generations=sum(one.generations for one in several),
         tokens=sum(one.tokens for one in several),
+        expected_s=_sum([one.expected_s for one in several]),
         basis=several[0].basis + (f"; the same in each format, {', '.join(each)}" if len(several) > 1 else ""),
     )
+
+
+def _sum(seconds: Sequence[float | None]) -> float | None:
+    known = [one for one in seconds if one is not None]
+    return sum(known) if len(known) == len(seconds) else None
 
 
 def most_tokens(plan: Plan) -> int:

@@ -8,38 +8,80 @@ from typing import Any
 from ablation.plan.grid import Configuration, Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.estimate import Estimate, Pace, Timed, estimate, pace, together
+from ablation.run.priced import priced_pace
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
 from sampling.methods import REFERENCE
+from sampling.profile import Profile
+from sampling.settings import Settings
 from utils.errors import UserError
-from utils.parameter import Values
+from utils.parameter import Chosen, Values
 
 FIRST_TOKENS, TIMED_TOKENS = 4, 16
 
 
-def estimated(engine: Engine, plan: Plan, processors: int | None = None) -> Estimate:
+def estimated(engine: Engine, plan: Plan) -> Estimate:
     """Run each configuration, first unmeasured and then timed, on a prompt of the warm-up: how long the plan takes.
 
     AR is also timed behind a text as long as the plan's longest: rounds and prefills get slower with the text.
-    processors: only under the first so many of them, the others taken for as fast: quicker, for a look.
     """
     alone = replace(plan, formats=())
     engines = in_formats(engine, plan.formats).items()
-    return together({name: _estimated(each, alone, processors) for name, each in engines})
+    return together({name: _estimated(each, alone, None) for name, each in engines})
+
+
+def foreseen(engine: Engine, plan: Plan) -> Estimate:
+    """How long a plan takes, for a look: by the prices of each format's profile; what that does not know is run.
+
+    Without a profile as `estimated`, under the first processor alone, the others taken for as fast.
+    """
+    alone = replace(plan, formats=())
+    engines = in_formats(engine, plan.formats).items()
+    return together(
+        {
+            name: _estimated(each, alone, 1) if (profile := each.profile()) is None else _priced(each, alone, profile)
+            for name, each in engines
+        }
+    )
+
+
+def _priced(engine: Engine, plan: Plan, profile: Profile) -> Estimate:
+    """By prices, of an engine as it is."""
+    short, lengths, longest = _prompts(engine, plan)
+    turns = [length + plan.length(prompt) // 2 for prompt in plan.prompts for length in lengths[prompt.id]]
+    usual = sum(turns) // max(1, len(turns))
+    priced = {c.name: priced_pace(profile, c, plan.values, len(short), usual) for c in plan.configurations}
+    paces = {name: one for name, one in priced.items() if one is not None}
+    rest = tuple(c for c in plan.configurations if c.name not in paces)
+    if rest:
+        paces |= _run(engine, plan, plan.processors[0], rest, short)
+    both = [_reference(profile, len(prompt)) for prompt in (short, longest)]
+    timed = Timed(len(short), len(longest), *both)
+    return estimate(plan, [paces] * len(plan.processors), timed, lengths, profile.measured)
+
+
+def _reference(profile: Profile, tokens: int) -> Pace:
+    """AR behind so many tokens."""
+    found = priced_pace(profile, Configuration(REFERENCE), Settings(), tokens, tokens)
+    assert found is not None, "every profile prices plain decoding"
+    return found
+
+
+def _run(
+    engine: Engine, plan: Plan, processor: Chosen, configurations: Sequence[Configuration], prompt: list[int]
+) -> dict[str, Pace]:
+    """The pace of configurations under a processor, first unmeasured and then timed."""
+    values = {**plan.values, "processor": processor, "length": FIRST_TOKENS}
+    for _ in warm_up(engine, values, [(c.name, c.method, dict(c.parameters)) for c in configurations]):
+        pass
+    return dict(_timed(engine, {**values, "length": TIMED_TOKENS}, configurations, prompt))
 
 
 def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
-    """The same of an engine as it is."""
+    """By runs under the first so many processors, of an engine as it is."""
     short, lengths, longest = _prompts(engine, plan)
-    runs = [(c.name, c.method, dict(c.parameters)) for c in plan.configurations]
-    paces: list[dict[str, Pace]] = []
-    for processor in plan.processors[:processors]:
-        values = {**plan.values, "processor": processor, "length": FIRST_TOKENS}
-        for _ in warm_up(engine, values, runs):
-            pass
-        values["length"] = TIMED_TOKENS
-        paces.append(dict(_timed(engine, values, plan.configurations, short)))
+    paces = [_run(engine, plan, one, plan.configurations, short) for one in plan.processors[:processors]]
     values = {**plan.values, "processor": plan.processors[0], "length": TIMED_TOKENS}
     reference = (Configuration(REFERENCE),)
     both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]

@@ -55,8 +55,12 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
 
 
 def _tried(session: Session) -> Iterator[tuple[str, str, str]]:
-    if session.loading.pair is not None:
+    pair = session.loading.pair
+    if pair is not None:
         from sampling.forward.choices import made  # torch is there by now
+
+        if pair.profile is not None:
+            yield "what rounds cost", "measured", f"{pair.profile.measured}; /profile shows it"
 
         for question, choice in made().items():
             yield question, "yes" if choice.answer else "no", choice.origin

@@ -10,9 +10,11 @@ from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.estimate import Estimate, Pace, Timed, estimate, grid_table, most_tokens
 from ablation.run.execute import execute
-from ablation.run.probe import estimated
+from ablation.run.priced import priced_pace
+from ablation.run.probe import estimated, foreseen
 from sampling.engine import Description
 from sampling.events import Event, Finished, Prefilled
+from sampling.profile import DraftTimes, Profile
 from sampling.settings import Settings
 from tests.ablation.mock_engine import MockEngine, make_round
 from utils.parameter import Chosen
@@ -94,7 +96,7 @@ def test_the_truth_lies_in_the_range(accepted: float, gamma: int) -> None:
     methods = Configuration("target"), AGAIN, Configuration("speculative", (("gamma", gamma),))
     plan = Plan(prompts, methods, {**Settings(), "length": 60}, PROCESSORS, (1, 2))
     engine = Paced(accepted=accepted)
-    guess, quick = estimated(engine, plan), estimated(replace(engine, calls=[]), plan, processors=1)
+    guess, quick = estimated(engine, plan), foreseen(replace(engine, calls=[]), plan)
     truth = sum(record.wall_s or 0.0 for record in execute(engine, plan))
     assert guess.low_s <= truth <= guess.high_s < 6 * truth
     assert (quick.low_s, quick.high_s) == (guess.low_s, guess.high_s)
@@ -112,3 +114,68 @@ def test_the_table_shows_what_would_run() -> None:
         "96 generations of 7,200",
     ):
         assert said in text
+
+
+PROFILE = Profile(
+    {100: ((1, 0.1), (5, 0.14)), 900: ((1, 0.2), (5, 0.24))},
+    ((100, 0.5), (900, 4.5)),
+    0.02,
+    {"model": DraftTimes(0.03, 0.01, (0.8, 0.5)), "prompt_lookup": DraftTimes(0.01, 0.0, (0.9,), found=0.25)},
+    "then",
+)
+
+
+def paced(method: str, **parameters: Any) -> Pace | None:
+    return priced_pace(PROFILE, Configuration(method, tuple(parameters.items())), Settings(), 50, 800)
+
+
+def test_the_pace_by_prices_by_hand() -> None:
+    once = pytest.approx(0.12)
+    assert paced("target") == Pace(0.25, once, once, 0, pytest.approx(0.22))
+    sd = paced("speculative", gamma=2)  # a round: 0.12 forward, 0.04 drafts, 0.02 rest; 1 + 0.8 + 0.4 tokens
+    assert sd == Pace(0.25, pytest.approx(0.06), pytest.approx(0.18), 0, pytest.approx(0.28 / 2.2))
+    copies = paced("prompt_lookup", num_speculative_tokens=4)  # a quarter of the rounds has four drafts
+    tokens = 1 + 0.25 * (0.9 + 0.9**2 + 0.9**3 + 0.9**4)
+    assert copies is not None and copies.expected_s == pytest.approx((0.25 * 0.27 + 0.75 * 0.23) / tokens)
+    assert (copies.accepted_s, copies.rejected_s) == pytest.approx((0.17 / 5, 0.17))
+
+
+def test_a_rule_is_expected_at_its_best_length_and_bounded_by_its_longest() -> None:
+    rule = paced("egag", egag_gamma_max=4)
+    fixed = [paced("speculative", gamma=gamma) for gamma in range(5)]
+    assert rule is not None
+    assert rule.expected_s == min(one.expected_s for one in fixed if one)
+    assert (rule.accepted_s, rule.rejected_s) == (fixed[4].accepted_s, fixed[4].rejected_s)  # type: ignore[union-attr]
+
+
+def test_trees_searches_and_what_was_not_timed_have_no_price() -> None:
+    assert paced("mtp") is None and paced("beam") is None and paced("drafter") is None
+    known = replace(PROFILE, drafters={**PROFILE.drafters, "recycling": DraftTimes(0.1, 0.1)})
+    assert priced_pace(known, Configuration("recycling"), Settings(), 50, 50) is None
+
+
+def test_a_look_by_prices_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(PROMPTS, CONFIGURATIONS, {**Settings(), "length": 60}, PROCESSORS, (1, 2))
+    engine = Paced(known=PROFILE)
+    guess = foreseen(engine, plan)
+    assert engine.calls == []
+    assert guess.expected_s is not None and guess.low_s < guess.expected_s < guess.high_s
+    first, basis = guess.text.splitlines()
+    assert first.startswith("about ") and " expected, " in first
+    assert basis.startswith("by the profile measured then (infer.py profile)") and "run for a moment" not in basis
+
+
+def test_what_a_profile_does_not_know_is_run() -> None:
+    methods = (Configuration("target"), Configuration("speculative"), Configuration("mtp"))
+    plan = Plan(PROMPTS, methods, {**Settings(), "length": 60}, PROCESSORS, (1, 2))
+    engine = Paced(known=PROFILE)
+    guess = foreseen(engine, plan)
+    assert {name for (name,) in engine.calls} == {"mtp"}
+    assert guess.expected_s is not None and "run for a moment, as it does not know them: mtp" in guess.text
+
+
+def test_formats_are_each_told_by_what_is_known_of_them() -> None:
+    plan = Plan(PROMPTS, CONFIGURATIONS, {**Settings(), "length": 60}, PROCESSORS, (1,), formats=("full", "int8"))
+    both = foreseen(Paced(known=PROFILE), plan)
+    one = foreseen(Paced(known=PROFILE), replace(plan, formats=()))
+    assert both.expected_s == pytest.approx(2 * (one.expected_s or 0.0))

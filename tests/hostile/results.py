@@ -153,6 +153,8 @@ ROWS = [
             ('{"fixed": {}, "runs": ' + "[" * 50_000 + "]" * 50_000 + "}", ("nested too deep",)),
             ('{"fixed": {"a": NaN}, "runs": []}', ("NaN given",)),
             ('{"quality": [], "fixed": {}, "runs": []}', ("quality: [] given", "an object")),
+            ('{"profile": [], "fixed": {}, "runs": []}', ("profile: [] given", "an object")),
+            ('{"profile": {"full": 3}, "fixed": {}, "runs": []}', ("profile: 3 given", "an object with forward")),
             ('{"quality": {"\\u001b[2J": 3}, "fixed": {}, "runs": []}', ("quality of '\\x1b[2J': prompts: '' given",)),
         )
     ),
