@@ -123,7 +123,7 @@ def _sampled(
             try:
                 ids = engine.tokenise(prompt.turns[:1], common["chat"])
                 length = min(prompt.max_new_tokens or advice.length, advice.length)
-                runs.play(ids, length, lambda: interrupt.asked or time.monotonic() - began > end)
+                runs.play(ids, length, lambda done: interrupt.asked or (done > 0 and time.monotonic() - began > end))
             except UserError as error:
                 advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error}")
     advice.sampled = runs.prompts
@@ -139,7 +139,8 @@ def _choose(runs: SampleRuns, advice: Advice) -> None:
         return
     logs = runs.logs()
     advice.best = choose(logs)
-    advice.notes += [f"{name} was left out after two prompts: even its oracle was no better" for name in runs.left_out]
+    if runs.left_out:
+        advice.notes.append(f"left out early, as even their oracles were no better: {', '.join(runs.left_out)}")
     if advice.best is None:
         advice.notes.append("the pair has nothing that drafts")
         return
