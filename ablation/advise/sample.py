@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -54,12 +55,17 @@ class SampleRuns:
         self.candidates: dict[str, Configuration] = dict(self.run)
         self._plain: list[Sample] = []
 
-    def warm_up(self) -> float:
+    def warm_up(self, over: Callable[[], bool]) -> float:
         """First calls pay for what no later one does. The seconds that plain decoding takes for a token."""
         walked = [(one.base.configuration.name, one.base.method, one.base.values({})) for one in self.live]
         runs = [(REFERENCE, REFERENCE, {}), *walked, *((name, one.method, {}) for name, one in self.run.items())]
         values = {**self.common, "length": _WARM_TOKENS}
-        accounts = dict(warm_up(self.engine, values, runs))
+        accounts: dict[str, RunMetrics] = {}
+        with closing(warm_up(self.engine, values, runs)) as warming:
+            for name, account in warming:
+                accounts[name] = account
+                if over():
+                    break
         return accounts[REFERENCE].decode_s / max(1, accounts[REFERENCE].new_tokens)
 
     def length_for(self, seconds: float, token_s: float, prompts: int) -> int:

@@ -33,6 +33,7 @@ RULES = {
     "infer.py methods": Rule(Kind.RUN),
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
     "infer.py quality": Rule(Kind.CHECKED, "minutes"),
+    "infer.py advise": Rule(Kind.CHECKED, "minutes"),
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
