@@ -23,4 +23,4 @@ class HeuristicGamma(GammaController):
 
     def update(self, round: "Round") -> None:
         if round.drafts:
-            self.gamma = self.gamma + 2 if round.accepted == len(round.drafts) else max(1, self.gamma - 1)
+            self.gamma = self.gamma + 2 if round.accepted == round.depth else max(1, self.gamma - 1)

@@ -11,6 +11,7 @@ class Price:
     forward: (rows, seconds) of the target's forward, rows ascending, from one row on; between them on a line, behind
     the last one along the last line. first_s: the first draft of a round, step_s: each further one. rest_s: what a
     round costs besides, without drafts as well. measured: False where nobody has measured, and only ratios count.
+    paid: of a hybrid, how many drafts its model draws at most; those behind are copies and cost nothing. None: all.
 
     Example: forward ((1, 20.0), (3, 24.0)), first_s 5, step_s 3, rest_s 1 -> 2 drafts: 24 + 5 + 3 + 1 = 33.
     """
@@ -20,6 +21,7 @@ class Price:
     step_s: float
     rest_s: float = 0.0
     measured: bool = True
+    paid: int | None = None
 
     def verify_s(self, drafts: float) -> float:
         """The target's forward over the last token and so many drafts."""
@@ -30,12 +32,13 @@ class Price:
         (low, low_s), (high, high_s) = self.forward[at - 1], self.forward[at]
         return low_s + (high_s - low_s) * (rows - low) / (high - low)
 
-    def draft_s(self, drafts: int) -> float:
-        """Drafting so many tokens."""
-        return self.first_s + (drafts - 1) * self.step_s if drafts else 0.0
+    def draft_s(self, drafts: float) -> float:
+        """Drafting so many tokens; a mean below 1 still looked for a first one in every round."""
+        drawn = drafts if self.paid is None else min(drafts, self.paid)
+        return self.first_s + max(0.0, drawn - 1) * self.step_s if drafts else 0.0
 
-    def seconds(self, drafts: int) -> float:
-        """A whole round with so many drafts."""
+    def seconds(self, drafts: float) -> float:
+        """A whole round with so many drafts, or with so many on average."""
         return self.verify_s(drafts) + self.draft_s(drafts) + self.rest_s
 
     @property

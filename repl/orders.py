@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+    from repl.replies import Sheet
+    from sampling.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,13 @@ class WithModels:
 
 
 @dataclass(frozen=True, slots=True)
+class WithCosts:
+    """A page to show once it is known what rounds cost here."""
+
+    page: Callable[["Profile"], "Sheet"]
+
+
+@dataclass(frozen=True, slots=True)
 class Replace:
     """A file that only a person may replace: what of theirs it is or holds, and what writes it and confirms."""
 
@@ -70,4 +79,4 @@ class Why:
     run: str
 
 
-Order = Clear | Quit | Play | Ask | WithModels | Replace | Ablate | Results | Why
+Order = Clear | Quit | Play | Ask | WithModels | WithCosts | Replace | Ablate | Results | Why

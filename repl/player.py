@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
-from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, Why, WithModels
+from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message, Reply, Sheet
 from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
 from repl.summary import on_and_why, summary
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from repl.answer import Line
     from sampling.events import AnyRound
+    from sampling.profile import Profile
 
 
 _CONTINUES = {
@@ -66,6 +67,8 @@ class Player:
         self.interrupted = False
         try:
             self.session.settle()
+            if news := self.session.costs.news():
+                self.view.reply(Message(news))
             self._execute(line, where)
         except UserError as error:
             self._fail(f"{where}{error}")
@@ -91,6 +94,9 @@ class Player:
             case WithModels(job):
                 self._wait()
                 self._confirm(Message(job()))
+            case WithCosts(page):
+                self._wait()
+                self._confirm(page(self._costs()))
             case Replace(path, why, job):
                 self._confirm(Message(self._replace(path, why, job)))
             case Ablate(name, experiment):
@@ -128,6 +134,8 @@ class Player:
     def _answer(self, prompt: str, where: str) -> None:
         self.session.refuse_nothing()
         self._wait()
+        if self.session.weighs_costs():
+            self._costs()
         answers = self.session.ask(prompt)
         if answers.first:
             self._say_first()
@@ -142,7 +150,15 @@ class Player:
         if answers.stopped and (left := answers.left()):
             self.view.reply(Message(f"stopped before a token: {', '.join(map(answers.title, left))}"))
         self._compare(answers)
+        if stale := self.session.costs.watch(answers):
+            self.view.reply(Message(stale))
         self.interrupted = answers.stopped
+
+    def _costs(self) -> "Profile":
+        """What rounds cost here; the user is told where that has to be measured first."""
+        if self.session.engine.profile() is None:
+            self.view.reply(Message("measuring what forwards and drafts cost here, once; half a minute at most"))
+        return self.session.costs.ensure()
 
     def _say_first(self) -> None:
         """What was mended and decided at load, unless the prompt has told it."""

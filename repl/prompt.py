@@ -126,6 +126,7 @@ def lines(session: Session) -> Iterator[str]:
     )
     session.loading.on_change = prompt.app.invalidate
     while True:
+        session.costs.resume()
         try:
             line = prompt.prompt()
         except KeyboardInterrupt:
@@ -133,5 +134,6 @@ def lines(session: Session) -> Iterator[str]:
         except EOFError:
             return
         finally:
+            session.costs.pause()
             message.entered()
         yield line

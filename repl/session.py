@@ -7,6 +7,7 @@ from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values
 from ablation.results.stamp import stamped
 from ablation.run.dialogue import Dialogue
+from repl.costs import Costs
 from repl.loading import Loading
 from repl.runs import Run, title_of
 from repl.start import Start, decide
@@ -47,7 +48,8 @@ class Session:
 
     `chosen`: names of the settings that the user has set, which no pair and no card decides. `added`: runs
     beside the methods that are on, by name. `start`: what the pair decided, once it is known. `greeted`: the
-    user was told. `own`: settings of the session alone. `log`: every prompt with its answers, for /export.
+    user was told. `own`: settings of the session alone. `log`: every prompt with its answers, for /export. `costs`:
+    what rounds cost here.
     """
 
     def __init__(self, loading: Loading) -> None:
@@ -62,6 +64,7 @@ class Session:
         self.start: Start | None = None
         self.greeted = False
         self.answers: Answers | None = None
+        self.costs = Costs(loading)
 
     @property
     def engine(self) -> "PairEngine":
@@ -117,6 +120,10 @@ class Session:
             found += [Run(one, title_of(one, self.settings), self._recommended(one)) for one in own]
         return found
 
+    def weighs_costs(self) -> bool:
+        """Whether what answers a prompt reads what rounds cost, which is then measured before."""
+        return any(METHODS[run.method].weighs_costs({**self.settings, **run.parameters}) for run in self.runs())
+
     def _recommended(self, configuration: Configuration) -> dict[str, Any]:
         """What the card of its drafter says, where neither the user nor the run says anything."""
         if self.start is None:
@@ -124,8 +131,9 @@ class Session:
         own = dict(configuration.parameters)
         method = METHODS[configuration.method]
         card = self.start.cards.get(method.needs({**self.settings, **own}) or "", {})
-        names = {parameter.name for parameter in method.parameters} - self.chosen - own.keys()
-        return {name: value for name, value in card.items() if name in names}
+        open_ = {name: value for name, value in card.items() if name not in self.chosen and name not in own}
+        read = {parameter.name for parameter in method.relevant({**self.settings, **open_, **own})}
+        return {name: value for name, value in open_.items() if name in read}
 
     def ask(self, prompt: str) -> "Answers":
         """A prompt for every run; waits for the models. Raises `UserError`."""

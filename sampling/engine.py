@@ -10,7 +10,9 @@ import torch
 from egag.price import Price
 from sampling.events import Event
 from sampling.forward.twice import Twice
+from sampling.methods import METHODS
 from sampling.pair import ModelInfo
+from sampling.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,11 @@ class Engine(Protocol):
         """What it runs."""
         ...
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
-        """Ids of a prompt: user turns and answers alternate, the last turn is the user's. chat: in the template."""
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        """Ids of a prompt: user turns and answers alternate, the last turn is the user's. chat: in the template.
+
+        Raises `UserError` for a system message that the template does not take.
+        """
         ...
 
     def text(self, ids: Sequence[int]) -> str:
@@ -61,8 +66,8 @@ class Engine(Protocol):
         """Settings of a method that were left to the engine, with what they came to."""
         ...
 
-    def price(self, name: str, values: Mapping[str, Any], context: int) -> Price | None:
-        """What a round of a method costs behind about `context` tokens; None where nobody has measured it."""
+    def profile(self) -> Profile | None:
+        """What its forwards and drafts cost, where that was measured."""
         ...
 
     def forget(self) -> None:
@@ -81,3 +86,12 @@ def in_formats(engine: Engine, names: Sequence[str]) -> dict[str, Engine]:
     """The engine in each format of its target's weights, by what they then are in; without names as it is."""
     engines = [engine.in_format(name) for name in names] or [engine]
     return {one.describe().target.stored: one for one in engines}
+
+
+def price_on(engine: Engine, name: str, values: Mapping[str, Any], context: int) -> Price | None:
+    """What a round of a method costs behind about so many tokens; None where it was not measured.
+
+    A profile is of forwards with a cache.
+    """
+    profile = engine.profile()
+    return None if profile is None or not values["cache"] else METHODS[name].price(profile, values, context)

@@ -53,6 +53,16 @@ class Round:
         return len(self.path)
 
     @property
+    def depth(self) -> int:
+        """Drafts on its longest path: all of a chain, the levels of a tree."""
+        if self.parents is None:
+            return len(self.drafts)
+        levels: list[int] = []
+        for parent in self.parents:
+            levels.append(1 if parent < 0 else levels[parent] + 1)
+        return max(levels, default=0)
+
+    @property
     def tested(self) -> int:
         """Positions at which drafts were judged: each accepted one, and the one at which none was.
 

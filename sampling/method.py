@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from egag.price import Price
 from sampling.part import Bound, Part, Unless, merged, without
+from sampling.profile import Profile
 from utils.parameter import Parameter, Values
 from utils.registry import Registry
 
@@ -61,6 +63,15 @@ class Method:
         return without(self.preset, merged(*(part.all_parameters for part in self.parts)))
 
     @property
+    def own_parameters(self) -> tuple[Parameter, ...]:
+        """Those without the ones of other rules, which a user's `draft_rule` would bring in."""
+        rules = self.parts[1:2]
+        defaults = {p.name: p.default for p in self.parameters}
+        known = {p.name for part in rules for p in part.relevant({**defaults, **self.preset})}
+        brought = {p.name for part in rules for p in part.all_parameters} - known
+        return tuple(p for p in self.parameters if p.name not in brought)
+
+    @property
     def bounds(self) -> tuple[Bound, ...]:
         """(low, high) parameters of which low must not be above high."""
         bounds = dict.fromkeys(bound for part in self.parts for bound in part.all_bounds)
@@ -83,6 +94,23 @@ class Method:
     def drafts_trees(self, values: Values) -> bool:
         """Whether its drafts are trees, or its texts branches of one."""
         return any(part.drafts_trees({**values, **self.preset}) for part in self.parts)
+
+    def weighs_costs(self, values: Values) -> bool:
+        """Whether anything in it reads what rounds cost, which must then be measured before it runs."""
+        return any(part.weighs_costs({**values, **self.preset}) for part in self.parts)
+
+    def price(self, profile: Profile, values: Values, context: int = 0) -> Price | None:
+        """What its rounds cost by a profile, behind about so many tokens of text; a hybrid's by what drafts in it.
+
+        None where that was not timed, and where the rounds are no drafting for the target.
+        """
+        if self.search or self.runs == "drafter":
+            return None
+        drafter = self.parts[0]
+        if drafter.hybrid is None:
+            return profile.price(drafter.name, context)
+        model, paid, copier = drafter.hybrid.named({**values, **self.preset})
+        return profile.price(model, context, paid, copier)
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those parameters that matter where the others have these values."""

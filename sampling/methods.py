@@ -3,8 +3,8 @@
 from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import FIXED, Method, method_table
-from sampling.part import OneOf, Part, TrainedPart, Unless, chosen_by, for_drafter
-from utils.parameter import Chosen, choice, chosen, integer, number, toggle
+from sampling.part import Hybrid, OneOf, Part, TrainedPart, Unless, Where, chosen_by, for_drafter
+from utils.parameter import Chosen, Values, choice, choices, chosen, integer, number, toggle
 from utils.registry import Registry
 
 COPIERS = Registry[Part](
@@ -140,6 +140,7 @@ DRAFTERS = Registry[Part](
         "FastDeploy mtp_strategy with_ngram",
         (HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), chosen_by(HYBRID_COPY, COPIERS, use_tree_spec=False)),
+        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
     ),
     Part(
         "suffix_or_model",
@@ -148,6 +149,7 @@ DRAFTERS = Registry[Part](
         "arctic-inference",
         (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), COPIERS["suffix"]),
+        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, "suffix"),
     ),
     Part(
         "staged",
@@ -156,11 +158,11 @@ DRAFTERS = Registry[Part](
         "arXiv 2308.04623, 2503.13565",
         (STAGED_DRAFTER, integer("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
         uses=(for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False), MODELS["model"]),
+        hybrid=Hybrid("model"),  # what drafts for it can only make it cheaper
     ),
 )
 
-CONTROLLERS = Registry[Part](
-    "controller",
+PLAIN = (
     Part("fixed", "egag.controller:FixedGamma", "one gamma in every round", "arXiv 2211.17192", (parameters.GAMMA,)),
     Part(
         "budget",
@@ -198,6 +200,85 @@ CONTROLLERS = Registry[Part](
         "arXiv 2505.15141",
         parameters.UCB,
         remembers=Unless("ucb_remember", False),
+    ),
+    Part(
+        "cost_ratio",
+        "egag.cost_ratio:CostRatioGamma",
+        "most expected tokens a second, from acceptance so far and measured costs",
+        "arXiv 2211.17192 with verify growth",
+        parameters.COST_RATIO,
+    ),
+    Part("svip", "egag.svip:SvipGamma", "stop after a spread-out draft", "arXiv 2411.18462", parameters.SVIP),
+    Part(
+        "adaedl",
+        "egag.adaedl:AdaEdlGamma",
+        "stop before a draft whose entropy bounds its acceptance too low",
+        "arXiv 2410.18351",
+        parameters.ADAEDL,
+    ),
+    Part(
+        "gammatune",
+        "egag.gammatune:GammaTune",
+        "a step up after full acceptance, else the average accepted",
+        "arXiv 2504.00030",
+        parameters.GAMMATUNE,
+        bounds=(("gammatune_gamma", "gammatune_gamma_max"),),
+    ),
+    Part(
+        "anpd",
+        "egag.anpd:AnpdGamma",
+        "one more after full acceptance, else halfway to what was accepted",
+        "arXiv 2404.08698",
+        parameters.ANPD,
+        bounds=(("anpd_gamma", "anpd_gamma_max"),),
+    ),
+    Part(
+        "draft_verify",
+        "egag.draft_verify:DraftVerifyGamma",
+        "stop after an unsure draft, by a threshold that follows acceptance",
+        "arXiv 2309.08168",
+        parameters.DRAFT_VERIFY,
+    ),
+    Part(
+        "specdec_pp",
+        "egag.specdec_pp:SpecDecPpGamma",
+        "stop where a rejection is likely, by calibrated probabilities",
+        "arXiv 2405.19715",
+        parameters.SPECDEC,
+        remembers=Unless("specdec_remember", False),
+    ),
+)
+UCB_ARMS = choices(
+    "ucb_arms",
+    "fixed heuristic svip adaedl cost_ratio",
+    "the rules that ucb_rules chooses from",
+    tuple(part.name for part in PLAIN),
+)
+
+
+def _ucb_rules(values: Values) -> Part:
+    """The bandit over the rules that the values name, whose parameters matter then."""
+    arms = {part.name: part for part in PLAIN}
+    return Part(
+        "ucb_rules",
+        "egag.ucb_rules:UcbRules",
+        "",
+        parameters=(UCB_ARMS, *parameters.UCB[1:]),
+        uses=tuple(arms[name] for name in values[UCB_ARMS.name].split()),
+        remembers=Unless("ucb_remember", False),
+    )
+
+
+CONTROLLERS = Registry[Part](
+    "controller",
+    *PLAIN,
+    Part(
+        "ucb_rules",
+        "",
+        "a bandit over rules, rewarded in tokens a second",
+        "arXiv 2505.15141",
+        (UCB_ARMS, *parameters.UCB[1:]),
+        uses=(OneOf(PLAIN, _ucb_rules),),
     ),
 )
 
@@ -246,14 +327,22 @@ SEARCHES = Registry[Part](
 
 VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS))
 
-# What may stand in for the strategy: bounds of what judging can do.
+# What may stand in for the strategy: bounds of what judging can do, and a chosen acceptance.
 POLICIES = Registry[Part](
     "accept policy",
     Part("normal", "", "drafts are judged", uses=(chosen_by(VERIFY_STRATEGY, VERIFIERS),)),
     Part("accept_all", "sampling.lossy:AcceptAllVerifier", "every draft passes: the upper bound; LOSSY"),
     Part("reject_all", "sampling.lossy:RejectAllVerifier", "no draft passes: the lower bound"),
+    Part(
+        "synthetic",
+        "sampling.synthetic:SyntheticVerifier",
+        "drafts pass at chosen rates, whatever the models say; LOSSY",
+        "vLLM rejection_sample_method, llama.cpp --spec-synth-rates",
+        parameters.SYNTHETIC,
+        read={"accept_rates": Where("accept_length", 0.0)},
+    ),
 )
-ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or accept or reject them all", tuple(POLICIES))
+ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or pass all, none or a chosen share", tuple(POLICIES))
 
 # The third part of every method that drafts.
 JUDGING = Part(

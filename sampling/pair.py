@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from sampling.forward.fit import Sizes, refuse_misfit
@@ -180,20 +181,44 @@ class Pair:
             raise UserError("draft_weights int8: the drafter does not run on the lean forward; expected auto or full")
         return False
 
-    def encode(self, turns: Sequence[str], chat: bool) -> list[int]:
+    def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """Ids of a prompt: user turns and answers alternate, the last turn is the user's.
 
         With `chat` the model's template wraps them and opens the answer; without it, or where the model
         has no template or has an encoder, the turns are joined by newlines and encoded as they are.
-        Raises `UserError`, before the tokenizer spends minutes on it, for a text that cannot fit.
+        Raises `UserError`, before the tokenizer spends minutes on it, for a text that cannot fit, and for a system
+        message that no template takes.
         """
-        self._refuse_long(sum(map(len, turns)))
+        self._refuse_long(sum(map(len, (*turns, system or ""))))
         if chat and self.tokenizer.chat_template and not self.encoder:
-            roles = ("user", "assistant")
-            messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            return list(self.tokenizer.encode(text, add_special_tokens=False))
+            return list(self.tokenizer.encode(self._in_template(turns, system), add_special_tokens=False))
+        if system is not None:
+            raise self._no_system("has no chat template" if chat else "is asked without its chat template")
         return list(self.tokenizer.encode("\n".join(turns)))
+
+    def _in_template(self, turns: Sequence[str], system: str | None) -> str:
+        """The conversation in the model's template, which opens the answer."""
+        roles = ("user", "assistant")
+        messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
+        without = self._rendered(messages)
+        if system is None:
+            return without
+        try:
+            text = self._rendered([{"role": "system", "content": system}, *messages])
+        except TemplateError:
+            text = without
+        if text == without and system.strip() not in text:  # refused, or left out without a word
+            raise self._no_system("has a chat template without a place for it")
+        return text
+
+    def _rendered(self, messages: list[dict[str, str]]) -> str:
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+    def _no_system(self, why: str) -> UserError:
+        return UserError(
+            f"the prompt has a system message, and {self.target_info.name} {why}; expected a prompt without one, or a "
+            "model whose chat template takes it"
+        )
 
     def _refuse_long(self, characters: int) -> None:
         window = max(self.target.window, getattr(self.target.model, "source_window", 0))

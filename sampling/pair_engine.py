@@ -1,13 +1,13 @@
 """From a method's name and settings to a stream of events, on a loaded pair."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from egag.controller import FixedGamma, GammaController
-from egag.price import Price
 from sampling.beam import BeamSearch
 from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
@@ -22,6 +22,8 @@ from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
+from sampling.profile import Profile
+from sampling.profile_store import with_stored
 from sampling.raw import Raw
 from sampling.verifier import Verifier
 from utils.errors import UserError
@@ -65,9 +67,9 @@ class PairEngine:
         pair = self.pair
         return Description(pair.target_info, pair.drafter_info, pair.target.window, pair.target.device, pair.heads)
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """See `Engine.tokenise`."""
-        return self.pair.encode(turns, chat)
+        return self.pair.encode(turns, chat, system)
 
     def text(self, ids: Sequence[int]) -> str:
         """See `Engine.text`."""
@@ -84,13 +86,6 @@ class PairEngine:
         if WEIGHTS not in METHODS[name].relevant(values) or drafter is None or not self.pair.has(drafter):
             return {}
         return {WEIGHTS.name: "int8" if self.pair.drafts_in_int8(drafter, values[WEIGHTS.name]) else "full"}
-
-    def price(self, name: str, values: Mapping[str, Any], context: int) -> Price | None:
-        """See `Engine.price`. A profile is of forwards with a cache."""
-        method, profile = METHODS[name], self.pair.profile
-        if profile is None or not values["cache"]:
-            return None
-        return profile.price(method.needs(values) or method.drafter, context)
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
@@ -164,6 +159,14 @@ class PairEngine:
         """See `Engine.lossless`."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
+    def profile(self) -> Profile | None:
+        """See `Engine.profile`."""
+        return self.pair.profile
+
+    def use_profile(self, profile: Profile | None) -> None:
+        """Let what runs from now on weigh these costs."""
+        self.pair = replace(self.pair, profile=profile)
+
     def renew(self) -> None:
         """Begin with empty caches: whatever an interrupted forward left is gone.
 
@@ -193,7 +196,7 @@ class PairEngine:
         if name == self.pair.target_info.stored:
             return self
         if name not in self._formats:
-            self._formats[name] = PairEngine(self.pair.in_format(name))
+            self._formats[name] = PairEngine(with_stored(self.pair.in_format(name)))
         return self._formats[name]
 
     def _target(self, method: Method, pair: Pair) -> Runner:
@@ -220,7 +223,7 @@ class PairEngine:
     def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> GammaController:
         """A rule for one sequence, which goes on with what the run's last one remembers."""
         rule: GammaController = method.rule.build(pair, values)
-        if price := self.price(method.name, values, context):
+        if pair.profile and (price := method.price(pair.profile, values, context)):
             rule.priced(price)
         if earlier := self._rules.get((run, method.name)):
             rule.adopt(earlier)

@@ -1,6 +1,6 @@
 """What the parts of the tables take, where it is shared or does not fit on their line."""
 
-from utils.parameter import choice, integer, number, toggle
+from utils.parameter import choice, integer, number, numbers, toggle
 
 GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
 EGAG = (
@@ -11,6 +11,39 @@ EGAG = (
 CONFIDENCE = (
     number("confidence_threshold", 0.4, "stop after a draft less likely than this", minimum=0.0, maximum=1.0),
     integer("confidence_gamma_max", 20, "most drafts a round under the confidence rule", minimum=1),
+)
+COST_RATIO = (
+    integer("cost_ratio_gamma_max", 16, "most drafts a round under the cost ratio", minimum=1, maximum=1024),
+    number("cost_ratio_decay", 0.95, "what earlier verdicts weigh, a round", above=0.0, maximum=1.0),
+    number("cost_ratio_probe", 0.01, "share of time for probes while drafts do not pay", minimum=0.0, maximum=1.0),
+)
+SVIP = (
+    number("svip_threshold", 0.3, "stop after a draft where sqrt(0.15 H) is more", minimum=0.0),
+    integer("svip_gamma_max", 40, "most drafts a round under SVIP", minimum=1),
+)
+ADAEDL = (
+    number("adaedl_k", 0.2, "weight of the entropy in AdaEDL's bound", minimum=0.0),
+    number("adaedl_threshold", 0.7, "AdaEDL's first threshold", minimum=0.0, maximum=1.0),
+    integer("adaedl_gamma_max", 8, "most drafts a round under AdaEDL", minimum=1),
+)
+GAMMATUNE = (
+    integer("gammatune_gamma", 3, "first gamma of GammaTune", minimum=1),
+    number("gammatune_eta", 0.3, "weight of a round in GammaTune's average", above=0.0, maximum=1.0),
+    integer("gammatune_delta", 2, "drafts more after full acceptance", minimum=0),
+    integer("gammatune_gamma_max", 10, "most drafts a round under GammaTune", minimum=1),
+)
+ANPD = (
+    integer("anpd_gamma", 4, "first gamma of ANPD", minimum=1),
+    integer("anpd_gamma_max", 8, "most drafts a round under ANPD", minimum=1),
+)
+DRAFT_VERIFY = (
+    number("draft_verify_threshold", 0.8, "first threshold; the source samples at 0.5", minimum=0.0, maximum=1.0),
+    integer("draft_verify_gamma_max", 8, "most drafts a round under Draft & Verify", minimum=1),
+)
+SPECDEC = (
+    number("specdec_threshold", 0.5, "stop where a rejection is likelier than this", minimum=0.0, maximum=1.0),
+    integer("specdec_gamma_max", 20, "most drafts a round under SpecDec++", minimum=1),
+    toggle("specdec_remember", True, "keep the calibration for the next prompt"),
 )
 UCB = (
     integer("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1, maximum=1024),
@@ -64,6 +97,22 @@ SUFFIX_SCORE = number(
 TYPICAL = (
     number("typical_epsilon", 0.09, "highest threshold of typical", above=0.0, maximum=1.0),
     number("typical_delta", 0.3, "threshold of typical = delta * exp(-H) below that", above=0.0),
+)
+SYNTHETIC = (
+    numbers(
+        "accept_rates",
+        (0.8, 0.6, 0.4),
+        "synthetic: chance of a draft at each position, those before it accepted; the last repeats",
+        minimum=0.0,
+        maximum=1.0,
+    ),
+    number(
+        "accept_length",
+        0.0,
+        "synthetic: tokens a round, the target's included; 0 = accept_rates",
+        minimum=1.0,
+        unset=0.0,
+    ),
 )
 BEAM = (
     integer("num_beams", 4, "texts grown side by side", minimum=1, maximum=1024),

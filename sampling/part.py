@@ -29,6 +29,36 @@ class Unless:
 
 
 @dataclass(frozen=True, slots=True)
+class Where(Unless):
+    """It is so only where the parameter has this value."""
+
+    def holds(self, values: Values) -> bool:
+        """Whether it is so where the parameters have these values."""
+        return not Unless.holds(self, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """What drafts in a part that holds several drafters, each by its name or by the parameter that names it.
+
+    model: draws at most as many drafts as the parameter `paid` says; None: all. copier: is asked in every round, too.
+    """
+
+    model: Parameter | str
+    paid: Parameter | None = None
+    copier: Parameter | str | None = None
+
+    def named(self, values: Values) -> tuple[str, int | None, str | None]:
+        """The names of the model and the copier where the parameters have these values, and between them `paid`."""
+        paid: int | None = None if self.paid is None else values[self.paid.name]
+        return _named(self.model, values), paid, None if self.copier is None else _named(self.copier, values)
+
+
+def _named(one: Parameter | str, values: Values) -> str:
+    return str(values[one.name]) if isinstance(one, Parameter) else one
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One line of a table: a class by its import path, and what it asks for.
 
@@ -38,7 +68,8 @@ class Part:
     what a pair must have for it: `model`, a drafter model, or a kind of trained head. remembers: when what
     it does depends on earlier prompts; None = never. bounds: (low, high) parameters of which low is never above high.
     trees: whether, or when, its drafts are trees. read: when it reads a parameter of its own, by name; those left out
-    it reads always.
+    it reads always. weighs: whether it reads what rounds cost, which is then measured first. hybrid: what drafts in it,
+    where that is not itself.
     """
 
     name: str
@@ -52,6 +83,8 @@ class Part:
     bounds: tuple[Bound, ...] = ()
     trees: Unless | bool = False
     read: Mapping[str, Unless] = field(default_factory=dict)
+    weighs: bool = False
+    hybrid: Hybrid | None = None
 
     def load(self) -> Any:
         """The class behind `path`."""
@@ -96,6 +129,10 @@ class Part:
         """Whether its drafts, or those of a part inside it, are trees where the parameters have these values."""
         own = self.trees.holds(values) if isinstance(self.trees, Unless) else self.trees
         return own or any(used.drafts_trees(values) for used in self.uses)
+
+    def weighs_costs(self, values: Values) -> bool:
+        """Whether it, or a part inside it, reads what rounds cost where the parameters have these values."""
+        return self.weighs or any(used.weighs_costs(values) for used in self.uses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +187,10 @@ class OneOf:
     def drafts_trees(self, values: Values) -> bool:
         """Whether the part that the values pick drafts trees."""
         return self.pick(values).drafts_trees({**values, **self.preset})
+
+    def weighs_costs(self, values: Values) -> bool:
+        """Whether the part that the values pick reads what rounds cost."""
+        return self.pick(values).weighs_costs({**values, **self.preset})
 
 
 class OneForDrafter(OneOf):

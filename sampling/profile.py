@@ -1,12 +1,19 @@
 """What a pair's forwards and drafts cost on this machine: measured once, kept, and read by whoever weighs them."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
 
 from egag.price import Price
+from utils.errors import wrong_value
 
 ROWS = (*range(1, 18), 24, 32)
 """Rows of the target's forward that are timed, behind each of the contexts."""
+CONTEXTS = (128, 512, 1024)
+"""Tokens in the cache behind which they are timed, where the window has room for them."""
+NOTHING = "none"
+"""The name of what drafts nothing: plain autoregression."""
 
 Times = tuple[tuple[int, float], ...]
 
@@ -16,12 +23,25 @@ class DraftTimes:
     """Seconds of one drafter: the first draft of a round with what it learns of the round before, each further one.
 
     acceptance: the share of drafts that were accepted of those judged at position 1, 2, ..., on the texts that it was
-    timed on: where learning begins.
+    timed on: where learning begins. found: the share of rounds in which it had a draft, below 1 for copies.
     """
 
     first_s: float
     step_s: float
     acceptance: tuple[float, ...] = ()
+    found: float = 1.0
+
+    def tokens(self, drafts: int) -> float:
+        """Tokens that a round with so many drafts brings on those texts, the target's own included.
+
+        Behind the last position that was judged often enough, its share stands for the others.
+        Example: acceptance (0.8, 0.5), found 1 -> 3 drafts: 1 + 0.8 + 0.4 + 0.2 = 2.4.
+        """
+        reached, tokens = self.found, 1.0
+        for place in range(drafts if self.acceptance else 0):
+            reached *= self.acceptance[min(place, len(self.acceptance) - 1)]
+            tokens += reached
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +58,78 @@ class Profile:
     drafters: Mapping[str, DraftTimes] = field(default_factory=dict)
     measured: str = ""
 
-    def price(self, drafter: str, context: int = 0) -> Price | None:
-        """What a round costs with this drafter, behind about so many tokens; None where it was not timed."""
+    def price(self, drafter: str, context: int = 0, paid: int | None = None, copier: str | None = None) -> Price | None:
+        """What a round costs with this drafter, behind about so many tokens; None where it was not timed.
+
+        paid: see `Price`. copier: is asked in every round as well.
+        """
+        forward = self.forward[min(self.forward, key=lambda tokens: abs(tokens - context))]
+        if drafter == NOTHING:
+            return Price(forward, 0.0, 0.0, self.rest_s)
         if drafter not in self.drafters:
             return None
-        nearest = min(self.forward, key=lambda tokens: abs(tokens - context))
-        times = self.drafters[drafter]
-        return Price(self.forward[nearest], times.first_s, times.step_s, self.rest_s)
+        times, copied = self.drafters[drafter], self.drafters.get(copier or "")
+        first_s = times.first_s + (copied.first_s if copied else 0.0)
+        return Price(forward, first_s, times.step_s, self.rest_s, paid=paid)
+
+    def prefill_s(self, tokens: int) -> float:
+        """Reading a prompt of so many tokens: on lines through (0, 0) and what was timed, along the last one behind."""
+        (low, low_s), *others = (0, 0.0), *self.prefill
+        slope = 0.0
+        for high, high_s in others:
+            slope = (high_s - low_s) / (high - low)
+            if tokens <= high:
+                break
+            low, low_s = high, high_s
+        return max(0.0, low_s + slope * (tokens - low))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {**asdict(self), "forward": {str(context): times for context, times in self.forward.items()}}
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Self:
+        """What `as_dict` wrote. Raises `UserError` for what no measurement can have come to."""
+        if not isinstance(given, dict) or given.keys() != {one.name for one in fields(cls)}:
+            raise wrong_value("profile", given, f"an object with {', '.join(one.name for one in fields(cls))}")
+        forward, drafters, measured = given["forward"], given["drafters"], given["measured"]
+        if not isinstance(forward, dict) or not forward or not all(text.isdecimal() for text in forward):
+            raise wrong_value("profile: forward", forward, "an object with a number of tokens for each key")
+        if not isinstance(drafters, dict) or not isinstance(measured, str):
+            raise wrong_value("profile: drafters", drafters, "an object with a drafter for each key")
+        return cls(
+            {int(text): _times("forward", times) for text, times in forward.items()},
+            _times("prefill", given["prefill"]),
+            _number("rest_s", given["rest_s"]),
+            {name: _draft_times(name, times) for name, times in drafters.items()},
+            measured,
+        )
+
+
+def _times(name: str, given: Any) -> Times:
+    pairs = given if isinstance(given, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise wrong_value(f"profile: {name}", given, "pairs of a count and seconds")
+    counts = [count for count, _ in pairs]
+    if any(type(count) is not int or count < 1 for count in counts) or sorted(set(counts)) != counts:
+        raise wrong_value(f"profile: {name}", given, "counts of 1 or more that ascend")
+    return tuple((count, _number(name, seconds, above=0.0)) for count, seconds in pairs)
+
+
+def _draft_times(name: str, given: Any) -> DraftTimes:
+    if not isinstance(given, dict) or given.keys() != {one.name for one in fields(DraftTimes)}:
+        raise wrong_value(f"profile: {name}", given, "the times of a drafter")
+    shares = given["acceptance"] if isinstance(given["acceptance"], list | tuple) else ["nothing"]
+    return DraftTimes(
+        _number("first_s", given["first_s"]),
+        _number("step_s", given["step_s"]),
+        tuple(_number("acceptance", share, most=1.0) for share in shares),
+        _number("found", given["found"], most=1.0),
+    )
+
+
+def _number(name: str, given: Any, above: float = -1.0, most: float = math.inf) -> float:
+    sound = type(given) in (int, float) and math.isfinite(given) and above < given <= most and given >= 0.0
+    if not sound:
+        raise wrong_value(f"profile: {name}", given, "a number that a clock or a count can have come to")
+    return float(given)

@@ -24,6 +24,9 @@ def main(
     spec_bench: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="also write Spec-Bench's answer files and table there")
     ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="also write acceptance by vLLM's and NVIDIA's names there")
+    ] = None,
 ) -> None:
     """Write the report of a results file: index.html, report.md, tables (.csv, .tex) and plots (.png, .svg, .pdf).
 
@@ -32,20 +35,26 @@ def main(
     uv run scripts/report_ablation.py docs/results/egag/results.csv
     uv run scripts/report_ablation.py results/night.csv --out results/night
     uv run scripts/report_ablation.py results/night.csv --spec-bench answers
+    uv run scripts/report_ablation.py results/night.csv --export acceptance
     """
     with exit_statuses():
         # Late, so that --help and a wrong call need no pandas.
+        from ablation.report.export import write_acceptance
         from ablation.report.spec_bench import write_spec_bench
         from ablation.report.write import write_report
 
         report = write_report(results, out)
         if spec_bench is not None:
             write_spec_bench(results, spec_bench, report.warnings, report.formats)
+        if export is not None:
+            write_acceptance(results, export)
         # Printed last: a reader who leaves early (`| head`) gets all files.
         report.print(out_console())
         typer.echo(f"report: {shown(report.folder / 'index.html')}")
         if spec_bench is not None:
             typer.echo(f"Spec-Bench: {shown(spec_bench)}")
+        if export is not None:
+            typer.echo(f"acceptance: {shown(export)}")
 
 
 if __name__ == "__main__":

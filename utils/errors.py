@@ -24,10 +24,7 @@ class UnknownName(UserError):
     def __init__(self, kind: str, given: str, allowed: Iterable[str], listed: str = "") -> None:
         self.given = given
         self.allowed = tuple(allowed)
-        expected = one_of(self.allowed)
-        if len(self.allowed) > _MOST_LISTED:
-            expected = f"one of {len(self.allowed)} names{listed and f', which {listed}'}"
-        message = f"unknown {kind} {quoted(given)}; expected {expected}"
+        message = f"unknown {kind} {quoted(given)}; expected {one_of(self.allowed, listed)}"
         near = nearest(given, self.allowed)
         super().__init__(f"{message}. Did you mean {near!r}?" if near else message)
 
@@ -48,9 +45,14 @@ def checked_text(text: str, what: str) -> str:
     return text
 
 
-def one_of(names: Iterable[str]) -> str:
-    """Names to choose from, as an error lists them: `one of A, B`; the name itself where there is only one."""
+def one_of(names: Iterable[str], listed: str = "") -> str:
+    """Names to choose from, as an error lists them: `one of A, B`; the name itself where there is only one.
+
+    More than a line holds are counted; `listed` says then where they can be read.
+    """
     names = tuple(names)
+    if len(names) > _MOST_LISTED:
+        return f"one of {len(names)} names{listed and f', which {listed}'}"
     return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "none"
 
 

@@ -24,7 +24,7 @@ class Parameter:
 
     `parse` turns text into the value and raises `UserError`; `show` is its inverse, so that
     `parse(show(value)) == value`. `words` are what a completer offers, `usage` what help prints. least: the smallest
-    value of a number that may be its own minimum, else None.
+    value of a number that may be its own minimum, else None. between: what separates several values of it on one line.
     """
 
     name: str
@@ -35,11 +35,12 @@ class Parameter:
     show: Callable[[Any], str] = str
     words: tuple[str, ...] = ()
     least: float | None = None
+    between: str = ","
 
     def checked(self, value: Any) -> Any:
-        """An argument of a Python call, refused in the words of the command line."""
+        """An argument of a Python call, a list of numbers as such, refused in the words of the command line."""
         try:
-            text = str(value)
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         except ValueError:  # a number of too many digits
             raise UserError(f"{self.name}: a number of thousands of digits given; expected {self.usage}") from None
         return self.parse(text)
@@ -109,18 +110,33 @@ def number(
     minimum: float = float("-inf"),
     below: float = float("inf"),
     maximum: float = float("inf"),
+    unset: float | None = None,
 ) -> Parameter:
-    """A finite number inside the bounds (`above` and `below` are exclusive)."""
-    usage = _range(above, minimum, below, maximum)
+    """A finite number inside the bounds (`above` and `below` are exclusive), or `unset`, which stands for none."""
+    usage = _range(above, minimum, below, maximum) + ("" if unset is None else f", or {unset:g}")
 
     def parse(text: str) -> float:
         value = read_number(text)
-        if value is None or not (above < value < below and minimum <= value <= maximum):
+        if value is None or not (value == unset or (above < value < below and minimum <= value <= maximum)):
             raise wrong_value(name, text, usage)
         return value
 
     least = minimum if minimum > float("-inf") else None
     return Parameter(name, default, help, usage, parse, _shown, least=least)
+
+
+def numbers(name: str, default: tuple[float, ...], help: str, *, minimum: float, maximum: float) -> Parameter:
+    """One number or more between commas, each inside the bounds: `0.8,0.6,0.4`. The value is a tuple."""
+    each = number(name, None, help, minimum=minimum, maximum=maximum)
+    usage = f"{each.usage}, or several between commas"
+
+    def parse(text: str) -> tuple[float, ...]:
+        try:
+            return tuple(each.parse(part.strip()) for part in text.split(","))
+        except UserError:
+            raise wrong_value(name, text, usage) from None
+
+    return Parameter(name, default, help, usage, parse, lambda values: ",".join(map(_shown, values)), between=";")
 
 
 def _range(above: float, minimum: float, below: float, maximum: float) -> str:
@@ -161,6 +177,21 @@ def choice(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Para
         return text
 
     return Parameter(name, default, help, "|".join(allowed), parse, str, allowed)
+
+
+def choices(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Parameter:
+    """Several names of a few, each once, between spaces."""
+
+    def parse(text: str) -> str:
+        names = text.split()
+        for given in names:
+            if given not in allowed:
+                raise UnknownName(name, given, allowed)
+        if not names or len(set(names)) < len(names):
+            raise wrong_value(name, text, f"names between spaces, each once, of {', '.join(allowed)}")
+        return " ".join(names)
+
+    return Parameter(name, default, help, "NAME NAME ...", parse, str, allowed)
 
 
 def chosen(name: str, default: Chosen, help: str, parts: Mapping[str, Parametrised]) -> Parameter:

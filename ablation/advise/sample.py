@@ -9,10 +9,11 @@ from statistics import fmean
 from ablation.advise.candidates import Base, bases, run_as_they_are
 from ablation.plan.grid import Configuration
 from egag.price import Price
+from sampling.engine import price_on
 from sampling.events import Round
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
-from sampling.measure.replay.walk import sample_of
+from sampling.measure.replay.walk import sample
 from sampling.measure.warm_up import warm_up
 from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
@@ -116,13 +117,13 @@ class SampleRuns:
         for event in self.engine.stream(one.method, {**values, **dict(one.parameters)}, ids, one.name):
             account.add(event)
             if isinstance(event, Round):
-                samples.append(sample_of(event))
+                samples.append(sample(event.drafts, event.parents, event.draft_s, event.verify_s, event.other_s))
         return account, samples
 
     def price(self, one: Measuring) -> Price:
         """What rounds with this drafter cost: by the pair's profile at the level of today's rounds, else fitted."""
         values = one.base.values(self.common)
-        profiled = self.engine.price(one.base.method, values, one.walks[0].prompt_tokens)
+        profiled = price_on(self.engine, one.base.method, values, one.walks[0].prompt_tokens)
         if profiled is not None:
             return scaled(profiled, [*self._plain, *one.own])
         others = [sample for other in self.live if other is not one for sample in other.own]

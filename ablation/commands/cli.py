@@ -2,8 +2,9 @@
 
 from ablation.commands.advise import advise
 from ablation.commands.methods import methods
+from ablation.commands.profile import profile
 from ablation.commands.quality import quality
 from ablation.commands.run import run
 from ablation.commands.selftest import selftest
 
-__all__ = ["advise", "methods", "quality", "run", "selftest"]
+__all__ = ["advise", "methods", "profile", "quality", "run", "selftest"]

@@ -1,7 +1,7 @@
 """Records on stdout as they come: one JSON object a line, or a table for each turn of a prompt."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -10,28 +10,34 @@ from rich.console import Console
 
 from ablation.commands.show import show
 from ablation.plan.grid import Key, Plan
+from ablation.plan.traced import Traced
 from ablation.results.record import Record
+from ablation.results.trace import Tracer, tracer
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
 
 
 class Printed:
-    """Where the records of a job go that has no results file. `trace`: an open file for its rounds, or None."""
+    """Where the records of a job go that has no results file. `trace`: an open file for its rounds, or None.
 
-    def __init__(self, plan: Plan, as_json: bool, trace: TextIO | None) -> None:
+    traced: whether they are written with all that replay needs.
+    """
+
+    def __init__(self, plan: Plan, as_json: bool, trace: TextIO | None, traced: Traced = True) -> None:
         self.done: Mapping[Key, Done] = {}
         self._order = [configuration.name for configuration in plan.configurations]
         self._formats = plan.formats
-        self._as_json, self._trace = as_json, trace
+        self._as_json, self._trace, self._traced = as_json, trace, traced
         self._group: list[Record] = []
 
     @contextmanager
-    def writing(self, outcome: Outcome) -> Iterator[TextIO | None]:
+    def writing(self, outcome: Outcome) -> Iterator[Tracer]:
         """What the trace held goes; at the end a table shows what was finished of the last prompt."""
         if self._trace is not None and Path(self._trace.name).is_file():
             self._trace.truncate(0)
         try:
-            yield self._trace
+            with closing(tracer(self._trace, self._traced)) as found:
+                yield found
         finally:
             self._show()
 

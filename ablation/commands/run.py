@@ -15,6 +15,7 @@ from utils.parameter import Values
 
 if TYPE_CHECKING:
     from ablation.plan.grid import Configuration, Plan
+    from ablation.plan.traced import Traced
     from sampling.pair import Pair
 
 Runs = Annotated[
@@ -45,6 +46,9 @@ def run(
     speculative_config: SpeculativeConfig = None,
     json: Json = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write one line per round.")] = None,
+    full_trace: Annotated[
+        bool, typer.Option("--full-trace", help="In --trace, also what replay needs; takes twice the time.")
+    ] = False,
 ) -> None:
     """Generate once for each prompt, method and repeat, and report what was measured.
 
@@ -56,6 +60,7 @@ def run(
     from ablation.plan.choice import choose_methods
     from ablation.plan.formats import compared, to_load
     from ablation.plan.grid import plain_plan
+    from ablation.plan.traced import FULL
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
@@ -64,11 +69,14 @@ def run(
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         played = request.choose_prompts(prompt, prompts)
         models = request.choose_models(models, config)
+        if full_trace and trace is None:
+            raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
         with request.open_trace(trace) or nullcontext() as trace_file:
             pair = load_chosen(to_load(models))
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
-            failed = _execute(pair, plain_plan(played, runs, settings, repeat, compared(models)), json, trace_file)
+            plan = plain_plan(played, runs, settings, repeat, compared(models))
+            failed = _execute(pair, plan, json, trace_file, FULL if full_trace else True)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -87,7 +95,7 @@ def _runnable(
     return runs
 
 
-def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None) -> bool:
+def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None, traced: "Traced") -> bool:
     """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
     from rich.console import Console
 
@@ -96,7 +104,7 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None) ->
     from ablation.run.job import Job
     from sampling.pair_engine import PairEngine
 
-    outcome = conduct(Job(PairEngine(pair), plan, Printed(plan, as_json, trace)), Console(stderr=True))
+    outcome = conduct(Job(PairEngine(pair), plan, Printed(plan, as_json, trace, traced)), Console(stderr=True))
     if outcome.stopped:
         raise KeyboardInterrupt
     return outcome.failed > 0

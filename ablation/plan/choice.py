@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from ablation.plan.methods_table import check_values, foreign
+from ablation.plan.methods_table import check_values, foreign, lister
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UnknownName, UserError, one_of
@@ -19,6 +19,7 @@ _PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""")
 # A value ends where the next name= begins, so that it may hold spaces; in quotes it may hold anything.
 _VALUE = re.compile(r"""(\w+)\s*=\s*("[^"]*"|'[^']*'|[^"']*?)\s*(?=\s\w+\s*=|$)""")
 _BEGINS = re.compile(r"\s*\w+\s*=")
+_NUMBER = re.compile(r"\s*[.\d]")
 
 
 def choose_methods(text: str | None, settings: Settings) -> tuple[Configuration, ...]:
@@ -58,11 +59,11 @@ def choose_runs(text: str, values: Values) -> tuple[Configuration, ...]:
 
 
 def _items(text: str) -> Iterator[str]:
-    """What stands for one run: a piece between commas that begins with name= goes on with the one before."""
+    """What stands for one run: a piece between commas that begins with name= or is a number continues the last one."""
     item = ""
     for piece in _PIECE.findall(text):
-        if item and _BEGINS.match(piece):
-            item = f"{item} {piece.strip()}"
+        if item and (number := _NUMBER.match(piece) or _BEGINS.match(piece)):
+            item = f"{item}{',' if number.re is _NUMBER else ' '}{piece.strip()}"
             continue
         if item:
             yield item
@@ -79,7 +80,8 @@ def _read(item: str) -> Configuration:
     given: dict[str, Any] = {}
     for key, text in _assignments(method.name, rest.strip(), list(own)):
         if key not in own:
-            raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(f"parameter of {name}", key, own)
+            kind = f"parameter of {name}"
+            raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(kind, key, own, lister(name))
         if key in given:
             raise UserError(f"{quoted(item)}: {key} is given twice; expected one value")
         given[key] = own[key].parse(text.strip("\"'"))
@@ -92,7 +94,7 @@ def _assignments(method: str, text: str, own: Sequence[str]) -> Iterator[tuple[s
     while place < len(text):
         found = _VALUE.match(text, place)
         if found is None:
-            allowed = f"NAME=VALUE with a name of {', '.join(own)}" if own else "no value"
+            allowed = f"NAME=VALUE with {one_of(own, lister(method))}" if own else "no value"
             raise UserError(f"{method}: {quoted(text[place:])} given; expected {allowed}")
         yield found[1], found[2]
         place = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip())

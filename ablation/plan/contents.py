@@ -18,6 +18,7 @@ from ablation.plan.methods_table import MethodTable, check_tables, read_tables
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import ALL, find_sources, gather
 from ablation.plan.section import Faults, PlanSection, many, one
+from ablation.plan.traced import Traced, read_traced
 from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
@@ -34,7 +35,6 @@ SEEDS = integer("seeds", 1, "number of seeds", minimum=1, maximum=_MOST_RUNS)
 REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, maximum=_MOST_RUNS)
 LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
-_TRACE = toggle("trace", False, "write one line per round")
 _VALUES = ("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace", "compare")
 _TABLES = ("pair", "settings", "methods")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
@@ -55,7 +55,7 @@ class Contents:
     prompts: tuple[Prompt, ...] | None
     limit: int | None
     control: bool
-    trace: bool
+    trace: Traced
     compare: Comparisons
     pair: Mapping[str, Any]
     tables: tuple[MethodTable, ...]
@@ -87,7 +87,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         prompts=_read_prompts(top, path.parent) if read_prompts else None,
         limit=top.read("limit", one(LIMIT), None),
         control=top.read("control", one(_CONTROL), True),
-        trace=top.read("trace", one(_TRACE), False),
+        trace=top.read("trace", read_traced, False),
         compare=top.read("compare", partial(read_comparisons, present=drafting), ()),
         pair=_read_pair(_table(top, "pair")),
         tables=tables,

@@ -35,6 +35,7 @@ from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import find_sources, gather
 from ablation.plan.section import many, one, unknown
+from ablation.plan.traced import FULL, Traced
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, one_of
@@ -53,7 +54,7 @@ class Experiment:
     name: str
     plan: Plan
     pair: Mapping[str, Any]
-    trace: bool
+    trace: Traced
 
 
 def plan_names() -> tuple[str, ...]:
@@ -106,7 +107,8 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         compare=contents.compare,
         formats=compared(pair),
     )
-    return Experiment(contents.name, plan, pair, contents.trace if overrides.trace is None else overrides.trace)
+    traced = FULL if overrides.full_trace else overrides.trace
+    return Experiment(contents.name, plan, pair, contents.trace if traced is None else traced)
 
 
 def _given(parameter: Parameter, value: Any, otherwise: Any) -> Any:
@@ -133,7 +135,8 @@ def _choose_tables(
         if name in METHODS or name in _FLAGS:
             raise UserError(f"{name} is not a parameter of a method; use --{_FLAGS.get(name, 'methods')}")
         if owners(name):
-            chosen = replace_values(chosen, name, many(parameter)([part.strip() for part in text.split(",")]))
+            parts = [part.strip() for part in text.split(parameter.between)]
+            chosen = replace_values(chosen, name, many(parameter)(parts))
         else:
             settings[name] = parameter.parse(text)
     return chosen, settings

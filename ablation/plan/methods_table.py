@@ -48,14 +48,19 @@ def _read_table(section: PlanSection) -> MethodTable | None:
     strangers = [key for key in section.entries if key in PARAMETERS and key not in own]
     for key in strangers:
         section.fault(foreign(key, method), key)
-    section.allow(("method", *own, *strangers), shown=("method", *own))
+    section.allow(("method", *own, *strangers), shown=("method", *own), listed=lister(method))
     values = {key: section.read(key, many(own[key]), ()) for key in section.entries if key in own}
     return MethodTable(method, values, section.place) if all(values.values()) else None
 
 
+def lister(method: str) -> str:
+    """Who lists a method's parameters, as the end of an error says it."""
+    return f"`infer.py methods {method}` lists"
+
+
 def foreign(name: str, method: str) -> str:
     """Why a setting cannot stand in a method's table."""
-    own = one_of(parameter.name for parameter in METHODS[method].parameters)
+    own = one_of((parameter.name for parameter in METHODS[method].parameters), lister(method))
     whose = owners(name)
     belongs = f"it belongs to {', '.join(whose)}" if whose else "it holds for every method"
     return f"{name} is not a parameter of {method}, {belongs}; expected {own}"

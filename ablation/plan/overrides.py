@@ -31,6 +31,7 @@ class Overrides:
     length: int | None = option(None, "Maximum number of new tokens.", minimum=1)
     limit: int | None = option(None, "Maximum number of prompts.", minimum=1)
     trace: bool | None = option(None, "Write each round to a JSONL file.")
+    full_trace: bool = option(False, "Write each round with all that replay needs; takes twice the time.")
     pair: Mapping[str, Any] = field(default_factory=dict)
     runs: tuple[Configuration, ...] = ()
     open_runs: tuple[Configuration, ...] = ()

@@ -1,17 +1,23 @@
-"""Prompts from a JSONL file: plain prompts, or questions of Spec-Bench and MT-Bench as they are (docs/prompts.md)."""
+"""Prompts from a JSONL file: plain, questions of Spec-Bench and MT-Bench, or messages of chats (docs/prompts.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablation.plan.messages import Messages, read_messages
 from utils.errors import UnknownName, UserError, checked_text, wrong_value
 from utils.json_text import read_json
 from utils.parameter import integer
 from utils.text import quoted
 
-# Each thing that a line may say, by the name that our own files and those of Spec-Bench and MT-Bench give it.
-_SAID, _ID, _TASK, _LIMIT = ("prompt", "turns"), ("id", "question_id"), ("task", "category"), "max_new_tokens"
+# Each thing that a line may say, by the names that our own files and those of benchmarks give it.
+_SAID, _ID, _TASK, _LIMIT = (
+    ("prompt", "turns", "messages"),
+    ("id", "question_id"),
+    ("task", "category"),
+    "max_new_tokens",
+)
 _KEYS = (_SAID[0], _ID[0], _TASK[0], _LIMIT, "source")
 _SHOWN_ERRORS = 10
 _LONGEST_ID = 200
@@ -20,12 +26,33 @@ _MOST_TOKENS = integer(_LIMIT, None, "maximum number of new tokens", minimum=1)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a user says, turn by turn. `max_new_tokens` overrides the run's length."""
+    """What a user says, turn by turn. `max_new_tokens` overrides the run's length.
+
+    system: what the chat template puts before everything. given: what was said before each turn and is not played, user
+    messages and their answers alternating; empty where there is none before any.
+    """
 
     id: str | int
     turns: tuple[str, ...]
     task: str | None = None
     max_new_tokens: int | None = None
+    system: str | None = None
+    given: tuple[tuple[str, ...], ...] = ()
+
+    def before(self, turn: int) -> tuple[str, ...]:
+        """What was said between the turn before and this one (from 1), and is not played."""
+        return self.given[turn - 1] if self.given else ()
+
+    @property
+    def opening(self) -> list[str]:
+        """What the first answer continues: user turns and answers alternate, the last turn is the user's."""
+        return [*self.before(1), self.turns[0]]
+
+    @property
+    def texts(self) -> list[str]:
+        """All that is said in it, in order."""
+        said = [text for turn, text in enumerate(self.turns, start=1) for text in (*self.before(turn), text)]
+        return said if self.system is None else [self.system, *said]
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
@@ -65,19 +92,21 @@ def parse_prompt(line: str, number: int) -> Prompt:
     if not isinstance(entry, dict):
         raise UserError(f"a {type(entry).__name__} given; expected a JSON object")
     for names in (_SAID, _ID, _TASK):
-        if all(name in entry for name in names):
-            raise UserError(f"{names[0]!r} and {names[1]!r} are both there; expected one of them")
-    if "turns" not in entry:  # a question may bring what only its benchmark reads
+        given = [name for name in names if name in entry]
+        if len(given) > 1:
+            raise UserError(f"{given[0]!r} and {given[1]!r} are both there; expected one of them")
+    if not {"turns", "messages"} & entry.keys():  # a question may bring what only its benchmark reads
         for key in entry:
             if key not in (*_KEYS, *_ID, *_TASK):
                 raise UnknownName("key", key, _KEYS)
-    return Prompt(_id(entry, number), _turns(entry), _task(entry), _limit(entry))
+    said = read_messages(entry["messages"]) if "messages" in entry else Messages(_turns(entry), ())
+    return Prompt(_id(entry, number), said.turns, _task(entry), _limit(entry), said.system, said.given)
 
 
 def _turns(entry: Mapping[str, Any]) -> tuple[str, ...]:
     if "turns" not in entry:
         if "prompt" not in entry:
-            raise UserError("neither 'prompt' nor 'turns' is there; expected one of them")
+            raise UserError("none of 'prompt', 'turns' and 'messages' is there; expected one of them")
         return (_said(entry["prompt"], "prompt"),)
     turns = entry["turns"]
     if not isinstance(turns, list) or not turns:

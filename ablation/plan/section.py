@@ -52,12 +52,16 @@ class PlanSection:
             self.fault(str(error), key)
             return default
 
-    def allow(self, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
-        """Note every key that is none of these; `shown`: what the message says is expected."""
+    def allow(self, names: Sequence[str], shown: Sequence[str] | None = None, listed: str = "") -> None:
+        """Note every key that is none of these; `shown`: what a message expects; `listed`: where many can be read."""
         strangers = [key for key in self.entries if key not in names]
         for number, key in enumerate(strangers):
             # The nearest name is looked for only as far as it is shown.
-            said = str(UnknownName("key", key, shown or names)) if number < _SHOWN_ERRORS else f"unknown key {key!r}"
+            said = (
+                str(UnknownName("key", key, shown or names, listed))
+                if number < _SHOWN_ERRORS
+                else f"unknown key {key!r}"
+            )
             self.fault(said, key)
 
     def fault(self, message: str, key: str) -> None:

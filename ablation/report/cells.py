@@ -21,13 +21,15 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-SPEED_HEADERS = (
+PREDICTED = "predicted"
+SPEED_HEADERS: tuple[str, ...] = (
     "configuration",
     "prompts",
     "runs",
     "failed",
     "tokens/s (sd)",
     "speedup [95 % interval]",
+    PREDICTED,
     "ratio of sums",
     "against AR (p after Holm, n prompts)",
     "output",
@@ -75,8 +77,15 @@ def bug(count: int) -> str:
 
 
 def speed_table(title: str, rows: pd.DataFrame, notes: tuple[str, ...] = ()) -> Table:
-    """How fast each configuration is, from rows of the summary."""
-    return Table(title, SPEED_HEADERS, tuple(_speed(row) for _, row in rows.iterrows()), notes)
+    """How fast each configuration is, from rows of the summary; predictions where there are any."""
+    lines = SPEED_HEADERS, *(_speed(row) for _, row in rows.iterrows())
+    headers, *cells = map(_without_predictions, lines) if rows[PREDICTED].isna().all() else lines
+    return Table(title, headers, tuple(cells), notes)
+
+
+def _without_predictions(line: tuple[str, ...]) -> tuple[str, ...]:
+    place = SPEED_HEADERS.index(PREDICTED)
+    return line[:place] + line[place + 1 :]
 
 
 def draft_table(title: str, rows: pd.DataFrame) -> Table:
@@ -115,6 +124,7 @@ def _speed(row: pd.Series) -> tuple[str, ...]:
         number(row["tokens_per_s_mean"], 1) + sd,
         # AR's own ratio is 1 by definition: an interval around it would claim a measurement.
         "1.00" if reference else interval(row["speedup"], row["speedup_low"], row["speedup_high"]),
+        number(row[PREDICTED]),
         number(row["ratio_of_sums"]),
         _against_ar(row),
         row["lossless"] or "–",

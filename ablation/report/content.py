@@ -8,11 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from ablation.report.bounds import BoundRows
 from ablation.report.cells import Table, draft_table, ledger_table, pair_table, speed_table
 from ablation.report.figure import Plot
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.pairs import shown
 from ablation.report.summary import ALL
+from ablation.results.manifest import profiles
 from utils.text import counted
 from utils.text import shown as shown_text
 
@@ -28,8 +30,10 @@ METHOD = (
     "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested positions) and "
     "tokens/round are ratios of sums over all runs, with intervals from resampling prompts; c is a median over runs; "
     "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
-    "over that of AR's forward of one row; break-even is the tokens a round, and 'at alpha' the alpha, at which a "
-    "configuration would be as fast as AR. The parts of a token's time are all rounds' over all tokens.",
+    "over that of AR's forward of one row; predicted is the speedup that a profile's prices "
+    "give for the tokens a round and the mean drafts of a configuration; break-even is the tokens a round, and 'at "
+    "alpha' the alpha, at which a configuration would be as fast as AR. The parts of a token's time are those of all "
+    "rounds over all tokens.",
     "Every verdict is a test: Wilcoxon's signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
     "without ties), p corrected by Holm's method for all questions of its family, at the level 0.05. The "
     "configurations against AR are one family in each table; the configurations against each other are another, over "
@@ -66,14 +70,19 @@ class Content:
 
 
 def make_section(
-    processor: str, summary: pd.DataFrame, pairs: pd.DataFrame, plots: tuple[Plot, ...], notes: tuple[str, ...]
+    processor: str,
+    summary: pd.DataFrame,
+    pairs: pd.DataFrame,
+    plots: tuple[Plot, ...],
+    notes: tuple[str, ...],
+    bound: BoundRows,
 ) -> ReportSection:
-    """The section of one processor, from the whole summary and all pairs."""
+    """The section of one processor, from the whole summary, all pairs and all bounds."""
     rows = summary[summary["processor"] == processor]
     tasks = list(dict.fromkeys(rows["task"]))
     # With a single task, its rows are those of all tasks.
     tasks = tasks if len(tasks) > 2 else [ALL]
-    tables = [table for task in tasks for table in _tables(task, rows[rows["task"] == task])]
+    tables = [table for task in tasks for table in _tables(task, rows[rows["task"] == task], bound.of(processor, task))]
     family = pairs[pairs["processor"] == processor]
     visible = shown(family, dict(zip(rows["configuration"], rows["method"], strict=True)))
     title = f"{counted(len(family), 'pair')}, all tasks: each configuration against AR, and against each other"
@@ -86,13 +95,15 @@ def make_section(
     return ReportSection(f"Under {processor}", tuple(tables), table, plots, notes)
 
 
-def _tables(task: str, rows: pd.DataFrame) -> tuple[Table, Table, Table]:
-    """Speed, drafts and output, and time of one task; why a row is slow is told once, for all tasks together."""
+def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, Table, Table]:
+    """Speed, drafts and output, and time of one task, bounds last; why a row is slow is told once, for all tasks."""
     named = f"{task} tasks" if task == ALL else task
     notes = verdict_notes(rows) if task != ALL else chain(verdict_notes(rows), slow_notes(rows), gamma_notes(rows))
+    told = (*notes, *(bound.notes if task == ALL else ()))
+    both = pd.concat([rows, bound.rows], ignore_index=True) if len(bound.rows) else rows
     return (
-        speed_table(f"Speed, {named}", rows, tuple(notes)),
-        draft_table(f"Drafts and output, {named}", rows),
+        speed_table(f"Speed, {named}", both, told),
+        draft_table(f"Drafts and output, {named}", both),
         ledger_table(f"Where the time of a token went, {named}", rows),
     )
 
@@ -107,9 +118,12 @@ def facts(frame: pd.DataFrame, name: str) -> str:
 
 
 def manifest_text(manifest: Mapping[str, Any] | None) -> str | None:
-    """The manifest for reading, without the prompts' texts, which would bury the rest."""
+    """The manifest for reading, without the prompts' texts and hundreds of times, which would bury the rest."""
     if manifest is None:
         return None
+    if "profile" in manifest:
+        measured = {name: profile.measured for name, profile in profiles(manifest).items()}
+        manifest = {**manifest, "profile": {name: f"measured {when}" for name, when in measured.items()}}
     grid = manifest["fixed"].get("grid")
     if isinstance(grid, dict) and isinstance(grid.get("prompts"), dict):
         kept = {**grid, "prompts": f"{len(grid['prompts'])} prompts, in the manifest's file"}

@@ -34,7 +34,7 @@ _TIMES = ("draft_ms", "verify_ms", "other_ms")
 _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_cores")
 NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
 # What files of older versions lack; unknown there.
-_LATER = ("min_gamma", "max_gamma", "target_weights")
+_LATER = ("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round")
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
@@ -180,7 +180,7 @@ def _refuse_damaged(frame: pd.DataFrame, results: Path) -> None:
     """Raises `UserError` for a row that says it did not fail and lacks what every generation has."""
     whole = frame[~frame["failed"]]
     wrong = whole[["new_tokens", "tokens_per_s"]].isna().any(axis=1) | ~(whole["decode_s"] > 0)
-    for name in ("accept_hist", "tested_at"):
+    for name in ("accept_hist", "tested_at", "tokens_by_round", "drafted_by_round"):
         texts = whole[name].dropna()
         bad = [text for text in texts.unique() if not all(part.isdigit() for part in text.split())]
         wrong |= whole[name].isin(bad)

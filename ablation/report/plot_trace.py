@@ -64,14 +64,18 @@ def _first_answer(path: Path) -> Iterator[Line]:
             try:
                 line = json.loads(text)
                 answer = [line[name] for name in _ANSWER]
-                complete = all(name in line for name in _NEEDED)
+                complete = line.get("kind") == "run" or all(name in line for name in _NEEDED)
             except (ValueError, KeyError, TypeError):
                 return
             if first is None:
                 first, weights = answer, line.get("target_weights")
             if answer != first or not complete:
                 return
-            if line["method"] in _METHODS and line.get("target_weights") == weights:
+            if (
+                line.get("kind", "round") == "round"
+                and line["method"] in _METHODS
+                and line.get("target_weights") == weights
+            ):
                 yield line
 
 

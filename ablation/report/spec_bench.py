@@ -43,8 +43,8 @@ def write_spec_bench(results: Path, folder: Path, warnings: tuple[str, ...], for
         warnings = (*warnings, f"{left_out} of {len(frame)} rows are left out here: conversations {reason}.")
     try:
         (folder / "answers").mkdir(parents=True, exist_ok=True)
-        for name, rows in _files(whole):
-            with (folder / "answers" / name).open("w", encoding="utf-8") as file:
+        for stem, rows in by_configuration(whole):
+            with (folder / "answers" / f"{stem}.jsonl").open("w", encoding="utf-8") as file:
                 for answer in _answers(rows):
                     print(json.dumps(answer, ensure_ascii=False), file=file)
         table = spec_bench_table(whole)
@@ -78,8 +78,11 @@ def spec_bench_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(group, ignore_index=True).astype(dict.fromkeys(orders, str))
 
 
-def _files(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(file name, rows) of each configuration under each processor; the processor is named where there are several."""
+def by_configuration(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """(stem, rows) of each configuration under each processor, which the stem names where there are several.
+
+    The stem names a file, and no two are one on a disk that does not tell capitals from small letters.
+    """
     several = frame["processor"].nunique() > 1
     taken: set[str] = set()
     for processor in dict.fromkeys(frame["processor"].astype(str)):
@@ -88,7 +91,7 @@ def _files(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
             while stem.lower() in taken:
                 stem += "_"
             taken.add(stem.lower())
-            yield f"{stem}.jsonl", frame[(frame["processor"] == processor) & (frame["configuration"] == name)]
+            yield stem, frame[(frame["processor"] == processor) & (frame["configuration"] == name)]
 
 
 def _answers(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pandas as pd
 from ablation.plan.grid import CONTROL
 from ablation.report.load import in_order, with_reference
 from ablation.report.paired import Judged, judge
+from ablation.report.predicted import Prices, predict
 from ablation.report.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
 from sampling.methods import REFERENCE
@@ -29,12 +30,12 @@ _JUDGED = {
 }
 
 
-def summarise(frame: pd.DataFrame) -> pd.DataFrame:
+def summarise(frame: pd.DataFrame, priced: Prices | None = None) -> pd.DataFrame:
     """One row for each processor, configuration and task, and one for all tasks together.
 
     The unit of replication is the prompt: its turns, seeds and repeats are not independent, so that each
     prompt gives one number, and means, medians, intervals and tests are taken over these. The configurations of a
-    processor and task are one family of tests against AR. Unknown is NaN.
+    processor and task are one family of tests against AR. priced: by which costs to predict speedups. Unknown is NaN.
     """
     rows = _prepared(frame)
     rows = pd.concat([rows.assign(task=ALL), rows.assign(task=rows["task"].astype(str))], ignore_index=True)
@@ -50,7 +51,7 @@ def summarise(frame: pd.DataFrame) -> pd.DataFrame:
     table["against_ar"] = table["against_ar"].fillna("")
     table["compared"] = table["compared"].fillna(0).astype(int)
     table["lossless"] = groups["lossless"].agg(_lossless)
-    return _sorted(table.reset_index(), frame)
+    return _sorted(predict(table.reset_index(), whole, priced), frame)
 
 
 def prompt_logs(whole: pd.DataFrame, keys: list[str]) -> pd.Series:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ablation.report.bounds import METHOD as BOUND
 from ablation.report.cells import Table, bug, title_of
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.paired import TOO_FEW, UNSHOWN
@@ -34,19 +35,24 @@ def print_summary(
     warnings: tuple[str, ...],
     answers: tuple[str, ...] = (),
     formats: tuple[Table, ...] = (),
+    bounds: tuple[str, ...] = (),
 ) -> None:
-    """Print the rows of all tasks together, processor by processor, formats, what the plan asked for, and warnings."""
+    """Print the rows of all tasks together, processor by processor, formats, what the plan asked for, and warnings.
+
+    bounds: what is said of bounds among the rows.
+    """
     rows = summary[summary["task"] == ALL]
     for processor in dict.fromkeys(rows["processor"]):
         part = rows[rows["processor"] == processor]
         count = int(part["prompts"].max())
         console.print(Text(f"{processor}, n = {count} prompt{'s' if count != 1 else ''}", style="bold"))
+        run = part[part["method"] != BOUND]
         lines = [_line(row) for _, row in part.iterrows()]
         console.print(comparison_table(lines, console, MANY_RUNS))
         if any(line.ledger for line in lines):
             console.print(Text(LEDGER_TITLE, style="dim"))
             console.print(ledger_table(lines, console))
-        for note in (*verdict_notes(part), *slow_notes(part), *gamma_notes(part)):
+        for note in (*verdict_notes(run), *slow_notes(run), *gamma_notes(run), *bounds):
             console.print(Text(note, style="dim"))
     for table in formats:
         _print_table(console, table)
@@ -77,6 +83,7 @@ def _line(row: pd.Series) -> Line:
         speedup=known(row["speedup"]),
         claim=_CLAIMS.get(row["against_ar"], ""),
         interval=None if math.isnan(row["speedup_low"]) else (row["speedup_low"], row["speedup_high"]),
+        predicted=known(row["predicted"]),
         ratio_of_sums=known(row["ratio_of_sums"]),
         acceptance_rate=known(row["acceptance_rate"]),
         alpha=known(row["alpha"]),

@@ -7,6 +7,7 @@ import pandas as pd
 from rich.console import Console
 
 from ablation.report.best import compare_best
+from ablation.report.bounds import BoundRows, bound_rows
 from ablation.report.caveats import caveats
 from ablation.report.cells import Table
 from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
@@ -19,6 +20,7 @@ from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
 from ablation.report.pairs import compare
 from ablation.report.plots import answer_plot, processor_plots
+from ablation.report.predicted import Prices
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
 from utils.errors import UserError
@@ -30,7 +32,8 @@ from utils.text import shown
 class Report:
     """What was written where: `summary` as in summary.csv, `warnings` a sentence each, worst first.
 
-    answers: to the comparisons that the plan asked for. formats: tables of the formats of the target's weights.
+    answers: to the comparisons that the plan asked for. formats: tables of the formats of the target's weights. notes:
+    what bounds among the rows are.
     """
 
     folder: Path
@@ -38,10 +41,11 @@ class Report:
     warnings: tuple[str, ...]
     answers: tuple[str, ...] = ()
     formats: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def print(self, console: Console) -> None:
         """The summary as a table that fits the console, then the warnings."""
-        print_summary(console, self.summary, self.warnings, self.answers, self.formats)
+        print_summary(console, self.summary, self.warnings, self.answers, self.formats, self.notes)
 
 
 def report_folder(results: Path) -> Path:
@@ -61,19 +65,21 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     folder = folder or report_folder(results)
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
-    summary = summarise(frame)
+    summary = summarise(frame, Prices.of(manifest))
     best, pairs = compare_best(frame, manifest), compare(frame, summary)
     pairs = pd.concat([best, pairs], ignore_index=True) if len(best) else pairs
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     formats = formats_section(frame, manifest)
+    bound = bound_rows(results)
+    told = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        summary.to_csv(folder / "summary.csv", index=False)
+        told.to_csv(folder / "summary.csv", index=False)
         pairs.to_csv(folder / "pairs.csv", index=False)
-        sections = (*([formats] if formats else []), *_sections(results, frame, summary, pairs, folder))
+        sections = (*([formats] if formats else []), *_sections(results, frame, summary, pairs, folder, bound))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
-        told = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
-        content = Content(title, " ".join(filter(None, told)), warnings, sections, manifest_text(manifest))
+        head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
+        content = Content(title, " ".join(filter(None, head)), warnings, sections, manifest_text(manifest))
         (folder / "report.md").write_text(markdown(content), encoding="utf-8")
         (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
         (folder / "summary.tex").write_text(summary_tables(content), encoding="utf-8")
@@ -81,7 +87,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     answers = tuple(f"{pair['processor']}: {pair['verdict']}" for _, pair in best.iterrows())
-    return Report(folder, summary, warnings, answers, formats.tables if formats else ())
+    return Report(folder, told, warnings, answers, formats.tables if formats else (), bound.notes)
 
 
 def _refuse_to_lose(results: Path, folder: Path) -> None:
@@ -95,7 +101,7 @@ def _refuse_to_lose(results: Path, folder: Path) -> None:
 
 
 def _sections(
-    results: Path, frame: pd.DataFrame, summary: pd.DataFrame, pairs: pd.DataFrame, folder: Path
+    results: Path, frame: pd.DataFrame, summary: pd.DataFrame, pairs: pd.DataFrame, folder: Path, bound: BoundRows
 ) -> tuple[ReportSection, ...]:
     """One a processor, and one for the answer; each plot is saved as soon as it is drawn, and then let go."""
     sections = []
@@ -107,7 +113,7 @@ def _sections(
             else:
                 found.save(folder)
                 plots.append(found)
-        sections.append(make_section(processor, summary, pairs, tuple(plots), tuple(notes)))
+        sections.append(make_section(processor, summary, pairs, tuple(plots), tuple(notes), bound))
     return (*sections, _answer(results, folder))
 
 

@@ -38,6 +38,7 @@ class Line:
     speedup: float | None = None
     claim: Claim = ""
     interval: tuple[float, float] | None = None
+    predicted: float | None = None
     ratio_of_sums: float | None = None
     acceptance_rate: float | None = None
     alpha: float | None = None
@@ -97,7 +98,7 @@ def _number(form: str, value: float | None, style: str = "") -> Text:
 class Column:
     """A heading, what it means, and the cell of a line.
 
-    main: in the first line of a stacked row, with its `unit`.
+    main: in the first line of a stacked row, with its `unit`. optional: left out where no line knows it.
     """
 
     heading: str
@@ -105,6 +106,7 @@ class Column:
     cell: Callable[[Line], Text]
     main: bool = False
     unit: str = ""
+    optional: bool = False
 
 
 METHOD = Column("method", f"what ran; {LOSSY}: its output does not follow the target's distribution", _title, main=True)
@@ -119,6 +121,12 @@ SPEEDUP = Column(
     main=True,
 )
 INTERVAL = Column("95 %", "interval of that median alone, not corrected", _interval)
+PREDICTED = Column(
+    "predicted",
+    "the speedup that a profile's prices give for its tokens a round and mean drafts, where there is one",
+    lambda line: _number("{:.2f}x", line.predicted),
+    optional=True,
+)
 SUMS = Column(
     "sums",
     "all tokens over all seconds, relative to AR's",
@@ -164,9 +172,10 @@ PROFILE = Column(
 )
 
 ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-MANY_RUNS = (METHOD, SPEED, SPEEDUP, INTERVAL, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+MANY_RUNS = (METHOD, SPEED, SPEEDUP, INTERVAL, PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
 LEDGER = (METHOD, TOKEN, *map(_part, PARTS), EVEN, EVEN_ALPHA)
-COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT, *LEDGER[1:], PROFILE)
+_SHARED = (SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, PREDICTED, *_SHARED, *LEDGER[1:], PROFILE)
 # Whose cells may break, the less room the more: names, which are what has to be typed, break last. The last one takes
 # the room that there is, those before it the least they can: rich would narrow several below that.
 _BREAKING = ((OUTPUT,), (OUTPUT, ROUND), (OUTPUT, ROUND, SPEEDUP), (OUTPUT, ROUND, SPEEDUP, METHOD))
@@ -183,6 +192,7 @@ def ledger_table(lines: Sequence[Line], console: Console) -> RenderableType:
 
 def comparison_table(lines: Sequence[Line], console: Console, columns: Sequence[Column] = ONE_RUN) -> RenderableType:
     """All columns where they fit; stacked lines, with nothing left out, where they do not."""
+    columns = [one for one in columns if not one.optional or any(one.cell(line).plain != UNKNOWN for line in lines)]
     for breaking in _BREAKING:
         table = _table(lines, columns, breaking)
         if console.measure(table, options=console.options.update(width=1000)).minimum <= console.width:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from textwrap import fill
 
+from ablation.results.acceptance_names import acceptance_names
 from ablation.results.column import markdown
 from ablation.results.comparison_table import COLUMNS
 from ablation.results.record import Record
@@ -33,6 +34,7 @@ _SUMMARY = {
     "tokens_per_s_mean, tokens_per_s_sd": "mean over prompts, and the deviation between prompts",
     "ratio_of_sums": "all tokens over all seconds, relative to AR's in the same blocks",
     "speedup, speedup_low, speedup_high": "median over prompts with its interval, of this speedup alone",
+    "predicted": "the speedup that the manifest's profile gives for its tokens a round and mean drafts",
     "compared": "n: prompts on which it and AR ran",
     "p, p_holm": "Wilcoxon's signed-rank test, two-sided; after Holm's correction for all configurations against AR "
     "of the same processor and task",
@@ -142,6 +144,7 @@ each other, which are a family of their own, and first what the plan asked for b
 and emitted the same in every round are named as one; their difference is noise and is not tested. In a file of an older
 version, whose `tested` counted the siblings of a tree, alpha is computed anew from `tested_at`, and the report says so.
 
+{acceptance_names()}
 ## A trace line
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).

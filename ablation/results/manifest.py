@@ -14,6 +14,7 @@ from sampling.measure.quality import Quality
 from sampling.methods import METHODS
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
+from sampling.profile import Profile
 from sampling.settings import PARAMETERS
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
@@ -66,6 +67,7 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"{str(path)!r} is not a manifest")
     try:
         qualities(found)
+        profiles(found)
     except UserError as error:
         raise UserError(f"manifest {str(path)!r}: {error}") from None
     return found
@@ -85,6 +87,24 @@ def qualities(manifest: Mapping[str, Any] | None) -> dict[str, Quality]:
     if not isinstance(known, dict):
         raise wrong_value("quality", known, "an object with a format of weights for each key")
     return {format: _quality(format, about) for format, about in known.items()}
+
+
+def add_profiles(manifest: dict[str, Any], engines: Mapping[str, "Engine"]) -> None:
+    """Note by the format of the target's weights what its forwards and drafts cost, where that was measured."""
+    known = {name: profile for name, engine in engines.items() if (profile := engine.profile()) is not None}
+    if known:
+        manifest["profile"] = {name: profile.as_dict() for name, profile in known.items()}
+
+
+def profiles(manifest: Mapping[str, Any] | None) -> dict[str, Profile]:
+    """The profile of each format that was in force; empty where nobody had measured, and without a manifest.
+
+    Raises `UserError` for what is no profile.
+    """
+    known = (manifest or {}).get("profile", {})
+    if not isinstance(known, dict):
+        raise wrong_value("profile", known, "an object with a format of weights for each key")
+    return {format: Profile.from_dict(about) for format, about in known.items()}
 
 
 def _quality(format: str, about: Any) -> Quality:
@@ -160,7 +180,7 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "repeats": plan.repeats,
         "target_weights": list(plan.formats) or [engine.describe().target.stored],
         "compiled": [one.describe().target.compiled for one in in_formats(engine, plan.formats).values()],
-        "prompts": {str(prompt.id): [*prompt.turns, plan.length(prompt)] for prompt in plan.prompts},
+        "prompts": {str(prompt.id): [*prompt.texts, plan.length(prompt)] for prompt in plan.prompts},
     }
 
 

@@ -149,6 +149,7 @@ class Record:
         "checkpoint that was quantised before (`gptq`)",
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
+    drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
 
     @property
     def ledger(self) -> Ledger | None:
@@ -175,7 +176,7 @@ def relevant_settings(method: str, values: Values) -> dict[str, Any]:
     """What a method's run depends on: the general settings and its own parameters, as JSON values."""
     names = [parameter.name for parameter in (*GENERAL, *METHODS[method].relevant(values))]
     shown = ((name, values[name]) for name in names)
-    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen) else value for name, value in shown}
+    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen | tuple) else value for name, value in shown}
 
 
 def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str, Any]:

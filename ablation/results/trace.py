@@ -1,16 +1,26 @@
 """One line a round: what was drafted, what was judged, where the time went."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from ablation.plan.traced import FULL, Traced
 from ablation.results.column import column
 from sampling.events import Round
 from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
     from ablation.plan.grid import Place
+    from ablation.results.record import Record
+    from sampling.engine import Engine
+
+
+class Line(Protocol):
+    """What a trace is made of."""
+
+    def to_json(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +97,33 @@ class Tracer:
     def begin(self, place: "Place") -> None:
         """A generation starts."""
 
+    def prompted(self, place: "Place", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]) -> None:
+        """What the generation goes by is known; nothing is timed yet."""
+
     def round(self, place: "Place", round: Round) -> None:
         """A round is over."""
-        if self._file is None:
-            return
+        if self._file is not None:
+            self.write(trace_line(place, round))
+
+    def record(self, record: "Record") -> None:
+        """The generation is over."""
+
+    def close(self) -> None:
+        """Nothing more is written."""
+
+    def write(self, line: "Line") -> None:
+        """Add a line."""
         try:
-            print(trace_line(place, round).to_json(), file=self._file)
+            print(line.to_json(), file=self._file)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, self._file.name) from None
+            raise OSError(error.errno, error.strerror, self._file.name if self._file else "") from None
+
+
+def tracer(file: TextIO | None, traced: Traced) -> Tracer:
+    """What writes a trace into a file."""
+    from ablation.results.full_trace import FullTracer
+
+    return FullTracer(file) if file is not None and traced == FULL else Tracer(file)
 
 
 def is_trace(path: Path) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ablation.plan.file import Experiment
+from ablation.run.costs import ensure_costs
 from ablation.run.display import display
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile
@@ -15,7 +16,9 @@ from utils.text import counted, shown
 
 
 def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None) -> Outcome:
-    """Warm up, say how long it will take, and generate what is missing. Progress goes to `err`.
+    """Measure costs where they are weighed, warm up, say how long it will take, and generate what is missing.
+
+    Progress goes to `err`.
 
     first: is called between, when it is known that the plan can run.
     """
@@ -24,6 +27,7 @@ def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None) ->
         _say(err, f"{job.done} of {job.plan.generations} rows are already there{failed}")
     if not job.missing:
         return job.outcome
+    ensure_costs(job.engine, job.plan, err)
     formats = f" in {', '.join(job.plan.formats)}" if job.plan.formats else ""
     _say(err, f"warming up {counted(len(job.plan.configurations), 'configuration')}{formats}")
     expected = job.warm_up()
@@ -31,7 +35,10 @@ def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None) ->
         _say(err, expected.text)
     first()
     with display(err, job.done, job.plan.generations) as shown:
-        return job.play(shown)
+        outcome = job.play(shown)
+    for line in job.costs.settle():
+        _say(err, line)
+    return outcome
 
 
 def conduct_into(

@@ -5,10 +5,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the user said, and what each run answered, by its name."""
+    """What the user said, and what each run answered, by its name.
+
+    before: what had been said since the turn before, the same for all: user messages and their answers alternate.
+    """
 
     prompt: str
     answers: dict[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -20,11 +24,11 @@ class Dialogue:
 
     turns: list[Turn] = field(default_factory=list)
 
-    def begin(self, prompt: str) -> None:
-        """The user's next turn; one that nobody has answered is taken back."""
+    def begin(self, prompt: str, before: tuple[str, ...] = ()) -> None:
+        """The user's next turn, behind what was said `before`; one that nobody has answered is taken back."""
         if self.turns and not self.turns[-1].answers:
             self.turns.pop()
-        self.turns.append(Turn(prompt))
+        self.turns.append(Turn(prompt, before=before))
 
     def answered(self, name: str, text: str) -> None:
         """A run's answer to the last turn."""
@@ -38,5 +42,5 @@ class Dialogue:
         said = []
         for turn in self.turns[:-1]:
             who = next(one for one in (leader, name, *turn.answers) if one in turn.answers)
-            said += [turn.prompt, turn.answers[who]]
-        return [*said, self.turns[-1].prompt]
+            said += [*turn.before, turn.prompt, turn.answers[who]]
+        return [*said, *self.turns[-1].before, self.turns[-1].prompt]

@@ -10,7 +10,7 @@ from rich.text import Text
 from ablation.plan.grid import Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
-from sampling.events import Round
+from ablation.run.execute import Unwatched
 from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
@@ -50,8 +50,8 @@ def _name(configuration: str, weights: str | None) -> str:
     return configuration if weights in (None, WEIGHTS[0]) else f"{configuration} in {weights}"
 
 
-class BarDisplay:
-    """On a terminal. Painted between generations only."""
+class BarDisplay(Unwatched):
+    """On a terminal. Painted between generations only, so that rounds follow each other at once."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:
         self._bar = Bar(console, total=total, done=done)
@@ -70,9 +70,6 @@ class BarDisplay:
         so_far = [Text(f"median speedup against AR so far: {best}", style="dim")] if best else []
         self._bar.paint(Text(under_way(place)), *so_far)
 
-    def round(self, place: Place, round: Round) -> None:
-        """A round is over; nothing is painted, so that rounds follow each other at once."""
-
     def record(self, record: Record) -> None:
         """Count a row; the bar is wiped until the next generation, so that what is printed meanwhile stays whole."""
         self._bar.wipe()
@@ -88,7 +85,7 @@ class BarDisplay:
         self._bar.console.print(text, style="dim", markup=False, highlight=False)
 
 
-class LineDisplay:
+class LineDisplay(Unwatched):
     """Where there is no terminal: a line a prompt, with the speed of AR and the ratios against it, or else speeds."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:
@@ -107,9 +104,6 @@ class LineDisplay:
         if self._place is not None and _block(self._place) != _block(place):
             self._flush()
         self._place = place
-
-    def round(self, place: Place, round: Round) -> None:
-        """A round is over."""
 
     def record(self, record: Record) -> None:
         """Count a row."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -18,7 +18,7 @@ from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError
 from utils.machine import Machine
 from utils.memory import reset_peak_memory
-from utils.parameter import Chosen
+from utils.parameter import Chosen, Values
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ class Watcher(Protocol):
 
     def begin(self, place: Place) -> None: ...
 
+    def prompted(self, place: Place, engine: Engine, values: Values, ids: Sequence[int]) -> None: ...
+
     def round(self, place: Place, round: Round) -> None: ...
 
 
@@ -36,6 +38,9 @@ class Unwatched:
 
     def begin(self, place: Place) -> None:
         """A generation starts."""
+
+    def prompted(self, place: Place, engine: Engine, values: Values, ids: Sequence[int]) -> None:
+        """What it goes by is known: every setting, and the prompt's ids."""
 
     def round(self, place: Place, round: Round) -> None:
         """A round is over."""
@@ -124,7 +129,7 @@ class _Conversation:
         }
         for turn, text in enumerate(self.prompt.turns, start=1):
             comparison = Comparison(self.engine, values)
-            self.dialogue.begin(text)
+            self.dialogue.begin(text, self.prompt.before(turn))
             places = [self._place(turn, configuration) for configuration in order]
             missing = any(place.key not in self.done for place in places)
             for place in places:
@@ -155,16 +160,17 @@ class _Conversation:
         if name in self.errors:
             return
         reset_peak_memory(self.engine.describe().device)
-        for round in self._rounds(comparison, place):
+        for round in self._rounds(comparison, place, watcher):
             watcher.round(place, round)
         if name not in self.errors:
             self.dialogue.answered(name, self.engine.text(comparison.metrics[name].output_ids))
 
-    def _rounds(self, comparison: Comparison, place: Place) -> Iterator[Round]:
+    def _rounds(self, comparison: Comparison, place: Place, watcher: Watcher) -> Iterator[Round]:
         """The rounds of a generation; what goes wrong in it, and not in their reader, ends up in `errors`."""
         name, parameters = place.configuration.name, dict(place.configuration.parameters)
         try:
-            ids = self.engine.tokenise(self.dialogue.heard(name), comparison.values["chat"])
+            ids = self.engine.tokenise(self.dialogue.heard(name), comparison.values["chat"], self.prompt.system)
+            watcher.prompted(place, self.engine, {**comparison.values, **parameters}, ids)
             for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
                 if isinstance(event, Round):
                     yield event

@@ -82,8 +82,9 @@ class FormatComparison:
         found = {name: _Found() for name in self.engines}
         heard: list[str] = []
         full = self.engines[FULL]
-        for turn in prompt.turns:
-            ids = full.tokenise([*heard, turn], True)
+        for number, turn in enumerate(prompt.turns, start=1):
+            heard += prompt.before(number)
+            ids = full.tokenise([*heard, turn], True, prompt.system)
             answer = self._turn(ids, length, found)
             heard += [turn, full.text(answer)]
         for name, one in found.items():

@@ -1,14 +1,15 @@
 """A plan played on an engine: what is missing is generated, and every record goes where the job was told."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from ablation.plan.grid import Key, Place, Plan
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
+from ablation.run.costs import Watched
 from ablation.run.estimate import Estimate
 from ablation.run.execute import Done, Watcher, execute
 from ablation.run.probe import estimated
@@ -16,6 +17,7 @@ from ablation.run.quiet import Quiet
 from sampling.engine import Engine
 from sampling.events import Round
 from utils.interrupt import Interrupt
+from utils.parameter import Values
 
 
 class Display(Watcher, Protocol):
@@ -58,8 +60,8 @@ class Sink(Protocol):
 
     done: Mapping[Key, Done]
 
-    def writing(self, outcome: Outcome) -> AbstractContextManager[TextIO | None]:
-        """Entered once everything is loaded and warm, left when the job has ended; gives the trace to write, if any."""
+    def writing(self, outcome: Outcome) -> AbstractContextManager[Tracer]:
+        """Entered once everything is loaded and warm, left when the job has ended; gives what writes its trace."""
 
     def add(self, record: Record) -> None:
         """Keep a record; it is safe when this returns."""
@@ -77,9 +79,11 @@ class Job:
     sink: Sink
     wait_quiet_s: float = 0.0
     outcome: Outcome = field(init=False)
+    costs: Watched = field(init=False)
 
     def __post_init__(self) -> None:
         failed = sum(earlier.error is not None for earlier in self.sink.done.values())
+        self.costs = Watched(self.engine, self.plan)
         self.outcome = Outcome(failed_before=failed, resumed=bool(self.done))
 
     @property
@@ -101,15 +105,18 @@ class Job:
 
         The first Ctrl-C ends it after the generation under way, the second at once.
         """
+        self.costs.begin()
         quiet = Quiet(self.wait_quiet_s, display.say)
-        with self.sink.writing(self.outcome) as trace, _timed(self.outcome, quiet), Interrupt() as interrupt:
-            watcher = _Both(_Both(display, quiet), Tracer(trace))
+        with self.sink.writing(self.outcome) as tracer, _timed(self.outcome, quiet), Interrupt() as interrupt:
+            watcher = _Both(_Both(display, quiet), tracer)
             for record in execute(self.engine, self.plan, watcher, self.sink.done):
                 try:
                     display.record(record)  # first: a bar makes way for what is printed
                 finally:
+                    tracer.record(record)
                     self.sink.add(record)
                 self.outcome.add(record)
+                self.costs.add(record)
                 if interrupt.asked:
                     self.outcome.stopped = True
                     break
@@ -137,6 +144,10 @@ class _Both:
     def begin(self, place: Place) -> None:
         for watcher in self._watchers:
             watcher.begin(place)
+
+    def prompted(self, place: Place, engine: Engine, values: Values, ids: Sequence[int]) -> None:
+        for watcher in self._watchers:
+            watcher.prompted(place, engine, values, ids)
 
     def round(self, place: Place, round: Round) -> None:
         for watcher in self._watchers:

@@ -6,6 +6,7 @@ from itertools import accumulate, cycle, islice
 from typing import Any
 
 from ablation.plan.grid import Configuration, Plan
+from ablation.plan.prompt_file import Prompt
 from ablation.run.estimate import Estimate, Pace, Timed, estimate, pace, together
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
@@ -56,7 +57,7 @@ def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, lis
     ids: list[int] = []
     longest = 0
     for prompt in plan.prompts:
-        turns = [_ids(engine, text, chat) for text in prompt.turns]
+        turns = [_ids(engine, prompt, number, chat) for number in range(1, len(prompt.turns) + 1)]
         sums = accumulate(len(turn) + (place > 0) * plan.length(prompt) for place, turn in enumerate(turns))
         lengths[prompt.id] = [min(most, tokens) for tokens in sums]
         longest = max(longest, min(most, lengths[prompt.id][-1] + plan.length(prompt)))
@@ -65,10 +66,10 @@ def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, lis
     return short, lengths, list(islice(cycle(ids or short), longest))
 
 
-def _ids(engine: Engine, text: str, chat: bool) -> list[int]:
-    """A turn's ids; none of one that cannot fit: that is told where it is generated, and the others run."""
+def _ids(engine: Engine, prompt: Prompt, turn: int, chat: bool) -> list[int]:
+    """A turn's ids with what was given before it; none of one that cannot run: that is told where it is generated."""
     try:
-        return engine.tokenise([text], chat)
+        return engine.tokenise([*prompt.before(turn), prompt.turns[turn - 1]], chat, prompt.system)
     except UserError:
         return []
 

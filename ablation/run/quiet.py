@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 
 from ablation.plan.grid import Place
-from sampling.events import Round
+from ablation.run.execute import Unwatched
 from utils.machine import BUSY_CORES, other_cores
 
 
-class Quiet:
+class Quiet(Unwatched):
     """A watcher that lets no generation begin while others keep cores busy, for `limit_s` seconds at most.
 
     say: is told when it begins to wait, and when it goes on beside the others. sense: cores that others keep busy,
@@ -38,6 +38,3 @@ class Quiet:
                 self._say(f"waiting for an idle machine: other processes keep {busy:.1f} cores busy")
                 said = True
         self.waited_s += self._clock() - start
-
-    def round(self, place: Place, round: Round) -> None:
-        """A round is over."""

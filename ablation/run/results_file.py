@@ -3,21 +3,22 @@
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO
 
 from ablation.plan.grid import Key, Plan
+from ablation.plan.traced import Traced
 from ablation.results import manifest
 from ablation.results.record import Record
 from ablation.results.sense import first_wrong_of
 from ablation.results.store import Store
 from ablation.results.table import columns, key, row
-from ablation.results.trace import is_trace, trace_path
+from ablation.results.trace import Tracer, is_trace, trace_path, tracer
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
-from sampling.engine import Engine
+from sampling.engine import Engine, in_formats
 from sampling.forward.choices import made
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
@@ -59,7 +60,7 @@ class ResultsFile:
     files: Files
     command: str
     resume: bool = False
-    trace: bool = False
+    trace: Traced = False
     done: Mapping[Key, Done] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -83,19 +84,20 @@ class ResultsFile:
         self._store.__exit__(*exc)
 
     @contextmanager
-    def writing(self, outcome: Outcome) -> Iterator[TextIO | None]:
+    def writing(self, outcome: Outcome) -> Iterator[Tracer]:
         """Put this run into the manifest, drop what it replaces, and open the trace; at its end, say how it went."""
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
         run["choices"] = {question: str(choice) for question, choice in made().items()}
         self._manifest["runs"].append(run)
+        manifest.add_profiles(self._manifest, in_formats(self.engine, self.plan.formats))
         if not self.resume:
             # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
             self._store.clear()
             self.files.trace.unlink(missing_ok=True)
         manifest.write(self.files.manifest, self._manifest)
         try:
-            with self._trace_file() as trace:
-                yield trace
+            with self._trace_file() as file, closing(tracer(file, self.trace)) as found:
+                yield found
         finally:
             overhead = outcome.overhead
             run |= {

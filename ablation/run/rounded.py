@@ -38,7 +38,7 @@ def qualities(engine: PairEngine, formats: Sequence[str], plan: Plan, console: C
 def _compared(engine: PairEngine, formats: Sequence[str], plan: Plan, prompt: Prompt) -> dict[str, AnswerSums]:
     """What one prompt tells of each format; nothing where it cannot run."""
     try:
-        ids = engine.tokenise(prompt.turns[:1], plan.values["chat"])
+        ids = engine.tokenise(prompt.opening, plan.values["chat"], prompt.system)
         answer = greedy_run(engine, ids, min(MOST_TOKENS, plan.length(prompt))).output_ids
     except UserError:
         return {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from repl.orders import Order
 from repl.replies import Message, Reply
 from repl.session import Session
-from sampling.methods import CONTROLLERS, DRAFTERS, JUDGING, METHODS, SEARCHES
+from sampling.methods import CONTROLLERS, DRAFT_RULE, DRAFTERS, JUDGING, METHODS, SEARCHES
 from utils.parameter import Parameter
 from utils.registry import Registry
 
@@ -104,6 +104,8 @@ def _group(parameter: Parameter) -> str:
         return "methods"
     if parameter in JUDGING.all_parameters:
         return "judging"
+    if parameter is DRAFT_RULE:
+        return "draft_length"
     tables = {"draft_length": CONTROLLERS, "search": SEARCHES, "drafting": DRAFTERS}
     for group, table in tables.items():
         if any(parameter in part.all_parameters for part in table.values()):
@@ -114,6 +116,7 @@ def _group(parameter: Parameter) -> str:
 def _heading(parameter: Parameter, group: str) -> str:
     """The methods that read a parameter which not all of them read; empty where the group says enough."""
     users = [METHODS[name].title for name in users_of(parameter)]
+    users = users or [f"{DRAFT_RULE.name} {name}" for name in rules_of(parameter)]
     return "" if group == "judging" or not users else "Settings of " + ", ".join(users)
 
 
@@ -132,9 +135,12 @@ def change(session: Session, parameter: Parameter, text: str) -> Message:
 def _idle(session: Session, parameter: Parameter) -> str:
     """A remark when no enabled method reads the parameter."""
     users = users_of(parameter)
-    if not users or any(run.method in users for run in session.runs()):
-        return ""
-    return f" (not in use: {' or '.join(f'/{name} on' for name in users)})"
+    ways = [*(f"/{name} on" for name in users), *(f"/{DRAFT_RULE.name} {name}" for name in rules_of(parameter))]
+    read = (
+        run.method in users or parameter in METHODS[run.method].relevant({**session.settings, **run.parameters})
+        for run in session.runs()
+    )
+    return f" (not in use: {' or '.join(ways)})" if ways and not any(read) else ""
 
 
 def _recommended(session: Session, parameter: Parameter) -> str:
@@ -145,5 +151,10 @@ def _recommended(session: Session, parameter: Parameter) -> str:
 
 
 def users_of(parameter: Parameter) -> list[str]:
-    """Names of the methods that read the parameter; none for a general one."""
-    return [method.name for method in METHODS.values() if parameter in method.parameters]
+    """Names of the methods that read the parameter whatever rule is asked for; none for a general one."""
+    return [method.name for method in METHODS.values() if parameter in method.own_parameters]
+
+
+def rules_of(parameter: Parameter) -> list[str]:
+    """Names of the draft-length rules that read the parameter."""
+    return [rule.name for rule in CONTROLLERS.values() if parameter in rule.all_parameters]

@@ -7,7 +7,8 @@ from ablation.plan.choice import choose_runs
 from repl import export as exporting
 from repl import ngrams, plan, script
 from repl.commands.command import change
-from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, Why, WithModels
+from repl.costs import profile_sheet
+from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message
 from repl.runs import Run
 from repl.session import TURNS, Session
@@ -148,6 +149,12 @@ def ngram_load(session: Session, argument: str) -> WithModels:
     """/ngram_load FILE."""
     path = _path("ngram_load", argument)
     return WithModels(lambda: ngrams.load_counts(session, path))
+
+
+def profile(session: Session, argument: str) -> WithCosts:
+    """/profile."""
+    no_argument("profile", argument)
+    return WithCosts(profile_sheet)
 
 
 def ablate(session: Session, argument: str) -> Ablate:

@@ -155,6 +155,14 @@ COMMANDS = Registry[Command](
         candidates=words.plans,
     ),
     Command(
+        "profile",
+        "ablation",
+        "what forwards and drafts cost on this machine",
+        handlers.profile,
+        detail="Times of the target's forward by rows and context, and of each drafter. A first session measures them "
+        "while the prompt waits, half a minute in all; asked for earlier, the rest is measured now.",
+    ),
+    Command(
         "why",
         "methods",
         "where the time of the last answer went",

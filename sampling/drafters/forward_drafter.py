@@ -54,7 +54,8 @@ class ForwardDrafter(Drafter):
             return self._chain(seq, gamma, limit, logits, feed)
         if not gamma.before(0, Logits(logits[0])):
             return Proposal.empty(seq.device)
-        tokens, parents = grow_tree(self.shape, min(limit, gamma.gamma), logits, feed)
+        depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
+        tokens, parents = grow_tree(self.shape, depth, logits, feed)
         return Proposal(torch.tensor(tokens, device=seq.device), parents, None, logits[0])
 
     def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, feed: Feed) -> Proposal:

@@ -74,7 +74,7 @@ def store_path() -> Path:
 
 
 def _stored(question: str, case: str) -> Choice | None:
-    answer = _read().get(_machine(), {}).get(question, {}).get(case)
+    answer = _read().get(machine_name(), {}).get(question, {}).get(case)
     return Choice(answer, "as measured earlier") if isinstance(answer, bool) else None
 
 
@@ -93,8 +93,8 @@ def _probed(question: str, case: str, probe: Callable[[], RaceVerdict]) -> Choic
     return Choice(verdict.answer, f"measured now{again}")
 
 
-def _machine() -> str:
-    """What every choice depends on."""
+def machine_name() -> str:
+    """What every choice depends on, and every time."""
     cpu = f"{cpu_name()} ({torch.backends.cpu.get_cpu_capability()}), {os.cpu_count()} cores"
     return f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__} {torch.version.git_version}"
 
@@ -122,7 +122,7 @@ def _machines() -> dict[str, Any] | None:
 def _write(question: str, case: str, answer: bool) -> None:
     """Add an answer; a cache folder that cannot be written costs a probe at each start and nothing else."""
     machines = _read()
-    machines.setdefault(_machine(), {}).setdefault(question, {})[case] = answer
+    machines.setdefault(machine_name(), {}).setdefault(question, {})[case] = answer
     path = store_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

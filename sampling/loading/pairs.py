@@ -18,17 +18,22 @@ from sampling.loading.options import COMPILE, KERNELS, SELF, WEIGHTS, LoadOption
 from sampling.loading.origin import resolve
 from sampling.loading.stages import Progress, silent
 from sampling.pair import MODEL, Pair, compiled
+from sampling.profile_store import with_stored
 from utils.errors import UnknownName, UserError, wrong_value
 
 __all__ = ["LoadOptions", "Progress", "load_pair"]
 
 
 def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
-    """Load target and drafter, check that they fit each other, and say what was mended.
+    """Load target and drafter, check that they fit each other, and say what was mended; with the profile that is kept.
 
     Raises `UserError` for everything that a user can put right: a name that leads nowhere, an unfit model,
     tokenizers that differ, a device that is not there, too little memory.
     """
+    return with_stored(_loaded_pair(options, progress))
+
+
+def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     device = choose_device(options.device)
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
     _use_kernel(options.kernel)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from egag.price import Price
-from sampling.engine import Engine
+from sampling.engine import Engine, price_on
 from sampling.events import Event
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
@@ -126,7 +126,7 @@ class Comparison:
         run = self._runs[name]
         if METHODS[run.method].other is not None:
             return None
-        return self.engine.price(run.method, run.values, run.metrics.prompt_tokens + run.metrics.new_tokens // 2)
+        return price_on(self.engine, run.method, run.values, run.metrics.prompt_tokens + run.metrics.new_tokens // 2)
 
     def _reference(self, name: str) -> _Run | None:
         comparable = self.finished(REFERENCE) and METHODS[self._runs[name].method].other is None

@@ -35,6 +35,7 @@ class RunMetrics:
     normalised_entropies: list[float] = field(default_factory=list)
     accepted_counts: Counter[int] = field(default_factory=Counter)
     tokens_by_round: list[int] = field(default_factory=list)
+    drafted_by_round: list[int] = field(default_factory=list)
     tested_counts: Counter[int] = field(default_factory=Counter)
     inner_forwards: int = 0
     inner_tested_sum: int = 0
@@ -72,6 +73,7 @@ class RunMetrics:
         self.accepted_counts[round.accepted] += 1
         self.tested_counts.update(range(1, round.tested + 1))
         self.tokens_by_round.append(len(round.emitted))
+        self.drafted_by_round.append(len(round.drafts))
         self.inner_forwards += len(round.inner)
         self.inner_tested_sum += sum(inner.tested for inner in round.inner)
         self.inner_accepted_sum += sum(inner.accepted for inner in round.inner)

@@ -19,7 +19,7 @@ def first_prompts(pair: Pair, path: Path, limit: int) -> Prompts:
     """(task, ids) of so many prompts of each task."""
     tasks: dict[str | None, list[list[int]]] = {}
     for prompt in read_prompts(path):
-        tasks.setdefault(prompt.task, []).append(pair.encode(list(prompt.turns[:1]), chat=True))
+        tasks.setdefault(prompt.task, []).append(pair.encode(prompt.opening, chat=True, system=prompt.system))
     return [(task, ids) for task, of_task in tasks.items() for ids in of_task[:limit]]
 
 

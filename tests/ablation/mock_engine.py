@@ -8,11 +8,11 @@ import torch
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
-from egag.price import Price
 from sampling.engine import Description, Engine
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
+from sampling.profile import Profile
 from sampling.settings import Settings
 from utils.parameter import Chosen
 
@@ -51,12 +51,13 @@ class MockEngine:
     stored: str = "full"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     forgotten: int = 0
+    known: Profile | None = None
 
     def describe(self) -> Description:
         target = ModelInfo("mock", "cpu", "float32", stored=self.stored)
         return Description(target, None, 100, torch.device("cpu"))
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         return [len("\n".join(turns))] * 4
 
     def text(self, ids: Sequence[int]) -> str:
@@ -86,8 +87,8 @@ class MockEngine:
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         return True
 
-    def price(self, name: str, values: Mapping[str, Any], context: int) -> Price | None:
-        return None
+    def profile(self) -> Profile | None:
+        return self.known
 
     def forget(self) -> None:
         self.forgotten += 1

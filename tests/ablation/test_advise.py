@@ -137,7 +137,7 @@ def test_worthless_drafts_are_not_recommended() -> None:
     """A draft costs five forwards of the target and each row one more: no length pays, on either half."""
     found = advised(DEAR)
     assert not found.speculate and found.final == Configuration("target")
-    assert found.best is not None and found.best.expected.ratio < 1.0
+    assert found.best is not None and found.best.expected.ratio <= 1.0 + 1e-9, "a rule that knows costs drafts nothing"
     assert found.measured is not None and not found.measured.pays
 
 

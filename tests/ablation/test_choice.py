@@ -24,6 +24,10 @@ def names(text: str) -> list[str]:
             "ngram gamma=2, set_ngramstorage='onelevel n=4',target",
             ["ngram set_ngramstorage=onelevel 4, gamma=2", "target"],
         ),
+        (
+            "mtp accept_policy=synthetic accept_rates=0.8, .6,mtp gamma=2 accept_rates='0.9,0.5',target",
+            ["mtp accept_policy=synthetic, accept_rates=0.8,0.6", "mtp gamma=2, accept_rates=0.9,0.5", "target"],
+        ),
     ],
 )
 def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
@@ -36,7 +40,7 @@ def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
     [
         ("mpt gamma=1", ["unknown method 'mpt'", "Did you mean 'mtp'?"]),
         ("mtp gama=1", ["unknown parameter of mtp 'gama'", "Did you mean 'gamma'?"]),
-        ("mtp egag_ema=0.5", ["egag_ema is not a parameter of mtp", "it belongs to egag"]),
+        ("mtp top_k_filler=1", ["top_k_filler is not a parameter of mtp", "it belongs to ngram"]),
         ("mtp length=5", ["length is not a parameter of mtp", "every method"]),
         ("target gamma=1", ["gamma is not a parameter of target"]),
         ("mtp gamma=-1", ["gamma", "'-1'", "0 or more"]),

@@ -66,7 +66,7 @@ class Paced(MockEngine):
     def describe(self) -> Description:
         return replace(super().describe(), window=1000)
 
-    def tokenise(self, turns: Sequence[str], chat: bool) -> list[int]:
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         return [1] * sum(map(len, turns))
 
     def stream(

@@ -87,6 +87,16 @@ def test_lists_multiply_out_in_order_and_the_reference_and_control_frame_them(wr
     ]
 
 
+def test_a_value_that_is_a_list_of_numbers_is_one_text(write: Write) -> None:
+    """A TOML list multiplies out, so that the rates of one configuration stand in one string; options use `;`."""
+    synthetic = f'{SPECULATIVE}accept_policy = "synthetic"\n'
+    plan = write(synthetic + 'accept_rates = ["0.8,0.6,0.4", 0.5]')
+    named = "speculative accept_policy=synthetic, accept_rates="
+    assert names(read_experiment(plan))[1:-1] == [f"{named}0.8,0.6,0.4", f"{named}0.5"]
+    given = Overrides(assignments=("accept_rates=0.9,0.1; 1",))
+    assert names(read_experiment(plan, given))[1:-1] == [f"{named}0.9,0.1", f"{named}1"]
+
+
 def test_a_configuration_is_checked_once_unless_the_command_line_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[object] = []
     monkeypatch.setattr(methods_table, "_check_together", checked.append)

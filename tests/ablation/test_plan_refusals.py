@@ -38,18 +38,15 @@ from tests.ablation.plan_files import SPECULATIVE, Write, refusal
         ("[methods]\ngamma = 3", "line 2: methods: expected a [[methods]] table for each method"),
         ("[[methods]]\ngamma = 3", "line 2: method is missing; expected one of target, drafter"),
         ('[[methods]]\nmethod = "specultive"', "line 3: unknown method 'specultive'"),
-        (
-            SPECULATIVE + "gama = 3",
-            "line 4: unknown key 'gama'; expected one of method, draft_weights, gamma, verify_strategy, accept_policy, "
-            "verify_top_p, typical_epsilon, typical_delta. Did you mean 'gamma'?",
-        ),
+        (SPECULATIVE + "gama = 3", "line 4: unknown key 'gama'; expected one of "),
+        (SPECULATIVE + "gama = 3", "Did you mean 'gamma'?"),
         (SPECULATIVE + "gamma = [2, -1]", "line 4: gamma: '-1' given"),
         (SPECULATIVE + "gamma = [[2]]", "line 4: gamma: [2] given"),
         (
             SPECULATIVE + "top_k_filler = 3",
             "line 4: top_k_filler is not a parameter of speculative, it belongs to ngram",
         ),
-        (SPECULATIVE + "chat = true", "it holds for every method; expected one of draft_weights, gamma"),
+        (SPECULATIVE + "chat = true", "it holds for every method; expected one of "),
         ('[[methods]]\nmethod = "target"\ngamma = 3', "expected none"),
         (SPECULATIVE + SPECULATIVE + "gamma = [4, 5]", "line 4: speculative gamma=4 is already in the table of line 2"),
         ('[[methods]]\nmethod = "egag"\negag_gamma_min = [2, 7]', "line 2: egag_gamma_min 7 is above egag_gamma_max 6"),

@@ -76,11 +76,11 @@ def test_later_turns_hear_what_the_full_weights_said(target: Path) -> None:
     engines = {"full": PairEngine(load_pair(options)), "int8": PairEngine(load_pair(options))}
     heard: list[list[str]] = []
     own = engines["full"].tokenise
-    engines["full"].tokenise = lambda turns, chat: (heard.append(list(turns)), own(turns, chat))[1]  # type: ignore
+    engines["full"].tokenise = lambda turns, *how: (heard.append(list(turns)), own(turns, *how))[1]  # type: ignore
     comparison = FormatComparison(engines)
-    comparison.play(Prompt(1, ("a", "b")), 5)
+    comparison.play(Prompt(1, ("a", "b"), given=((), ("c", "d"))), 5)
     said = greedy_run(engines["full"], own(["a"], True), 5).output_ids
-    assert heard == [["a"], ["a", engines["full"].text(said), "b"]]
+    assert heard == [["a"], ["a", engines["full"].text(said), "c", "d", "b"]]
     found = comparison.lines()[1].quality
     assert found.prompts == 1 and found.tokens in range(2, 11)
 

@@ -31,7 +31,8 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   first_divergence, divergence_verdict, error, repeat, configuration, c, mean_normalised_entropy, tested_at,
   tokens_by_round, min_gamma, max_gamma, score, inner_rounds, inner_tested,
   inner_accepted, token_verify_ms, token_growth_ms, token_draft_ms, token_judging_ms, token_rest_ms, predicted_token_ms,
-  break_even_tokens, break_even_alpha, started, cpu_mhz, other_cores, kernel, target_weights, compiled"""
+  break_even_tokens, break_even_alpha, started, cpu_mhz, other_cores, kernel, target_weights, compiled,
+  drafted_by_round"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
@@ -109,7 +110,7 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     bounds = {"egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
     assert egag["settings"] == {**general, **judging, **drafting, **bounds}
     fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}
-    assert ngram["settings"] == {**general, **judging, "gamma": 4, **fillers}
+    assert ngram["settings"] == {**general, **judging, "draft_rule": "own", "gamma": 4, **fillers}
     assert drafter["settings"] == general and drafter["lossless"] is None
 
 

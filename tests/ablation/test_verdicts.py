@@ -122,7 +122,8 @@ def test_what_did_the_same_in_every_round_is_one_configuration(tmp_path: Path) -
 @pytest.mark.parametrize(("least", "words"), [(4, "never moved: it is a fixed gamma of 4"), (1, "asked for 1 to 4")])
 def test_a_rule_that_never_moved_is_told(tmp_path: Path, least: int, words: str) -> None:
     moved = drafting(4) | {"min_gamma": least, "mean_gamma": 3.0}
-    frame = table(tmp_path, *against_ar({EGAG: [1.1, 1.2], SD: [1.1, 1.3]}, **moved))
+    stayed = [ran(SD, f"p{n}", 9.0, **drafting(4)) for n in range(2)]
+    frame = table(tmp_path, *against_ar({EGAG: [1.1, 1.2]}, **moved), *stayed)
     found = texts(frame, tmp_path)
     assert all(words in text for text in found.values())
     assert f"| 3.00 ({least} to 4) |" in found["markdown"]

@@ -12,7 +12,7 @@ def _wrong(*flags: str, says: tuple[str, ...]) -> Row:
 
 ROWS = [
     # what is not there
-    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "expected one of run, selftest, quality, methods")),
+    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "one of run, selftest, quality, profile, methods")),
     Row("infer", ("rnu",), 2, ("unknown command 'rnu'", "Did you mean 'run'?")),
     Row("infer", ("x" * 5_000_000,), 2, ("unknown command 'xxx", "(5,000,000 characters)")),
     Row("infer", ("run", "extra"), 2, ("'extra' given; expected nothing there",)),
@@ -35,6 +35,8 @@ ROWS = [
     Row("infer", ("quality", "--drafter", "x"), 2, ("unknown option '--drafter'",)),
     Row("infer", ("quality", "--output", "no/such/f.jsonl"), 2, ("cannot be written", "no folder")),
     Row("infer", ("quality", "--output", "."), 2, ("'.' exists; it was left alone",)),
+    Row("infer", ("profile", "--seconds", "-1"), 2, ("--seconds: '-1' given; expected a number of 0 or more",)),
+    Row("infer", ("profile", "--refrsh"), 2, ("Did you mean '--refresh'?",)),
     Row("infer", ("--nope",), 2, ("unknown option '--nope'",)),
     Row("infer", ("--scrip", "x"), 2, ("unknown option '--scrip'. Did you mean '--script'?",)),
     _wrong("--nope", "3", says=("unknown option '--nope'", "run --help")),

@@ -124,6 +124,7 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
         ("suffix", "verify_strategy", "target_match"),
         ("suffix", "verify_strategy", "typical"), ("suffix", "verify_strategy", "topp"),
         ("suffix", "accept_policy", "accept_all"), ("suffix", "accept_policy", "reject_all"),
+        ("suffix", "accept_policy", "synthetic"), ("suffix", "accept_rates", "0.2"), ("suffix", "accept_length", "1"),
     ],
 )  # fmt: skip
 def test_every_parameter_changes_something(method: str, name: str, value: str) -> None:
@@ -132,6 +133,7 @@ def test_every_parameter_changes_something(method: str, name: str, value: str) -
 
     base = {"length": "60", "processor": "multinomial 1.5" if method in ("speculative", "egag") else "topk 0.2 3"}
     base |= {"max_spec_factor": "4"} if method == "suffix" else {}
+    base |= {"accept_policy": "synthetic"} if name in ("accept_rates", "accept_length") else {}
 
     def rounds(**values: str) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
         made = settings(**{**base, **values})

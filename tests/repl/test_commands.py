@@ -94,6 +94,15 @@ def test_a_setting_that_no_enabled_method_reads_is_remarked_on(idle_session: Ses
     assert isinstance(reply, Message) and "8 -> 7" in reply.text and "/egag on" not in reply.text
 
 
+def test_a_setting_of_a_rule_is_in_use_where_the_rule_is(idle_session: Session) -> None:
+    assert COMMANDS["draft_rule"].group == "draft_length"
+    reply = execute(idle_session, "/confidence_threshold 0.5")
+    assert isinstance(reply, Message) and "/draft_rule confidence" in reply.text
+    execute(idle_session, "/draft_rule confidence")
+    reply = execute(idle_session, "/confidence_threshold 0.6")
+    assert isinstance(reply, Message) and "not in use" not in reply.text
+
+
 @pytest.mark.parametrize(
     ("typed", "prompt"),
     [
@@ -140,7 +149,10 @@ def _completed(text: str) -> dict[str, str]:
         ("/help egag_e", {"/help egag_ema"}),
         (
             "/help dra",
-            {"/help drafting", "/help draft_length", "/help drafter", "/help draft_weights", "/help draft_tree"},
+            {
+                *("/help drafting", "/help draft_length", "/help drafter"),
+                *("/help draft_weights", "/help draft_tree", "/help draft_rule"),
+            },
         ),
         ("/gamma ", set()),
         ("/nothing ", set()),

@@ -64,7 +64,7 @@ def test_a_method_alone_is_switched_on_and_off(idle_session: Session) -> None:
         ("/add", ["no method given", "/add mtp gamma=2"]),
         ("/add mpt gamma=1", ["'mpt'", "Did you mean 'mtp'?"]),
         ("/add mtp gama=1", ["'gama'", "Did you mean 'gamma'?"]),
-        ("/add mtp egag_ema=0", ["not a parameter of mtp", "it belongs to egag"]),
+        ("/add mtp top_k_filler=1", ["not a parameter of mtp", "it belongs to ngram"]),
         ("/add mtp tree_width=99", ["tree_width", "'99'", "from 1 to 64"]),
         ("/add speculative gamma=1", ["'speculative gamma=1' is already there", "/drop"]),
         ("/drop speculative gamma=3", ["'speculative gamma=3'", "speculative gamma=1", "all"]),

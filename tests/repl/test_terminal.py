@@ -9,14 +9,17 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from utils.files import CACHE_VARIABLE
+
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., "pexpect.spawn[str]"]
 
 
 @pytest.fixture
-def start(checkpoints: tuple[Path, Path]) -> Iterator[Start]:
+def start(checkpoints: tuple[Path, Path], tmp_path: Path) -> Iterator[Start]:
     started: list[pexpect.spawn[str]] = []
     target, drafter = checkpoints
+    own = {CACHE_VARIABLE: str(tmp_path / "cache")}  # costs that are measured while the prompt waits
 
     def run(**environment: str) -> "pexpect.spawn[str]":
         arguments = ["infer.py", "--target", str(target), "--drafter", str(drafter), "--dtype", "float32"]
@@ -24,7 +27,7 @@ def start(checkpoints: tuple[Path, Path]) -> Iterator[Start]:
             sys.executable,
             arguments,
             cwd=str(ROOT),
-            env={**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **environment},
+            env={**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **own, **environment},
             encoding="utf-8",
             codec_errors="replace",
             dimensions=(30, 100),

@@ -1,7 +1,9 @@
 """Replay without a model: walks along answers, rules on them, bounds and prices, each against a run or by hand."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,8 @@ from sampling.measure.replay import (
     scaled,
     walk,
 )
+from sampling.measure.replay.expected import expected_accepted
+from sampling.measure.replay.simulator import is_simulator, simulator_row, simulator_walks
 from sampling.methods import METHODS
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
@@ -175,6 +179,8 @@ def test_fitted_prices_cost_what_the_rounds_took() -> None:
     assert price.step_s == pytest.approx(1.0, abs=0.1)
     assert sum(price.draft_s(one.steps) for one in own) == pytest.approx(16.0)
     assert sum(price.seconds(one.nodes) for one in own) == pytest.approx(57.0)
+    noisy = fitted([Sample(0, 0, 0.0, 10.0, 0.0), Sample(0, 0, 0.0, 10.0, 0.0), Sample(1, 1, 1.0, 7.0, 0.0)])
+    assert noisy.forward == ((1, 9.0), (2, 9.0))
     with pytest.raises(UserError, match="no round to take times from"):
         fitted([], [], plain)
     level = scaled(price, [replace(own[0], verify_s=26.0, draft_s=1.0, other_s=3.0)])
@@ -203,3 +209,35 @@ def test_a_walk_learns_nothing_and_knows_what_a_run_knows() -> None:
     kept = engine.memories()
     walk(engine, "ngram", counted, PROMPT)
     assert engine.memories() == kept
+
+
+def test_expected_acceptance_by_hand() -> None:
+    p, q = (0.6, 0.2), (0.5, 0.4)
+    assert expected_accepted("rejection", p, q) == pytest.approx(1.5)
+    assert expected_accepted("target_match", p, q) == pytest.approx(0.72)
+    # a (0.5) with child b (0.4) beside c (0.3)
+    assert expected_accepted("rejection", (0.5, 0.4, 0.3), (1, 1, 1), (-1, 0, -1)) == pytest.approx(0.5 + 0.2 + 0.3)
+    with pytest.raises(UserError, match="typical"):
+        expected_accepted("typical", p, q)
+
+
+def test_simulator_rows_are_written_and_read(tmp_path: Path) -> None:
+    """abc, then of b-d b, cde, nothing, e, and no room; each with the target's own token."""
+    row = simulator_row(7, (1, 2, 3), {"ngram": HAND})
+    assert row["acc_ngram"] == {"acc_len": [4, 2, 4, 1, 2, 1]}
+    file = tmp_path / "s.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    assert is_simulator(file)
+    ((id, prompt, walks),) = simulator_walks(file)
+    again = walks["ngram"]
+    assert (id, prompt, again.tokens) == ("7", (1, 2, 3), HAND.tokens)
+    assert [again.hits(at) for at in range(6)] == [3, 1, 3, 0, 1, 0]
+    assert oracle(again, PRICE).tokens_by_round == [4, 2]
+    assert replayed(again, FixedGamma(2), PRICE).tokens_by_round == [3, 1, 2]
+    assert simulator_row(7, prompt, walks) == row
+    published = {**row, "acc_ngram": {"acc_len": [4, 2, 4, 1, 3, 2]}}  # as if nothing ended
+    file.write_text(json.dumps(published) + "\n")
+    assert next(simulator_walks(file))[2] == walks
+    file.write_text('{"id": 1, "prompt_token_ids": [1], "generated_token_ids": "abc"}\n')
+    with pytest.raises(UserError, match="line 1"):
+        list(simulator_walks(file))

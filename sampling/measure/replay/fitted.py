@@ -1,7 +1,7 @@
 """Prices from rounds that were run: what verifying so many rows and drafting so many steps took."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -16,7 +16,7 @@ def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequenc
     own: measured rounds of the drafter. walked: those of its walks. others: measured rounds of other drafters, plain
     autoregression among them. What verifies as many rows is taken from the first of own, others and walked that has
     it; how drafting grows with its steps from own and walked, and its level, like the rest, from own where there are
-    any. So the rounds that it was fitted to cost in all what they took. Raises `UserError` where there is no round.
+    any. More rows never cost less than fewer. Raises `UserError` where there is no round.
     """
     level = own or walked
     if not level:
@@ -25,7 +25,7 @@ def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequenc
     drafting = [one for one in level if one.steps]
     step = _slope([one for one in (*own, *walked) if one.steps])
     first = fmean(one.draft_s - (one.steps - 1) * step for one in drafting) if drafting else 0.0
-    return Price(tuple(sorted(points.items())), max(0.0, first), step, fmean(one.other_s for one in level))
+    return Price(_rising(points), max(0.0, first), step, fmean(one.other_s for one in level))
 
 
 def scaled(price: Price, samples: Sequence[Sample]) -> Price:
@@ -67,11 +67,28 @@ def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
     return measured / predicted if measured > 0.0 and predicted > 0.0 else 1.0
 
 
-def _by_rows(samples: Iterable[Sample]) -> dict[int, float]:
+def _by_rows(samples: Iterable[Sample]) -> dict[int, list[float]]:
+    """Seconds of verifying, by rows."""
     found: dict[int, list[float]] = defaultdict(list)
     for one in samples:
         found[one.nodes + 1].append(one.verify_s)
-    return {rows: fmean(seconds) for rows, seconds in found.items()}
+    return found
+
+
+def _rising(points: Mapping[int, Sequence[float]]) -> tuple[tuple[int, float], ...]:
+    """(rows, mean seconds), rows ascending: where more rows took less, which is noise, both take their mean.
+
+    Pools adjacent violators, so that all points together cost what they took. Example: 1 row 10.0 twice, 2 rows 7.0
+    once, 3 rows 12.0 -> (1, 9.0), (2, 9.0), (3, 12.0).
+    """
+    blocks: list[tuple[list[int], float, int]] = []
+    for rows in sorted(points):
+        block = [rows], sum(points[rows]), len(points[rows])
+        while blocks and blocks[-1][1] / blocks[-1][2] > block[1] / block[2]:
+            before = blocks.pop()
+            block = [*before[0], *block[0]], before[1] + block[1], before[2] + block[2]
+        blocks.append(block)
+    return tuple((rows, seconds / count) for several, seconds, count in blocks for rows in several)
 
 
 def _slope(samples: Sequence[Sample]) -> float:

@@ -109,12 +109,13 @@ def depth(parents: Sequence[int] | None, count: int) -> int:
     return max(deep, default=0)
 
 
-def sample_of(round: Round) -> Sample:
-    """What a round took; where nothing was drafted, looking for drafts is part of the rest."""
-    if not round.drafts:
-        return Sample(0, 0, 0.0, round.verify_s, round.other_s + round.draft_s)
-    steps = depth(round.parents, len(round.drafts))
-    return Sample(len(round.drafts), steps, round.draft_s, round.verify_s, round.other_s)
+def sample(
+    drafts: Sequence[int], parents: Sequence[int] | None, draft_s: float, verify_s: float, other_s: float
+) -> Sample:
+    """What a round with these drafts took; where there are none, looking for some is part of the rest."""
+    if not drafts:
+        return Sample(0, 0, 0.0, verify_s, other_s + draft_s)
+    return Sample(len(drafts), depth(parents, len(drafts)), draft_s, verify_s, other_s)
 
 
 def most_drafts(method: str, values: Mapping[str, Any]) -> int:
@@ -187,7 +188,7 @@ def _collected(
         asked=how_asked(one.steps for one in seen),
         vocab_size=took[0].vocab_size if took else 0,
         prefill_s=first.prefill_s,
-        samples=tuple(map(sample_of, took)),
+        samples=tuple(sample(one.drafts, one.parents, one.draft_s, one.verify_s, one.other_s) for one in took),
     )
 
 

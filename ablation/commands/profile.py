@@ -1,0 +1,88 @@
+"""The command `profile`: what a pair's forwards and drafts cost here. What is slow to import waits for a right call."""
+
+import json as json_module
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ablation.commands.opened import opened
+from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
+from sampling.loading.options import LoadOptions
+from utils.parameter import Values
+
+if TYPE_CHECKING:
+    from sampling.pair import Pair
+    from sampling.profile import Profile
+
+_BUDGET_S = 30.0
+_PARTS = 100
+
+
+@opened(models=LoadOptions)
+def profile(
+    *,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again what is kept.")] = False,
+    seconds: Annotated[float, typer.Option(min=0, help="Longest time that measuring takes.")] = _BUDGET_S,
+    models: Values,
+    json: Json = False,
+) -> None:
+    """Show what the target's forwards and each drafter's drafts cost on this machine; measure it where nobody has.
+
+    It is kept beside the choices of kernels, for these weights, formats and this machine, and read by whatever weighs
+    costs: rules, the time that a plan takes, the predictions of reports. What was measured beside busy processes is
+    shown and not kept.
+
+    Exit status: 0 shown; 2 the call is wrong; 130 stopped by Ctrl-C, which keeps nothing.
+    """
+    with exit_statuses():
+        pair = load_chosen(models)
+        found = pair.profile
+        if found is None or refresh:
+            found = _measured(pair, seconds)
+        kept = _kept(pair, found)
+        if json:
+            typer.echo(json_module.dumps(_facts(pair, found, kept)))
+        else:
+            _show(found, kept)
+
+
+def _measured(pair: "Pair", seconds: float) -> "Profile":
+    from ablation.run.bar import told
+    from sampling.measure.profiling import measure
+
+    with told("profile") as tell:
+        return measure(pair, lambda share: tell(round(share * _PARTS), _PARTS), seconds)
+
+
+def _kept(pair: "Pair", found: "Profile") -> str | None:
+    """The file that keeps this profile; None where none does."""
+    from sampling.profile_store import store_path, with_stored
+
+    return str(store_path()) if with_stored(replace(pair, profile=None)).profile == found else None
+
+
+def _facts(pair: "Pair", found: "Profile", kept: str | None) -> dict[str, Any]:
+    names = {"target": pair.target_info.name, "drafter": pair.drafter_info and pair.drafter_info.name}
+    return {**names, "target_weights": pair.target_info.stored, "kept": kept, **found.as_dict()}
+
+
+def _show(found: "Profile", kept: str | None) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ablation.results import profile_table as cells
+
+    console = out_console()
+    for headers, rows in (
+        (cells.forward_headers(found), cells.forward_rows(found)),
+        (cells.DRAFTER_HEADERS, cells.drafter_rows(found)),
+    ):
+        table = Table(*headers)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        if rows:
+            console.print(table)
+    where = f"Kept in {kept}." if kept else "Not kept: other processes were busy, or the folder cannot be written."
+    for line in (*cells.sentences(found), where):
+        console.print(Text(line, style="dim"))

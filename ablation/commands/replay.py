@@ -1,0 +1,193 @@
+"""What `scripts/replay.py` does with a trace: rows of what was not run, as a report shows them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablation.commands.simulator import simulated, write_simulator
+from ablation.report.bounds import ABOUT, METHOD, frame_of
+from ablation.report.summary import summarise
+from ablation.report.terminal import print_summary
+from ablation.results.bounds import BOUND, bounds
+from ablation.results.generations import Generation, read_generations
+from ablation.results.record import Record
+from ablation.results.replay import REPLAYED, Asked, Replays, refuse_foreign
+from ablation.results.store import Store
+from ablation.results.table import columns, row
+from ablation.run.results_file import check_output
+from egag.price import Price
+from sampling.measure.replay.expected import expected_accepted
+from sampling.measure.replay.simulator import is_simulator
+from sampling.methods import CONTROLLERS, REFERENCE
+from sampling.settings import PARAMETERS
+from utils.errors import UserError, wrong_value
+from utils.files import checked_path
+from utils.parameter import read_integer
+from utils.text import counted, quoted
+
+FITTED = "fitted"
+NOTE = (
+    "Rows that begin with 'replayed:' were computed from a trace, not run: their times are predicted, and no verdict is "
+    "given."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A command line, as it was typed."""
+
+    trace: Path
+    rule: str | None = None
+    gammas: str | None = None
+    nodes: str | None = None
+    assignments: Sequence[str] = ()
+    strategy: str | None = None
+    methods: str | None = None
+    batch: int = 1
+    price: str = FITTED
+    bounded: bool = False
+    bounds: bool = False
+    out: Path | None = None
+    simulator: Path | None = None
+
+
+def replay(call: Call, console: Console) -> None:
+    """Replay what was asked for and print it. Raises `UserError` for what the trace cannot tell."""
+    if call.out is not None:
+        check_output(call.out, resume=False, overwrite=False)
+    asked, price = _asked(call), _price(call.price)
+    checked_path(str(call.trace), "trace")
+    known = not call.trace.is_dir() and call.trace.stat().st_size > 0
+    if known and is_simulator(call.trace):
+        return _show(call, console, *simulated(call.trace, price, asked, call.batch))
+    replays = Replays(_chosen(call), price, call.batch)
+    if not replays.generations:
+        raise UserError(f"{str(call.trace)!r} holds no generation to replay; expected one that came to its end")
+    if call.simulator is not None:
+        write_simulator(replays, call.simulator)
+    if call.strategy is not None:
+        return console.print(_expected(replays, call.strategy))
+    records, notes = _records(replays, asked)
+    if call.bounds:
+        found = bounds(replays)
+        records, notes = [*records, *found.records], [*notes, *found.notes]
+    beside = [one for one in replays.generations if one.record.method != REFERENCE]
+    return _show(call, console, [*replays.references(beside or replays.generations), *records], notes)
+
+
+def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], list[str]]:
+    """The records of what was asked for of each generation, and why there is none of others."""
+    records: list[Record] = []
+    notes: dict[str, int] = {}
+    for one in asked:
+        shared = one.rule is not None or one.gamma is not None
+        for generation in replays.drafting if shared else replays.generations:
+            if generation.record.method == REFERENCE:
+                continue
+            refuse_foreign(one.values, generation)
+            try:
+                records.append(replays.replay(generation, one))
+            except UserError as error:
+                notes[str(error)] = notes.get(str(error), 0) + 1
+    if not records and notes:
+        raise UserError(next(iter(notes)))
+    return records, [f"{counted(count, 'answer')} left out: {why}" for why, count in notes.items()]
+
+
+def _show(call: Call, console: Console, records: Sequence[Record], notes: Sequence[str]) -> None:
+    """The rows as a report's summary has them, without verdicts; and the results file."""
+    if call.out is not None:
+        with Store(call.out, columns()) as store:
+            for record in records:
+                store.append(row(record))
+    summary = summarise(frame_of(records))
+    computed = summary["configuration"].str.startswith((REPLAYED, BOUND))
+    summary.loc[computed, "against_ar"] = "computed, not tested"
+    summary.loc[computed, ["p", "p_holm", "effect"]] = float("nan")
+    summary.loc[computed, "method"] = METHOD
+    told = [NOTE, *([ABOUT] if call.bounds else []), *notes]
+    print_summary(console, summary, (), bounds=tuple(told))
+
+
+def _chosen(call: Call) -> Iterator[Generation]:
+    """The generations of the methods that were asked for, and plain autoregression."""
+    wanted = None if call.methods is None else {name.strip() for name in call.methods.split(",")}
+    seen: set[str] = set()
+    for one in read_generations(call.trace):
+        seen.add(one.record.method)
+        if wanted is None or one.record.method in (REFERENCE, *wanted):
+            yield one
+    if unknown := sorted((wanted or set()) - seen):
+        raise UserError(f"--methods {quoted(unknown[0])} given; the trace holds {', '.join(sorted(seen))}")
+
+
+def _asked(call: Call) -> list[Asked]:
+    """What to replay: each length with each number of nodes, under one rule. Raises `UserError`."""
+    values: dict[str, Any] = {}
+    for text in call.assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--set {quoted(text)} given; expected NAME=VALUE")
+        values[PARAMETERS[name].name] = PARAMETERS[name].parse(value)
+    if call.rule is not None:
+        CONTROLLERS[call.rule]
+        if call.gammas is not None:
+            raise UserError("--rule and --gamma: expected one of them; --rule fixed is a gamma")
+    gammas = _numbers("--gamma", call.gammas, 0)
+    nodes = _numbers("--tree-tokens", call.nodes, 1)
+    return [Asked(call.rule, gamma, node, values, call.bounded) for gamma in gammas for node in nodes]
+
+
+def _numbers(option: str, text: str | None, least: int) -> list[int | None]:
+    """Example: "1,2" -> [1, 2]; None -> [None]."""
+    if text is None:
+        return [None]
+    found = [(part, read_integer(part.strip())) for part in text.split(",")]
+    for part, number in found:
+        if number is None or number < least:
+            raise wrong_value(option, part, f"integers of {least} or more between commas")
+    return [number for _, number in found]
+
+
+def _price(text: str) -> Price | None:
+    """The price in a file; None for `fitted`. Raises `UserError` for a file that holds none."""
+    if text == FITTED:
+        return None
+    path = checked_path(text, "--price")
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        forward = tuple((int(rows), float(seconds)) for rows, seconds in given["forward"])
+        first_s, step_s, rest_s = (float(given[name]) for name in ("first_s", "step_s", "rest_s"))
+        if not forward or list(forward) != sorted(forward) or min(first_s, step_s, rest_s, forward[0][1]) < 0:
+            raise ValueError("rows ascending and seconds of 0 or more are wanted")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"--price {text!r}: {error!r}; expected fitted, or a file with "
+            '{"forward": [[rows, seconds], ...], "first_s": ..., "step_s": ..., "rest_s": ...}'
+        ) from None
+    return Price(forward, first_s, step_s, rest_s)
+
+
+def _expected(replays: Replays, strategy: str) -> Table:
+    """What a strategy would accept of the recorded drafts, beside what was accepted."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    heads = ("configuration", "processor", "rounds", "tokens a round", f"expected under {strategy}", "tok/s expected")
+    for head in heads:
+        table.add_column(head, justify="left" if head in heads[:2] else "right")
+    groups: dict[tuple[str, str], list[Generation]] = {}
+    for one in replays.generations:
+        if one.drafter:
+            groups.setdefault((one.record.configuration, one.record.settings["processor"]), []).append(one)
+    for (name, processor), several in groups.items():
+        visits = [visit for one in several for visit in one.visits]
+        expected = sum(expected_accepted(strategy, v.p, v.q, v.ahead.parents) for v in visits) + len(visits)
+        emitted, seconds = sum(v.emitted for v in visits), sum(one.record.decode_s or 0.0 for one in several)
+        cells = (name, processor, str(len(visits)), f"{emitted / len(visits):.2f}", f"{expected / len(visits):.2f}")
+        table.add_row(*map(Text, (*cells, f"{expected / seconds:.1f}" if seconds else "-")))
+    return table

@@ -1,0 +1,80 @@
+"""Rows of the summary for bounds: what each drafter could have brought at most, from the full trace beside results."""
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ablation.report.load import load_results
+from ablation.report.summary import summarise
+from ablation.results.bounds import BOUND, bounds
+from ablation.results.generations import is_full, read_generations
+from ablation.results.record import Record
+from ablation.results.replay import Replays
+from ablation.results.store import Store
+from ablation.results.table import columns, row
+from ablation.results.trace import trace_path
+from sampling.methods import REFERENCE
+from utils.errors import UserError
+
+METHOD = "bound"
+_VERDICT = "computed, not tested"
+ABOUT = (
+    "Rows that begin with 'bound:' were computed, not run, from the full trace beside these results, and no rule is "
+    "known to reach them: they are no methods and nothing is tested of them. The oracle drafts in each round exactly "
+    "what will be accepted, of the drafts that were recorded; the best fixed length is the one that takes the fewest "
+    "seconds over all prompts, or on each. A round costs the mean time of verifying as many rows on the same prompt, "
+    "a line through the steps of drafting, and the mean of the rest, fitted to the rounds that were measured "
+    "(docs/replay.md)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRows:
+    """Rows as in the summary, none where no full trace lies beside the results, and what has to be said of them."""
+
+    rows: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def of(self, processor: str, task: str) -> "BoundRows":
+        """Those under one processor, of one task."""
+        if not len(self.rows):
+            return self
+        rows = self.rows[(self.rows["processor"] == processor) & (self.rows["task"] == task)]
+        return BoundRows(rows, self.notes if len(rows) else ())
+
+
+def bound_rows(results: Path) -> BoundRows:
+    """The bounds of a results file. A trace that is damaged has none, and the notes say why."""
+    trace = trace_path(results)
+    if not is_full(trace):
+        return BoundRows(pd.DataFrame(), ())
+    try:
+        replays = Replays(read_generations(trace))
+        found = bounds(replays)
+        if not found.records:
+            return BoundRows(pd.DataFrame(), found.notes)
+        frame = frame_of([*replays.references(replays.drafting), *found.records])
+    except UserError as error:
+        return BoundRows(pd.DataFrame(), (f"There are no bounds: {error}",))
+    return BoundRows(_stripped(summarise(frame)), (ABOUT, *found.notes))
+
+
+def frame_of(records: Iterable[Record]) -> pd.DataFrame:
+    """Records as a frame, as `load_results` makes one of a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "computed.csv"
+        with Store(path, columns()) as store:
+            for record in records:
+                store.append(row(record))
+        return load_results(path)
+
+
+def _stripped(summary: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the bounds, without any test's findings."""
+    rows = summary[summary["configuration"].str.startswith(BOUND)].assign(method=METHOD, against_ar=_VERDICT)
+    assert REFERENCE not in set(rows["configuration"])
+    return rows.assign(**dict.fromkeys(("p", "p_holm", "effect"), np.nan))

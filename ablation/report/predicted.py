@@ -1,0 +1,70 @@
+"""Predicted speedups: what a profile's prices make of the drafts and tokens that a run counted."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ablation.results.manifest import profiles
+from ablation.results.stamp import unstamped
+from sampling.methods import METHODS, REFERENCE
+from sampling.profile import NOTHING, Profile
+from sampling.settings import PARAMETERS
+
+_KEYS = ["processor", "configuration", "task"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a run's manifest knows: the profile of each format, and the settings of each configuration."""
+
+    profiles: Mapping[str, Profile]
+    settings: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any] | None) -> "Prices | None":
+        """Those of a manifest; None where it holds no profile. Raises `UserError` for a damaged one."""
+        known = profiles(manifest)
+        grid = manifest["fixed"].get("grid") if manifest and known else None
+        found = grid.get("configurations") if isinstance(grid, dict) else None
+        if not isinstance(found, dict):
+            return None
+        return cls(known, {name: values for name, values in found.items() if isinstance(values, dict)})
+
+
+def predict(summary: pd.DataFrame, whole: pd.DataFrame, priced: Prices | None) -> pd.DataFrame:
+    """The summary with the column `predicted`: NaN for AR, for what was not timed, and without prices.
+
+    whole: the runs, for the length of their texts. A round's forward is priced for its mean number of rows, its
+    drafting for as many drafts as its rule let it draw.
+    """
+    known = whole.assign(context=whole["prompt_tokens"].fillna(0) + whole["new_tokens"] / 2)
+    contexts = known.groupby(_KEYS, observed=True)["context"].mean()
+    rows = (row for _, row in summary.iterrows())
+    found = [
+        math.nan if priced is None else _speedup(row, priced, contexts.get(tuple(row[_KEYS]), 0.0)) for row in rows
+    ]
+    return summary.assign(predicted=pd.Series(found, index=summary.index, dtype=float))
+
+
+def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
+    method, profile = METHODS.get(row["method"]), priced.profiles.get(row["target_weights"])
+    if method is None or method.name == REFERENCE or profile is None or math.isnan(context):
+        return math.nan
+    defaults = {parameter.name: parameter.default for parameter in method.parameters}
+    given = priced.settings.get(unstamped(row["configuration"]), {})
+    price = method.price(profile, {**defaults, **_values(given)}, round(context))
+    plain = profile.price(NOTHING, round(context))
+    drafts, tokens = row["rows"] - 1.0, row["compared_tokens_per_round"]
+    if price is None or plain is None or math.isnan(drafts) or math.isnan(tokens):
+        return math.nan
+    asked = drafts if math.isnan(row["mean_gamma"]) else min(drafts, row["mean_gamma"])
+    round_s = price.verify_s(drafts) + price.draft_s(asked) + price.rest_s
+    return float(tokens * plain.seconds(0) / round_s)
+
+
+def _values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as the manifest tells them; what only a later version has is left out."""
+    return {name: value for name, value in given.items() if name in PARAMETERS}

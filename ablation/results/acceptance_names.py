@@ -1,0 +1,123 @@
+"""Which acceptance is this? What others call acceptance, and what it is here."""
+
+from typing import NamedTuple
+
+
+class Name(NamedTuple):
+    """A name that somebody gives an acceptance. over: what is averaged. bonus: whether the target's token counts."""
+
+    whose: str
+    name: str
+    formula: str
+    over: str
+    bonus: bool | None
+    ours: str
+
+
+_DRAFTING = "rounds that drafted"
+_EXPORTED = "1 + accepted / first entry of `tested_at`; exported"
+NAMES = (
+    Name("here", "acceptance rate", "a / d", "drafts", False, "`acceptance_rate`"),
+    Name("here", "alpha", "a / t", "judged positions", False, "`alpha`"),
+    Name("here", "tokens a round", "T / n", "rounds", True, "`tokens_per_round`; `tokens_by_round` of the export"),
+    Name("here", "conditional, by position", "a_i / t_i", "rounds that judged position i", False, "`conditional`"),
+    Name("here", "joint, by position", "a_i / n", "rounds", False, "`joint`"),
+    Name("here", "by request", "mean of T / n", "requests", True, "`tokens_by_request`"),
+    Name("vLLM", "`mean_acceptance_length`", "1 + a / n_d", f"{_DRAFTING}, of a request", True, _EXPORTED),
+    Name("vLLM", "`draft_acceptance_rate`", "a / d", "drafts", False, "`acceptance_rate`; exported"),
+    Name("vLLM", "per-position acceptance rate (log)", "a_i / n_d", _DRAFTING, False, "`joint` times n / n_d"),
+    Name("SGLang", "`spec_accept_length`", "T / n", "rounds of a request", True, "`tokens_per_round`"),
+    Name("SGLang", "`spec_accept_rate`", "a / (n K)", "drafts, K in every round", False, "`acceptance_rate`"),
+    Name("TensorRT-LLM", "`avgDecodedTokensPerIter`", "T / n", "rounds of a request", True, "`tokens_per_round`"),
+    Name("TensorRT-LLM", "`acceptanceLength` of an iteration", "1 + a / n_d", "requests that drafted", True, _EXPORTED),
+    Name("llama.cpp", "draft acceptance", "a / d", "drafts", False, "`acceptance_rate`"),
+    Name("llama.cpp", "mean acceptance length", "1 + a / n_d", _DRAFTING, True, _EXPORTED),
+    Name("llama.cpp", "acceptance rate per position", "a_i / n_d", _DRAFTING, False, "`joint` times n / n_d"),
+    Name("FastDeploy", "`accept_ratio`", "1 - n / T", "emitted tokens", False, "1 - 1 / `tokens_per_round`"),
+    Name("FastDeploy", "average accept length", "T / n", "rounds", True, "`tokens_per_round`"),
+    Name(
+        "FastDeploy", "`accept_ratio_per_head`", "a_i / a_(i-1)", "rounds that accepted i - 1", False, "`conditional`"
+    ),
+    Name("transformers", "none: `generate` returns no acceptance", "", "", None, ""),
+    Name("NVIDIA specdec_bench", "`Request_AL`", "T / n", "rounds of a request", True, "`tokens_per_round`; exported"),
+    Name("NVIDIA specdec_bench", "`Average_AL`", "mean of T / n", "requests", True, "`tokens_by_request`; exported"),
+    Name(
+        "NVIDIA specdec_bench",
+        "`Joint_Acceptance_Rate`, key L",
+        "rounds that emitted L or more / n",
+        "rounds",
+        True,
+        "`joint` at position L - 1; exported",
+    ),
+    Name(
+        "`speculation_profile.json`",
+        "`marginal_accept_rates`",
+        "a_i / n",
+        "rounds",
+        False,
+        "`joint`; exported",
+    ),
+    Name(
+        "`speculation_profile.json`",
+        "`conditional_accept_rates`",
+        "a_i / a_(i-1), a_0 = n",
+        "rounds that accepted i - 1",
+        False,
+        "`conditional`, where every round drafts as far; exported",
+    ),
+    Name("`speculation_profile.json`", "`mean_accept_length`", "T / n", "rounds", True, "`tokens_per_round`; exported"),
+    Name("Spec-Bench", "#Mean accepted tokens", "T / n", "rounds", True, "`tokens_per_round`"),
+    Name("Leviathan et al., arXiv 2211.17192", "alpha", "expected a / t", "judged positions", False, "`alpha`"),
+    Name("EAGLE, arXiv 2401.15077", "tau, average acceptance length", "T / n", "rounds", True, "`tokens_per_round`"),
+    Name("Medusa, arXiv 2401.10774", "acceleration rate", "T / n", "rounds", True, "`tokens_per_round`"),
+)
+
+
+def acceptance_names() -> str:
+    """The section of docs/metrics.md that sets them side by side."""
+    said = {True: "yes", False: "no", None: ""}
+    rows = [
+        f"| {one.whose} | {one.name} | {one.formula} | {one.over} | {said[one.bonus]} | {one.ours} |" for one in NAMES
+    ]
+    head = "| whose | name | formula | averaged over | bonus token | here |\n|---|---|---|---|---|---|"
+    return f"""## Which acceptance is this?
+
+One run has many. Here a is accepted and d drafted tokens, t judged positions, n rounds, n_d those of them that
+drafted, T emitted tokens; a_i and t_i count rounds that accepted and that judged a draft at position i, from 1. T =
+a + n, less one for an answer that ends with an accepted stop token. The *bonus token* is the one that the target
+adds to every round: a length with it is never below 1.
+
+{head}
+{chr(10).join(rows)}
+
+Three of them are often taken for each other. A rate over *drafts* falls when more is drafted, for drafts behind a
+rejection are never judged; alpha does not. A *conditional* rate asks about drafts whose predecessors passed, a
+*joint* one (marginal, unconditional) about all rounds: 0.8, 0.6, 0.4 and 0.8, 0.48, 0.192 are the same drafter. A
+mean *by request* weighs a short answer like a long one.
+
+On trees d counts all nodes and a position once, however many stand there: rates over drafts are small, and alpha,
+lengths and everything by position keep their meaning.
+
+`uv run scripts/report_ablation.py RESULTS.csv --export FOLDER` writes `acceptance.csv` and for each configuration
+that drafted
+
+- `vllm.jsonl`, a line a request: `metrics.speculative_decoding` as vLLM's server returns it
+  (`--per-request-spec-decode-metrics detailed`), null where no round drafted. `num_spec_tokens` is the longest
+  draft of the configuration, null on trees; `per_step_drafted` counts a tree's nodes. Results of older versions
+  lack the two lists by step.
+- `acceptance_rate.json` of NVIDIA's specdec_bench, methodology 1.0. All rounds count: some of its versions leave
+  out the first or the last. Requests are named by our ids, where it counts them.
+- `speculation_profile.json` 1.0 ([Model-Optimizer, pull request
+  2247](https://github.com/NVIDIA/Model-Optimizer/pull/2247), open). K is the longest draft, on a tree the deepest
+  position judged. `chain_analytic` is said of a model or head that drafted chains of one length, else
+  `measured_per_k`. A round without drafts counts as one that accepted none. Null, because their form could not be
+  verified: `draft_checkpoint`, `target_model`, `block_size` and `per_category`. `lossless` stands in
+  `measurement_conditions`.
+
+| column of `acceptance.csv` | meaning |
+|---|---|
+| `requests`, `rounds`, `rounds_that_drafted` | how many; a turn of a conversation is a request |
+| `conditional`, `joint` | by position, numbers between spaces |
+| `tokens_by_round`, `accepted_by_round` | mean over rounds, with and without the bonus token |
+| `tokens_by_request`, `accepted_by_request` | mean over requests of such means |
+"""

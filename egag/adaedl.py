@@ -1,0 +1,38 @@
+"""AdaEDL (arXiv 2410.18351): stop where a bound on the next draft's acceptance, from its entropy, is too low."""
+
+import math
+from typing import TYPE_CHECKING
+
+from egag.belief import Belief
+from egag.controller import GammaController
+from egag.threshold import AdaptiveThreshold
+
+if TYPE_CHECKING:
+    from sampling.events import Round
+
+
+class AdaEdlGamma(GammaController):
+    """No further draft where 1 - sqrt(k H) < t, H the entropy (nats) of its distribution; at least one draft.
+
+    t follows the share of drafts that are accepted (`AdaptiveThreshold`) and is held by a round that was accepted
+    whole. The forward that shows the distribution is paid for when the rule stops, and its entropy is read on
+    the CPU: a wait a draft on a GPU. A drafter without a distribution drafts to the limit.
+
+    Example with k 0.2, t 0.7: H 0.45 gives 1 - 0.3 = 0.7 and drafts, H 0.8 gives 1 - 0.4 = 0.6 and stops.
+    """
+
+    def __init__(self, adaedl_k: float = 0.2, adaedl_threshold: float = 0.7, adaedl_gamma_max: int = 8) -> None:
+        self.k, self.first, self.gamma = adaedl_k, adaedl_threshold, adaedl_gamma_max
+        self.begin()
+
+    def begin(self) -> None:
+        self.threshold = AdaptiveThreshold(self.first)
+
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        if drafted >= self.gamma:
+            return False
+        return drafted == 0 or belief is None or 1 - math.sqrt(self.k * belief.entropy) >= self.threshold.value
+
+    def update(self, round: "Round") -> None:
+        if round.drafts:
+            self.threshold.learn(round.accepted / round.depth, hold=round.accepted == round.depth)

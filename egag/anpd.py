@@ -1,0 +1,30 @@
+"""The adaptive length of ANPD (Ou et al. 2024, arXiv 2404.08698): one more, or halfway to what was accepted."""
+
+from typing import TYPE_CHECKING
+
+from egag.controller import GammaController
+
+if TYPE_CHECKING:
+    from sampling.events import Round
+
+
+class AnpdGamma(GammaController):
+    """m = L: g + 1, at most gamma_max; else (g + m + 1) // 2, which is never below 1.
+
+    m of the L drafts that were proposed were accepted. A round without drafts teaches nothing.
+
+    Example with g 4: 4 of 4 -> 5; 1 of 5 -> (5 + 1 + 1) // 2 = 3; 0 of 3 -> 2.
+    """
+
+    def __init__(self, anpd_gamma: int = 4, anpd_gamma_max: int = 8) -> None:
+        self.start, self.most = anpd_gamma, anpd_gamma_max
+        self.begin()
+
+    def begin(self) -> None:
+        self.gamma = self.start
+
+    def update(self, round: "Round") -> None:
+        if not round.drafts:
+            return
+        whole = round.accepted == round.depth
+        self.gamma = min(self.most, self.gamma + 1) if whole else (self.gamma + round.accepted + 1) // 2

@@ -1,0 +1,24 @@
+"""SVIP (arXiv 2411.18462): stop after a draft whose distribution was too spread out."""
+
+import math
+
+from egag.belief import Belief, Token
+from egag.controller import GammaController
+
+_SCALE = 0.15
+
+
+class SvipGamma(GammaController):
+    """Stop after a draft where sqrt(0.15 H) > h, H the entropy (nats) of its distribution; the draft is kept.
+
+    The root bounds how far drafter and target are apart. The entropy is read on the CPU: a wait a draft on a GPU. A
+    drafter without a distribution drafts to the limit.
+
+    Example with h 0.3: H 0.5 gives 0.274 and goes on, H 0.7 gives 0.324 and stops.
+    """
+
+    def __init__(self, svip_threshold: float = 0.3, svip_gamma_max: int = 40) -> None:
+        self.threshold, self.gamma = svip_threshold, svip_gamma_max
+
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        return drafted < self.gamma and (belief is None or math.sqrt(_SCALE * belief.entropy) <= self.threshold)

@@ -1,0 +1,74 @@
+"""UCB1 over draft-length rules (BanditSpec, arXiv 2505.15141): each round one of several rules decides."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from egag.bandit import Bandit
+from egag.belief import Belief, Token
+from egag.controller import GammaController
+from egag.price import Price
+
+if TYPE_CHECKING:
+    from sampling.events import Round
+
+
+class UcbRules(GammaController):
+    """Lets the rule decide that `Bandit` chooses; the choice of a round stands before it begins.
+
+    A rule hears the rounds that it decided, and no others: what it would have made of those it cannot know. With
+    `remember` on what was learned goes on with the next prompt, and so does what the rules remember themselves.
+
+    Example with s 0: fixed brought 20 tokens a second and svip 25 -> svip decides.
+    """
+
+    def __init__(self, rules: Mapping[str, GammaController], exploration: float = 0.2, remember: bool = True) -> None:
+        self.rules, self.exploration, self.remember = rules, exploration, remember
+        self._bandit = Bandit(rules, exploration)
+        self.playing = self._bandit.choose()
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any], *inside: GammaController) -> Self:
+        rules = dict(zip(values["ucb_arms"].split(), inside, strict=True))
+        return cls(rules, values["ucb_exploration"], values["ucb_remember"])
+
+    @property
+    def gamma(self) -> int:  # type: ignore[override]
+        return self.rules[self.playing].gamma
+
+    def priced(self, price: Price) -> None:
+        for rule in self.rules.values():
+            rule.priced(price)
+
+    def begin(self) -> None:
+        for rule in self.rules.values():
+            rule.begin()
+        if not self.remember:
+            self._bandit = Bandit(self.rules, self.exploration)
+        self.playing = self._bandit.choose()
+
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        return self.rules[self.playing].before(drafted, belief)
+
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        return self.rules[self.playing].after(drafted, belief, token)
+
+    def keep(self, chances: Sequence[float], match: int = 0) -> int:
+        return self.rules[self.playing].keep(chances, match)
+
+    def update(self, round: "Round") -> None:
+        self.rules[self.playing].update(round)
+        self._bandit.pay(self.playing, round)
+        self.playing = self._bandit.choose()
+
+    def adopt(self, earlier: GammaController) -> None:
+        if not isinstance(earlier, UcbRules):
+            return
+        for name in self.rules.keys() & earlier.rules.keys():
+            self.rules[name].adopt(earlier.rules[name])
+        if self.remember and list(earlier.rules) == list(self.rules):
+            self._bandit.arms = earlier._bandit.arms
+            self.playing = self._bandit.choose()
+
+    def memory(self) -> str:
+        own = self._bandit.told() if self.remember else ""
+        return "; ".join(filter(None, [own, *(rule.memory() for rule in self.rules.values())]))

@@ -1,0 +1,73 @@
+"""Price rules, lengths, trees, verifiers and batches on a full trace, without a model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablation.commands.checked import run_checked
+from ablation.commands.options import exit_statuses, out_console
+
+
+def main(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="what a run with --full-trace wrote, or a simulator's rows")
+    ],
+    rule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="a draft-length rule in place of the own one")
+    ] = None,
+    gamma: Annotated[str | None, typer.Option(metavar="N,...", help="fixed lengths")] = None,
+    tree_tokens: Annotated[str | None, typer.Option(metavar="N,...", help="nodes of a tree, at most")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a parameter of the rule; repeatable")
+    ] = None,
+    verify_strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="what rejection or target_match would accept")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="only these methods of the trace")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="sequences side by side")] = 1,
+    price: Annotated[
+        str, typer.Option(metavar="FILE|fitted", help="what a round costs; fitted: as the rounds of the trace did")
+    ] = "fitted",
+    bounded: Annotated[
+        bool, typer.Option("--bounded", help="hold rules to the drafts of the trace, where they ask for more")
+    ] = False,
+    bounds: Annotated[bool, typer.Option("--bounds", help="also the best fixed lengths and the oracle")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="also write the rows as a results file")] = None,
+    simulator: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="also write SpecDecode-Bench's simulator rows")
+    ] = None,
+) -> None:
+    """Replay a full trace: the recorded settings, or any rule, length, tree budget, verifier or batch in their place.
+
+    \b
+    uv run infer.py run --prompts p.jsonl --methods target,speculative,mtp --trace t.jsonl --full-trace
+    uv run scripts/replay.py t.jsonl
+    uv run scripts/replay.py t.jsonl --gamma 1,2,4,8 --bounds
+    uv run scripts/replay.py t.jsonl --rule egag --set egag_gamma_max=8
+    uv run scripts/replay.py t.jsonl --gamma 4 --batch 8
+    """
+    with exit_statuses():
+        # Late, so that --help and a wrong call need no pandas.
+        from ablation.commands.replay import Call, replay
+
+        call = Call(
+            trace=trace,
+            rule=rule,
+            gammas=gamma,
+            nodes=tree_tokens,
+            assignments=tuple(assignments or ()),
+            strategy=verify_strategy,
+            methods=methods,
+            batch=batch,
+            price=price,
+            bounded=bounded,
+            bounds=bounds,
+            out=out,
+            simulator=simulator,
+        )
+        replay(call, out_console())
+
+
+if __name__ == "__main__":
+    run_checked(main)

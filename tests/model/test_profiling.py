@@ -1,0 +1,171 @@
+"""Measuring a profile: on tiny models of each kind, within a budget, and on the embedded pair."""
+
+import json
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from egag.controller import FixedGamma
+from sampling import profile_store
+from sampling.forward.lean import LeanModel
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.measure import profiling
+from sampling.measure.profiling import ensure_profile, measure, measuring
+from sampling.methods import COPIERS, HEADS
+from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
+from sampling.profile import ROWS, Profile
+from sampling.profile_store import store_path, with_stored
+from sampling.settings import Settings
+from tests.heads import random_heads
+from tests.tiny import TOKENS, tiny_pair
+from tests.tiny_seq2seq import WINDOW, seq2seq_pair
+from utils import machine
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache folder, and a machine that is free."""
+    monkeypatch.setattr(profile_store, "cache_folder", lambda: tmp_path / "cache")  # models come from the user's own
+    monkeypatch.setattr(machine, "_busy_s", lambda: 0.0)
+    monkeypatch.setattr(machine, "_SHORTEST_S", 0.0)
+
+
+def with_heads() -> Pair:
+    return replace(tiny_pair(window=256), heads=random_heads(32, 3, 256, tuple(range(TOKENS)), TOKENS))
+
+
+def profile_of(pair: Pair, steps: int) -> tuple[Profile, list[float]]:
+    """The profile by a budget of so many steps, each of which is a second by this clock."""
+    told = []
+    work = measuring(pair, steps, clock=count().__next__)
+    while True:
+        try:
+            told.append(next(work))
+        except StopIteration as end:
+            return end.value, told
+
+
+def test_every_drafter_of_a_pair_is_timed() -> None:
+    profile, told = profile_of(with_heads(), 3000)
+    assert list(profile.forward) == [128, 224]  # a window of 256 less the most rows
+    assert all([rows for rows, _ in times] == list(ROWS) for times in profile.forward.values())
+    assert [tokens for tokens, _ in profile.prefill] == [128, 224]
+    assert set(profile.drafters) == {"model", *HEADS, *COPIERS, "recycling"}
+    assert all(times.first_s > 0 for times in profile.drafters.values()) and profile.rest_s > 0
+    assert profile.drafters["model"].found > 0.9 > profile.drafters["prompt_lookup"].found
+    assert all(0 <= share <= 1 for times in profile.drafters.values() for share in times.acceptance)
+    assert profile.drafters["model"].acceptance  # it agrees often, and not always
+    assert told == sorted(told) and told[-1] == 1.0
+    assert Profile.from_dict(json.loads(json.dumps(profile.as_dict()))) == profile
+
+
+def test_a_drafter_that_is_the_target_is_always_right() -> None:
+    pair = tiny_pair()
+    profile, _ = profile_of(replace(pair, drafter=pair.target.another()), 2000)
+    assert set(profile.drafters["model"].acceptance) == {1.0} and len(profile.drafters["model"].acceptance) == 4
+
+
+def test_what_is_not_there_is_not_timed() -> None:
+    profile, _ = profile_of(replace(tiny_pair(), drafter=None, drafter_info=None), 1500)
+    assert set(profile.drafters) == {*COPIERS, "recycling"}
+    assert profile.price("model") is None and profile.price("suffix") is not None
+
+
+def test_a_target_that_runs_chains_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeanModel, "trees", False)
+    profile, _ = profile_of(tiny_pair(), 1500)
+    assert "recycling" not in profile.drafters and "model" in profile.drafters
+
+
+def test_an_encoder_decoder_pair() -> None:
+    profile, _ = profile_of(seq2seq_pair("bart", TOKENS), 1500)
+    assert list(profile.forward) == [WINDOW - 32] and dict(profile.forward[WINDOW - 32]).keys() == set(ROWS)
+    assert "model" in profile.drafters and profile.price("model") is not None
+
+
+@pytest.mark.parametrize("steps", [0, 3, 20, 60])
+def test_a_short_budget_measures_less_and_never_nothing(steps: int) -> None:
+    profile, told = profile_of(tiny_pair(), steps)
+    assert len(told) <= steps + 5
+    first = profile.forward[min(profile.forward)]
+    assert dict(first)[1] > 0 and [rows for rows, _ in first] == sorted(dict(first))
+    assert Profile.from_dict(profile.as_dict()) == profile
+    price = profile.price("none")
+    assert price is not None and price.seconds(3) > 0
+
+
+def test_the_time_between_steps_is_not_counted() -> None:
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    work = measuring(tiny_pair(), 10.0, clock)
+    for _ in range(200):
+        assert next(work) == 0.0
+        now += 1000.0
+
+
+def test_the_pairs_own_caches_are_left_alone() -> None:
+    pair = with_heads()
+    pair.target.read([5, 6, 7])
+    pair.target.forward([5, 6, 7])
+    profile_of(pair, 400)
+    assert pair.target.length == 3
+
+
+def test_what_was_measured_is_kept_where_the_machine_was_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    profile = measure(tiny_pair(), told.append, budget_s=0.5)
+    assert told[-1] == 1.0 and with_stored(tiny_pair()).profile == profile
+    store_path().unlink()
+    busy = count(step=10.0)
+    monkeypatch.setattr(machine, "_busy_s", lambda: next(busy))
+    assert measure(tiny_pair(), budget_s=0.2).forward
+    assert not store_path().exists()
+
+
+def test_ctrl_c_keeps_nothing() -> None:
+    def interrupted(share: float) -> None:
+        if share > 0.3:
+            raise KeyboardInterrupt
+
+    engine = PairEngine(tiny_pair())
+    with pytest.raises(KeyboardInterrupt):
+        ensure_profile(engine, interrupted)
+    assert engine.profile() is None and not store_path().exists()
+
+
+def test_an_engine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "BUDGET_S", 0.2)
+    engine = PairEngine(tiny_pair())
+    ensure_profile(engine)
+    found = engine.profile()
+    assert found is not None
+    ensure_profile(engine)
+    assert engine.profile() is found
+
+
+def test_a_rule_hears_the_price_of_what_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = []
+    monkeypatch.setattr(FixedGamma, "priced", lambda rule, price: heard.append(price))
+    profile, _ = profile_of(tiny_pair(), 600)
+    engine = PairEngine(replace(tiny_pair(), profile=profile))
+    next(engine.stream("staged", {**Settings(), "staged_drafter": "prompt_lookup"}, [5, 6, 7]))
+    assert heard == [profile.price("model")]
+
+
+def test_the_embedded_pair_end_to_end() -> None:
+    """Bounds wide enough for a busy machine: what costs what in which order, and what drafts how well."""
+    pair = load_pair(LoadOptions(device="cpu", dtype="float32"))
+    profile = measure(pair, budget_s=20.0)
+    assert set(profile.drafters) == {"model", *HEADS, *COPIERS, "recycling"}
+    times = dict(profile.forward[128])
+    assert times[max(times)] > times[1] > 0
+    price = profile.price("mtp", 128)
+    assert price is not None and 0 < price.c < 1
+    assert profile.drafters["suffix"].first_s < times[1] / 2
+    assert with_stored(replace(pair, profile=None)).profile == profile
