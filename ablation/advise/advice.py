@@ -18,8 +18,8 @@ from utils.interrupt import Interrupt
 from utils.parameter import Values
 from utils.text import counted, shown
 
-SAMPLE_SHARE = 0.75
-"""Of the time: the rest is for the check."""
+WARM_SHARE, SAMPLE_SHARE = 0.15, 0.75
+"""Of the time: when warming up ends at the latest, and when measuring does; the rest is for the check."""
 _GOLDEN = 0.6180339887498949
 Tell = Callable[[int, int, str], None]
 
@@ -113,8 +113,8 @@ def _sampled(
     runs = SampleRuns(engine, common)
     tell(0, len(sample), f"warming up {counted(len(runs.live) + 1, 'configuration')}")
     with _stopped_at_once(engine):
-        token_s = runs.warm_up()
         end = SAMPLE_SHARE * seconds
+        token_s = runs.warm_up(lambda: interrupt.asked or time.monotonic() - began > WARM_SHARE * seconds)
         advice.length = runs.length_for(end - (time.monotonic() - began), token_s, len(sample))
         for place, prompt in enumerate(sample):
             tell(place, len(sample), f"measuring {counted(len(runs.live), 'drafter')}, {advice.length} tokens a prompt")
@@ -123,7 +123,7 @@ def _sampled(
             try:
                 ids = engine.tokenise(prompt.turns[:1], common["chat"])
                 length = min(prompt.max_new_tokens or advice.length, advice.length)
-                runs.play(ids, length, lambda: interrupt.asked or time.monotonic() - began > end)
+                runs.play(ids, length, lambda done: interrupt.asked or (done > 0 and time.monotonic() - began > end))
             except UserError as error:
                 advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error}")
     advice.sampled = runs.prompts
@@ -139,7 +139,8 @@ def _choose(runs: SampleRuns, advice: Advice) -> None:
         return
     logs = runs.logs()
     advice.best = choose(logs)
-    advice.notes += [f"{name} was left out after two prompts: even its oracle was no better" for name in runs.left_out]
+    if runs.left_out:
+        advice.notes.append(f"left out early, as even their oracles were no better: {', '.join(runs.left_out)}")
     if advice.best is None:
         advice.notes.append("the pair has nothing that drafts")
         return

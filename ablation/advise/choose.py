@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 DRAWS = 2000
+_ROUNDING = 1e-6
 FEW = 6
 """Prompts below which intervals are narrower than the truth."""
 
@@ -23,7 +24,7 @@ class Expected:
     @property
     def pays(self) -> bool:
         """Whether it is above 1 as far as the prompts tell: the whole interval, of one prompt the ratio."""
-        return (self.ratio if math.isnan(self.low) else self.low) > 1.0
+        return (self.ratio if math.isnan(self.low) else self.low) > 1.0 + _ROUNDING
 
     def __str__(self) -> str:
         counted = f"{self.prompts} prompt{'s' if self.prompts != 1 else ''}"

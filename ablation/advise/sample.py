@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -19,6 +20,7 @@ from sampling.pair_engine import PairEngine
 from utils.parameter import Values
 
 _WARM_TOKENS = 8
+_WALK = "walk"
 # A walk drafts and verifies several tokens for each one of the answer: about so many plain ones.
 _WALK_COST = 4.0
 _LEAST, _PROMPTS = 16, 8
@@ -26,7 +28,7 @@ _LEAST, _PROMPTS = 16, 8
 _ENOUGH, _LEFT = 2, 4
 
 Logs = dict[str, list[float]]
-Over = Callable[[], bool]
+Over = Callable[[int], bool]
 
 
 @dataclass
@@ -54,12 +56,17 @@ class SampleRuns:
         self.candidates: dict[str, Configuration] = dict(self.run)
         self._plain: list[Sample] = []
 
-    def warm_up(self) -> float:
+    def warm_up(self, over: Callable[[], bool]) -> float:
         """First calls pay for what no later one does. The seconds that plain decoding takes for a token."""
         walked = [(one.base.configuration.name, one.base.method, one.base.values({})) for one in self.live]
         runs = [(REFERENCE, REFERENCE, {}), *walked, *((name, one.method, {}) for name, one in self.run.items())]
         values = {**self.common, "length": _WARM_TOKENS}
-        accounts = dict(warm_up(self.engine, values, runs))
+        accounts: dict[str, RunMetrics] = {}
+        with closing(warm_up(self.engine, values, runs)) as warming:
+            for name, account in warming:
+                accounts[name] = account
+                if over():
+                    break
         return accounts[REFERENCE].decode_s / max(1, accounts[REFERENCE].new_tokens)
 
     def length_for(self, seconds: float, token_s: float, prompts: int) -> int:
@@ -71,18 +78,23 @@ class SampleRuns:
         return min(int(self.common["length"]), max(_LEAST, int(fitting)))
 
     def play(self, ids: Sequence[int], length: int, over: Over) -> bool:
-        """Measure everything on a prompt (ids); whether it counts. `over` is asked between runs and walks."""
+        """Measure everything on a prompt (ids); whether it counts.
+
+        over: asked before each drafter, with how many have been measured, earlier prompts included.
+        """
         self.engine.forget()
         values = {**self.common, "length": length}
         plain, rounds = self._run(Configuration(REFERENCE), values, ids)
         found: list[tuple[Measuring, Walk, list[Sample]]] = []
         for one in self.live:
-            if over():
+            if over(len(found) + self.prompts):
                 if self.prompts or not found:
                     return False
                 break
             own = self._run(one.base.configuration, values, ids)[1] if self.prompts < _ENOUGH else []
-            found.append((one, walk(self.engine, one.base.method, one.base.values(values), ids), own))
+            # Under a name of its own: from the memory of the run before it, the walk would know the answer.
+            walked = walk(self.engine, one.base.method, one.base.values(values), ids, run=_WALK)
+            found.append((one, walked, own))
         if not self.prompts:  # what time did not reach is no candidate
             self.live = [one for one, _, _ in found]
         self._plain += rounds

@@ -57,7 +57,7 @@ def advise(
         typer.echo(json_module.dumps(facts(advice, forms))) if json else _show(advice, forms)
         if advice.stopped:
             raise KeyboardInterrupt
-    raise typer.Exit(0 if advice.best is not None or advice.sampled else 1)
+    raise typer.Exit(0 if advice.sampled else 1)
 
 
 def _measured(pair: "Pair", prompts: "Sequence[Prompt]", length: int, minutes: float) -> "Advice":
@@ -110,8 +110,8 @@ def facts(advice: "Advice", forms: _Forms) -> dict[str, Any]:
     if server is None and (found := forms.best_for_servers(advice)):
         instead = {"configuration": found[0].name, "speedup": found[1], "speculative_config": forms.server(found[0])}
     return {
-        "speculate": advice.speculate,
-        "configuration": advice.final.name,
+        "speculate": advice.speculate if advice.sampled else None,
+        "configuration": advice.final.name if advice.sampled else None,
         "best": advice.best and advice.best.name,
         "expected": _numbers(advice.best.expected if advice.best else None),
         "measured": _numbers(advice.measured),
@@ -145,7 +145,7 @@ def _show(advice: "Advice", forms: _Forms) -> None:
     for note in advice.notes:
         console.print(Text(shown(note), "dim"), soft_wrap=True)
     if advice.best is None:
-        console.print(Text("do not speculate: there is no candidate", "bold"))
+        console.print(Text("do not speculate" if advice.sampled else "no advice", "bold"))
         return
     console.print(Text(verdict(advice), "bold"), soft_wrap=True)
     console.print(Text(f"\n{forms.command(advice.final)}\n"), soft_wrap=True)

@@ -1,6 +1,6 @@
 """Generations that nobody measures: first calls pay for what no later one does."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from sampling.engine import Engine
@@ -19,7 +19,7 @@ def warm_up_prompt(engine: Engine, chat: bool) -> list[int]:
 
 def warm_up(
     engine: Engine, values: Values, runs: Iterable[tuple[str, str, Mapping[str, Any]]]
-) -> Iterator[tuple[str, RunMetrics]]:
+) -> Generator[tuple[str, RunMetrics]]:
     """Generate once for each run: its name, its method and its values in place of the common ones.
 
     Yields (name, account so far) at each event, so that whoever has no time may stop between two. Leaves no

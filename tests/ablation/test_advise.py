@@ -66,7 +66,7 @@ class Priced(PairEngine):
         return replace(event, draft_s=draft_s, verify_s=times.verify_s(count), other_s=times.rest_s)
 
 
-def common(length: int = 24) -> Settings:
+def common(length: int = 16) -> Settings:
     settings = Settings()
     settings.assign("length", str(length))
     return settings
@@ -137,7 +137,7 @@ def test_worthless_drafts_are_not_recommended() -> None:
     """A draft costs five forwards of the target and each row one more: no length pays, on either half."""
     found = advised(DEAR)
     assert not found.speculate and found.final == Configuration("target")
-    assert found.best is not None and found.best.expected.ratio < 1.0
+    assert found.best is not None and found.best.expected.ratio <= 1.0 + 1e-9, "a rule that knows costs drafts nothing"
     assert found.measured is not None and not found.measured.pays
 
 
@@ -159,9 +159,7 @@ def test_one_prompt_is_too_few_to_check() -> None:
 def test_without_a_drafter_copies_are_what_there_is() -> None:
     found = advised(CHEAP, pair=replace(tiny_pair(), drafter=None, drafter_info=None))
     methods = {one.method for one, _ in found.candidates}
-    assert (
-        methods and "speculative" not in methods and {"suffix", "ngram"} <= methods | {*" ".join(found.notes).split()}
-    )
+    assert methods and methods <= {"suffix", "prompt_lookup", "ngram", "recycling"} and found.sampled == 3
 
 
 def test_rules_are_candidates_and_a_replay_is_what_a_run_would_be() -> None:
@@ -169,16 +167,21 @@ def test_rules_are_candidates_and_a_replay_is_what_a_run_would_be() -> None:
     engine = Priced(tiny_pair(), CHEAP)
     runs = SampleRuns(engine, common())
     ids = engine.tokenise([WORDS[0]], True)
-    assert runs.play(ids, 24, lambda: False)
+    assert runs.play(ids, 16, lambda done: False)
     predicted = runs.logs()
     assert any("draft_rule=egag" in name for name in predicted)
     plain = CHEAP.seconds(0)
-    for name in ("speculative gamma=3", "speculative draft_rule=heuristic", "ngram gamma=2"):
+    for name in (
+        "speculative gamma=3",
+        "speculative draft_rule=heuristic",
+        "ngram gamma=2",
+        "suffix num_speculative_tokens=10",
+    ):
         one = runs.candidates[name]
         rounds = [event for event in engine.stream(one.method, {**common(), **dict(one.parameters)}, ids, "own")
                   if isinstance(event, Round)]  # fmt: skip
         seconds = sum(one.draft_s + one.verify_s + one.other_s for one in rounds)
-        assert math.exp(predicted[name][0]) == pytest.approx(plain * 24 / seconds, rel=0.06), name
+        assert math.exp(predicted[name][0]) == pytest.approx(plain * 16 / seconds, rel=0.06), name
 
 
 @pytest.mark.parametrize("during", ["measuring", "checking"])
@@ -195,9 +198,10 @@ def test_ctrl_c_keeps_what_there_is(during: str) -> None:
     assert (found.measured is None) == (during == "measuring")
 
 
-def test_the_end_of_the_time_ends_it() -> None:
+def test_the_end_of_the_time_ends_it_once_there_is_something() -> None:
     found = advise(Priced(tiny_pair(), CHEAP), prompts(), common(), 1e-6, untold)
-    assert found.sampled <= 1 and found.measured is None
+    assert found.sampled == 1 and found.best is not None and found.measured is None
+    assert len({one.method for one, _ in found.candidates}) == 1
 
 
 EXPRESSED = [

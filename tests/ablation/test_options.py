@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.commands.ablate import ablate
-from ablation.commands.cli import profile, quality, run, selftest
+from ablation.commands.cli import advise, profile, quality, run, selftest
 from ablation.commands.opened import opened
 from ablation.plan.file import read_experiment
 from ablation.plan.overrides import Overrides
@@ -80,7 +80,7 @@ def _lines(command: Callable[..., None]) -> dict[str, str]:
 
 
 def test_every_command_has_the_same_options_with_the_same_help() -> None:
-    first, *others = (_lines(command) for command in (run, selftest, profile, ablate, infer.session))
+    first, *others = (_lines(command) for command in (run, selftest, advise, profile, ablate, infer.session))
     assert len(first) == len(fields(LoadOptions)) >= 7
     assert all(f.metadata["help"] in first[flag(f)] for f in fields(LoadOptions))
     assert all(other == first for other in others)
@@ -97,15 +97,16 @@ def test_a_plan_and_its_command_line_know_each_option(tmp_path: Path) -> None:
     assert all(f"`{name}`" in page for name in LOAD)
 
 
-@pytest.mark.parametrize("command", ["run", "selftest", "quality", "profile", "session", "ablate"])
+@pytest.mark.parametrize("command", ["run", "selftest", "quality", "advise", "profile", "session", "ablate"])
 def test_a_wrong_value_is_refused_before_anything_loads(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def load_pair(*options: object) -> None:
         raise AssertionError("a model was loaded")
 
     monkeypatch.setattr("sampling.loading.pairs.load_pair", load_pair)
     app = typer.Typer()
-    commands = {"run": run, "selftest": selftest, "quality": quality, "profile": profile, "ablate": ablate}
-    app.command()(commands.get(command, infer.session))
-    prompt = ["--prompt", "a"] if command in ("run", "ablate") else []
+    jobs = {"run": run, "selftest": selftest, "quality": quality, "profile": profile, "ablate": ablate}
+    app.command()({**jobs, "advise": advise}.get(command, infer.session))
+    prompts = {"run": ["--prompt", "a"], "ablate": ["--prompt", "a"], "advise": ["--prompts", "code"]}
+    prompt = prompts.get(command, [])
     result = CliRunner().invoke(app, [*prompt, "--dtype", "bfloat"], input="Hello\n")
     assert result.exit_code == 2 and "Did you mean 'bfloat16'?" in result.stderr, result.output

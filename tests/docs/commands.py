@@ -34,6 +34,7 @@ RULES = {
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
     "infer.py quality": Rule(Kind.CHECKED, "minutes"),
     "infer.py profile": Rule(Kind.CHECKED, "half a minute"),
+    "infer.py advise": Rule(Kind.CHECKED, "minutes"),
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
