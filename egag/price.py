@@ -11,6 +11,7 @@ class Price:
     forward: (rows, seconds) of the target's forward, rows ascending, from one row on; between them on a line, behind
     the last one along the last line. first_s: the first draft of a round, step_s: each further one. rest_s: what a
     round costs besides, without drafts as well. measured: False where nobody has measured, and only ratios count.
+    acceptance: the share of drafts that were accepted of those judged at position 1, 2, ..., where that was measured.
 
     Example: forward ((1, 20.0), (3, 24.0)), first_s 5, step_s 3, rest_s 1 -> 2 drafts: 24 + 5 + 3 + 1 = 33.
     """
@@ -20,8 +21,9 @@ class Price:
     step_s: float
     rest_s: float = 0.0
     measured: bool = True
+    acceptance: tuple[float, ...] = ()
 
-    def verify_s(self, drafts: int) -> float:
+    def verify_s(self, drafts: float) -> float:
         """The target's forward over the last token and so many drafts."""
         rows = drafts + 1
         if len(self.forward) == 1:
@@ -30,11 +32,11 @@ class Price:
         (low, low_s), (high, high_s) = self.forward[at - 1], self.forward[at]
         return low_s + (high_s - low_s) * (rows - low) / (high - low)
 
-    def draft_s(self, drafts: int) -> float:
+    def draft_s(self, drafts: float) -> float:
         """Drafting so many tokens."""
         return self.first_s + (drafts - 1) * self.step_s if drafts else 0.0
 
-    def seconds(self, drafts: int) -> float:
+    def seconds(self, drafts: float) -> float:
         """A whole round with so many drafts."""
         return self.verify_s(drafts) + self.draft_s(drafts) + self.rest_s
 

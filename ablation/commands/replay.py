@@ -33,8 +33,8 @@ from utils.text import counted, quoted
 
 FITTED = "fitted"
 NOTE = (
-    "Rows that begin with 'replayed:' were computed from a trace, not run: their times are predicted, and no verdict is "
-    "given."
+    "Rows that begin with 'replayed:' were computed from a trace, not run: their times are predicted, and no verdict "
+    "is given."
 )
 
 

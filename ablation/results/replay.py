@@ -64,6 +64,7 @@ class Replays:
         self._references = {_block(one): one for one in self.generations if one.record.configuration == REFERENCE}
         self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
         self._fits: dict[Key, Price] = {}
+        self._rules: dict[Key, GammaController] = {}
 
     @property
     def drafting(self) -> list[Generation]:
@@ -104,11 +105,21 @@ class Replays:
         values = {**generation.values, **asked.values}
         tree = values["tree_tokens"] if "draft_tree" in record.settings else None
         nodes = tree if asked.nodes is None else asked.nodes
-        rule = asked.rule_of(record.method, values)
+        told = f"{record.method} {asked.words}" if asked.words else record.configuration
+        rule = self._rule(generation, asked, told)
         price = self.cost(generation, alone=not asked.words)
         run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded)
-        told = f"{record.method} {asked.words}" if asked.words else record.configuration
         return self.record(generation, run, f"{REPLAYED}{told}", values)
+
+    def _rule(self, generation: Generation, asked: Asked, told: str) -> GammaController:
+        """The rule, which goes on with what it remembers of the prompts before."""
+        record = generation.record
+        key = told, record.target_weights, record.repeat, record.settings["seed"], record.settings["processor"]
+        rule = asked.rule_of(record.method, {**generation.values, **asked.values})
+        if earlier := self._rules.get(key):
+            rule.adopt(earlier)
+        self._rules[key] = rule
+        return rule
 
     def record(self, generation: Generation, run: RunMetrics, configuration: str, values: Values) -> Record:
         """The record of a run that was computed in the place of a generation."""
