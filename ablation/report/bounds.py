@@ -47,11 +47,14 @@ class BoundRows:
         return BoundRows(rows, self.notes if len(rows) else ())
 
 
+NO_BOUNDS = BoundRows(pd.DataFrame(), ())
+
+
 def bound_rows(results: Path) -> BoundRows:
     """The bounds of a results file. A trace that is damaged has none, and the notes say why."""
     trace = trace_path(results)
     if not is_full(trace):
-        return BoundRows(pd.DataFrame(), ())
+        return NO_BOUNDS
     try:
         replays = Replays(read_generations(trace))
         found = bounds(replays)

@@ -202,7 +202,8 @@ def _seen(walked: Ahead, visited: Ahead) -> Ahead:
     """What is known of a position from its walk and from a round that was run there."""
     count = len(visited.drafts)
     if not count:
-        return walked
+        # A tree that was asked for and is not there: what recycles verified drafts knew of none yet.
+        return replace(walked, drafts=(), parents=None, chances=None) if walked.parents and visited.most else walked
     if visited.parents is None and walked.parents is None and visited.drafts == walked.drafts[:count]:
         told = visited.beliefs if len(visited.beliefs) == count else walked.beliefs[:count]
         return replace(walked, beliefs=(*told, *walked.beliefs[count:]), entropy=visited.entropy)

@@ -1,6 +1,6 @@
 """Records of generations that were not run: other rules and lengths on the walks of a full trace, and their times."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,10 +56,18 @@ class Replays:
     """The generations of a full trace, and what they would have been otherwise.
 
     price: of a round with any of its drafters; None: fitted to their own rounds. batch: sequences side by side.
+    methods: those to replay; others may hold the walks of the same drafters, and tell what rounds cost.
     """
 
-    def __init__(self, generations: Iterable[Generation], price: Price | None = None, batch: int = 1) -> None:
+    def __init__(
+        self,
+        generations: Iterable[Generation],
+        price: Price | None = None,
+        batch: int = 1,
+        methods: Collection[str] | None = None,
+    ) -> None:
         self.generations = [one for one in generations if one.record.error is None]
+        self.methods = methods
         self.price, self.batch = price, batch
         self._references = {_block(one): one for one in self.generations if one.record.configuration == REFERENCE}
         self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
@@ -67,12 +75,17 @@ class Replays:
         self._rules: dict[Key, GammaController] = {}
 
     @property
+    def drafted(self) -> list[Generation]:
+        """Those to replay: all that drafted by one of the methods."""
+        wanted = self.methods
+        return [one for one in self.generations if one.drafter and (wanted is None or one.record.method in wanted)]
+
+    @property
     def drafting(self) -> list[Generation]:
-        """Of each drafter the first in each block: what others that share it differ in are rules."""
+        """Of those the first of each drafter in each block: what others that share it differ in are rules."""
         first: dict[Key, Generation] = {}
-        for one in self.generations:
-            if one.drafter:
-                first.setdefault((_block(one), one.drafter), one)
+        for one in self.drafted:
+            first.setdefault((_block(one), one.drafter), one)
         return list(first.values())
 
     def walk(self, generation: Generation) -> Walk:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from ablation.plan.grid import Configuration
+from ablation.report.bounds import NO_BOUNDS
 from ablation.report.content import Content, make_section
 from ablation.report.markdown import markdown
 from ablation.report.paired import TOO_FEW, UNSHOWN, can_tell, enough
@@ -28,7 +29,7 @@ def texts(frame: pd.DataFrame, tmp_path: Path) -> dict[str, str]:
     from ablation.report.summary import summarise
 
     summary, pairs = summarise(frame), pairs_of(frame)
-    section = make_section(str(summary["processor"].iloc[0]), summary, pairs, (), ())
+    section = make_section(str(summary["processor"].iloc[0]), summary, pairs, (), (), NO_BOUNDS)
     console = Console(width=400, record=True, quiet=False, file=(tmp_path / "out").open("w"))
     print_summary(console, summary, ())
     return {"markdown": markdown(Content("t", "", (), (section,), None)), "terminal": console.export_text()}
