@@ -53,29 +53,30 @@ class Call:
     price: str = FITTED
     bounded: bool = False
     bounds: bool = False
-    out: Path | None = None
-    simulator: Path | None = None
 
 
-def replay(call: Call, console: Console) -> None:
-    """Replay what was asked for and print it. Raises `UserError` for what the trace cannot tell."""
-    if call.out is not None:
-        check_output(call.out, resume=False, overwrite=False)
+def replay(call: Call, console: Console, out: Path | None = None, simulator: Path | None = None) -> None:
+    """Replay what was asked for and print it. Raises `UserError` for what the trace cannot tell.
+
+    out: a results file that is written too. simulator: a file for the rows of SpecDecode-Bench's simulator.
+    """
+    if out is not None:
+        check_output(out, resume=False, overwrite=False)
     asked, price = _asked(call), _price(call.price)
     checked_path(str(call.trace), "trace")
     known = not call.trace.is_dir() and call.trace.stat().st_size > 0
     if known and is_simulator(call.trace):
-        return _show(call, console, *simulated(call.trace, price, asked, call.batch))
+        return _show(call, console, out, *simulated(call.trace, price, asked, call.batch))
     replays = _loaded(call, price)
-    if call.simulator is not None:
-        write_simulator(replays, call.simulator)
+    if simulator is not None:
+        write_simulator(replays, simulator)
     if call.strategy is not None:
         return console.print(_expected(replays, call.strategy))
     records, notes = _records(replays, asked)
     if call.bounds:
         found = bounds(replays)
         records, notes = [*records, *found.records], [*notes, *found.notes]
-    return _show(call, console, [*replays.references(replays.drafted), *records], notes)
+    return _show(call, console, out, [*replays.references(replays.drafted), *records], notes)
 
 
 def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], list[str]]:
@@ -95,10 +96,10 @@ def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], li
     return records, [f"{counted(count, 'answer')} left out: {why}" for why, count in notes.items()]
 
 
-def _show(call: Call, console: Console, records: Sequence[Record], notes: Sequence[str]) -> None:
+def _show(call: Call, console: Console, out: Path | None, records: Sequence[Record], notes: Sequence[str]) -> None:
     """The rows as a report's summary has them, without verdicts; and the results file."""
-    if call.out is not None:
-        with Store(call.out, columns()) as store:
+    if out is not None:
+        with Store(out, columns()) as store:
             for record in records:
                 store.append(row(record))
     summary = summarise(frame_of(records))

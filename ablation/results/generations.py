@@ -77,14 +77,6 @@ def read_generations(path: Path) -> Iterator[Generation]:
                 raise UserError(f"{str(path)!r}: the generation of {place_of(end)} is damaged: {error!r}") from None
 
 
-def is_full(path: Path) -> bool:
-    """Whether a file is there and begins as a full trace does."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return is_trace(path) and b'"kind": ' in file.readline()
-
-
 def place_of(line: Mapping[str, Any]) -> str:
     """Which generation a line is of, in words."""
     return f"prompt {line['id']}, turn {line['turn']}, {line['configuration']}"

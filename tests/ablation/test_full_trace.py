@@ -13,9 +13,9 @@ from ablation.plan.prompt_file import Prompt
 from ablation.report.bounds import bound_rows
 from ablation.report.plot_trace import trace_figure
 from ablation.report.write import write_report
-from ablation.results.generations import is_full, read_generations
+from ablation.results.generations import read_generations
 from ablation.results.replay import Asked, Replays
-from ablation.results.trace import is_trace
+from ablation.results.trace import is_full, is_trace
 from ablation.run.results_file import Files
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine

@@ -1,15 +1,16 @@
 """Replay without a model: walks along answers, rules on them, bounds and prices, each against a run or by hand."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from egag.belief import Recorded
+from egag.belief import Belief, Recorded, Token
 from egag.confidence import ConfidenceGamma
-from egag.controller import FixedGamma
+from egag.controller import FixedGamma, GammaController
 from egag.heuristic import HeuristicGamma
 from egag.price import Price
 from egag.survival import SurvivalGamma
@@ -99,6 +100,35 @@ def test_a_rule_on_a_walk_has_the_rounds_of_the_run(method: str, values: dict[st
     facts = [(one.position, one.gamma, one.drafts, one.path, one.next_token) for one in made]
     assert [(one.position, one.gamma, one.drafts, one.path, one.next_token) for one in again] == facts
     assert [one.entropy or 0.0 for one in again] == pytest.approx([one.entropy or 0.0 for one in made], rel=1e-4)
+
+
+class Svip(GammaController):
+    """Stops after a draft by its entropy, and before one that is less likely than the last, as rules to come do."""
+
+    def __init__(self) -> None:
+        self.gamma, self.last = 8, 0.0
+
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        assert belief is not None
+        held, self.last = drafted > 0 and belief.top < 0.8 * self.last, belief.top
+        return drafted < self.gamma and not held
+
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        assert belief is not None and token is not None
+        return drafted < self.gamma and math.sqrt(0.15 * belief.entropy) <= 0.75 and belief.chance(token) > 0.01
+
+
+@pytest.mark.parametrize("method", ["speculative", "staged", "mtp", "medusa"])
+def test_rules_that_read_every_belief_are_replayed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, chosen = PairEngine(toy_pair()), settings()
+    along = walk(engine, method, chosen, TOY)
+    monkeypatch.setattr(engine, "_rule", lambda *given: Svip())
+    made = [event for event in engine.stream(method, chosen, TOY) if isinstance(event, Round)]
+    assert len({len(one.drafts) for one in made}) > 2, "the rule stops here and there"
+    again = list(rounds(along, Svip(), PRICE))
+    assert [(one.drafts, one.path, one.next_token) for one in again] == [
+        (one.drafts, one.path, one.next_token) for one in made
+    ]
 
 
 @pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "mtp"])
