@@ -1,10 +1,13 @@
 """What a pair's forwards and drafts cost on this machine: measured once, kept, and read by whoever weighs them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate
+from operator import mul
 from typing import Any, Self
 
+from egag.gain import best_length
 from egag.price import Price
 from utils.errors import wrong_value
 
@@ -14,6 +17,11 @@ CONTEXTS = (128, 512, 1024)
 """Tokens in the cache behind which they are timed, where the window has room for them."""
 NOTHING = "none"
 """The name of what drafts nothing: plain autoregression."""
+
+# Drafters this near to the best, by what was measured, may be better on another text.
+_NEAR = 0.95
+# Drafts of a round that are looked at.
+_DRAFTS = 16
 
 Times = tuple[tuple[int, float], ...]
 
@@ -70,7 +78,7 @@ class Profile:
             return None
         times, copied = self.drafters[drafter], self.drafters.get(copier or "")
         first_s = times.first_s + (copied.first_s if copied else 0.0)
-        return Price(forward, first_s, times.step_s, self.rest_s, paid=paid)
+        return Price(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
 
     def prefill_s(self, tokens: int) -> float:
         """Reading a prompt of so many tokens: on lines through (0, 0) and what was timed, along the last one behind."""
@@ -104,6 +112,26 @@ class Profile:
             {name: _draft_times(name, times) for name, times in drafters.items()},
             measured,
         )
+
+    def worth_trying(self, drafters: Sequence[str]) -> list[str]:
+        """Those that may be the best of these: nearly so by what was measured, and faster than no drafts at all.
+
+        As faster counts who would be if it failed half as often as was seen. What was not measured may be.
+        """
+        rates = {name: self._rate(price) for name in drafters if (price := self.price(name))}
+        best = max(rates.values(), default=0.0)
+        return [name for name in drafters if name not in rates or rates[name] >= max(_NEAR * best, 1e-12)]
+
+    def _rate(self, price: Price) -> float:
+        """Tokens a second at the best length; 0 where no length could beat plain decoding."""
+        shares = [
+            price.acceptance[min(place, len(price.acceptance) - 1)] for place in range(_DRAFTS) if price.acceptance
+        ]
+        hopeful = accumulate((1.0 - (1.0 - share) / 2.0 for share in shares), mul)
+        if not best_length(list(hopeful), price.seconds)[0]:
+            return 0.0
+        expected: Iterator[float] = accumulate(accumulate(shares, mul))
+        return max((1.0 + tokens) / price.seconds(count) for count, tokens in enumerate(expected, 1))
 
 
 def _times(name: str, given: Any) -> Times:

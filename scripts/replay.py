@@ -8,35 +8,45 @@ import typer
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
 
+Trace = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="what a run with --full-trace wrote, or a simulator's rows")
+]
+Rule = Annotated[str | None, typer.Option(metavar="NAME", help="a draft-length rule in place of the own")]
+Gamma = Annotated[str | None, typer.Option(metavar="N,...", help="fixed lengths")]
+Nodes = Annotated[str | None, typer.Option(metavar="N,...", help="nodes of a tree, at most")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a parameter of the rule; repeatable")
+]
+Strategy = Annotated[str | None, typer.Option(metavar="NAME", help="what rejection or target_match would accept")]
+Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="only these methods of the trace")]
+Batch = Annotated[int, typer.Option(min=1, help="sequences side by side")]
+PriceOf = Annotated[
+    str, typer.Option(metavar="FILE|fitted", help="what a round costs; fitted: as the rounds of the trace did")
+]
+Bounded = Annotated[
+    bool, typer.Option("--bounded", help="hold rules to the drafts of the trace, where they ask for more")
+]
+Bounds = Annotated[bool, typer.Option("--bounds", help="also the best fixed lengths and the oracle")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE.csv", help="also write the rows as a results file")]
+Simulator = Annotated[
+    Path | None, typer.Option(metavar="FILE.jsonl", help="also write SpecDecode-Bench's simulator rows")
+]
+
 
 def main(
-    trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="what a run with --full-trace wrote, or a simulator's rows")
-    ],
-    rule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="a draft-length rule in place of the own one")
-    ] = None,
-    gamma: Annotated[str | None, typer.Option(metavar="N,...", help="fixed lengths")] = None,
-    tree_tokens: Annotated[str | None, typer.Option(metavar="N,...", help="nodes of a tree, at most")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a parameter of the rule; repeatable")
-    ] = None,
-    verify_strategy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="what rejection or target_match would accept")
-    ] = None,
-    methods: Annotated[str | None, typer.Option(metavar="NAME,...", help="only these methods of the trace")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="sequences side by side")] = 1,
-    price: Annotated[
-        str, typer.Option(metavar="FILE|fitted", help="what a round costs; fitted: as the rounds of the trace did")
-    ] = "fitted",
-    bounded: Annotated[
-        bool, typer.Option("--bounded", help="hold rules to the drafts of the trace, where they ask for more")
-    ] = False,
-    bounds: Annotated[bool, typer.Option("--bounds", help="also the best fixed lengths and the oracle")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="also write the rows as a results file")] = None,
-    simulator: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="also write SpecDecode-Bench's simulator rows")
-    ] = None,
+    trace: Trace,
+    rule: Rule = None,
+    gamma: Gamma = None,
+    tree_tokens: Nodes = None,
+    assignments: Sets = None,
+    verify_strategy: Strategy = None,
+    methods: Methods = None,
+    batch: Batch = 1,
+    price: PriceOf = "fitted",
+    bounded: Bounded = False,
+    bounds: Bounds = False,
+    out: Out = None,
+    simulator: Simulator = None,
 ) -> None:
     """Replay a full trace: the recorded settings, or any rule, length, tree budget, verifier or batch in their place.
 
@@ -51,22 +61,9 @@ def main(
         # Late, so that --help and a wrong call need no pandas.
         from ablation.commands.replay import Call, replay
 
-        call = Call(
-            trace=trace,
-            rule=rule,
-            gammas=gamma,
-            nodes=tree_tokens,
-            assignments=tuple(assignments or ()),
-            strategy=verify_strategy,
-            methods=methods,
-            batch=batch,
-            price=price,
-            bounded=bounded,
-            bounds=bounds,
-            out=out,
-            simulator=simulator,
-        )
-        replay(call, out_console())
+        sets = tuple(assignments or ())
+        asked = Call(trace, rule, gamma, tree_tokens, sets, verify_strategy, methods, batch, price, bounded, bounds)
+        replay(asked, out_console(), out, simulator)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What `scripts/replay.py` does with a trace: rows of what was not run, as a report shows them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ablation.run.results_file import check_output
 from egag.price import Price
 from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator
-from sampling.methods import CONTROLLERS, REFERENCE
+from sampling.methods import CONTROLLERS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError, wrong_value
 from utils.files import checked_path
@@ -53,32 +53,30 @@ class Call:
     price: str = FITTED
     bounded: bool = False
     bounds: bool = False
-    out: Path | None = None
-    simulator: Path | None = None
 
 
-def replay(call: Call, console: Console) -> None:
-    """Replay what was asked for and print it. Raises `UserError` for what the trace cannot tell."""
-    if call.out is not None:
-        check_output(call.out, resume=False, overwrite=False)
+def replay(call: Call, console: Console, out: Path | None = None, simulator: Path | None = None) -> None:
+    """Replay what was asked for and print it. Raises `UserError` for what the trace cannot tell.
+
+    out: a results file that is written too. simulator: a file for the rows of SpecDecode-Bench's simulator.
+    """
+    if out is not None:
+        check_output(out, resume=False, overwrite=False)
     asked, price = _asked(call), _price(call.price)
     checked_path(str(call.trace), "trace")
     known = not call.trace.is_dir() and call.trace.stat().st_size > 0
     if known and is_simulator(call.trace):
-        return _show(call, console, *simulated(call.trace, price, asked, call.batch))
-    replays = Replays(_chosen(call), price, call.batch)
-    if not replays.generations:
-        raise UserError(f"{str(call.trace)!r} holds no generation to replay; expected one that came to its end")
-    if call.simulator is not None:
-        write_simulator(replays, call.simulator)
+        return _show(call, console, out, *simulated(call.trace, price, asked, call.batch))
+    replays = _loaded(call, price)
+    if simulator is not None:
+        write_simulator(replays, simulator)
     if call.strategy is not None:
         return console.print(_expected(replays, call.strategy))
     records, notes = _records(replays, asked)
     if call.bounds:
         found = bounds(replays)
         records, notes = [*records, *found.records], [*notes, *found.notes]
-    beside = [one for one in replays.generations if one.record.method != REFERENCE]
-    return _show(call, console, [*replays.references(beside or replays.generations), *records], notes)
+    return _show(call, console, out, [*replays.references(replays.drafted), *records], notes)
 
 
 def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], list[str]]:
@@ -87,9 +85,7 @@ def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], li
     notes: dict[str, int] = {}
     for one in asked:
         shared = one.rule is not None or one.gamma is not None
-        for generation in replays.drafting if shared else replays.generations:
-            if generation.record.method == REFERENCE:
-                continue
+        for generation in replays.drafting if shared else replays.drafted:
             refuse_foreign(one.values, generation)
             try:
                 records.append(replays.replay(generation, one))
@@ -100,10 +96,10 @@ def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], li
     return records, [f"{counted(count, 'answer')} left out: {why}" for why, count in notes.items()]
 
 
-def _show(call: Call, console: Console, records: Sequence[Record], notes: Sequence[str]) -> None:
+def _show(call: Call, console: Console, out: Path | None, records: Sequence[Record], notes: Sequence[str]) -> None:
     """The rows as a report's summary has them, without verdicts; and the results file."""
-    if call.out is not None:
-        with Store(call.out, columns()) as store:
+    if out is not None:
+        with Store(out, columns()) as store:
             for record in records:
                 store.append(row(record))
     summary = summarise(frame_of(records))
@@ -115,16 +111,16 @@ def _show(call: Call, console: Console, records: Sequence[Record], notes: Sequen
     print_summary(console, summary, (), bounds=tuple(told))
 
 
-def _chosen(call: Call) -> Iterator[Generation]:
-    """The generations of the methods that were asked for, and plain autoregression."""
+def _loaded(call: Call, price: Price | None) -> Replays:
+    """What the trace holds. Raises `UserError` where a method is not in it."""
     wanted = None if call.methods is None else {name.strip() for name in call.methods.split(",")}
-    seen: set[str] = set()
-    for one in read_generations(call.trace):
-        seen.add(one.record.method)
-        if wanted is None or one.record.method in (REFERENCE, *wanted):
-            yield one
-    if unknown := sorted((wanted or set()) - seen):
-        raise UserError(f"--methods {quoted(unknown[0])} given; the trace holds {', '.join(sorted(seen))}")
+    replays = Replays(read_generations(call.trace), price, call.batch, wanted)
+    known = dict.fromkeys(one.record.method for one in replays.generations)
+    if unknown := sorted((wanted or set()) - known.keys()):
+        raise UserError(f"--methods {quoted(unknown[0])} given; the trace holds {', '.join(known)}")
+    if not replays.drafted:
+        raise UserError(f"{str(call.trace)!r} holds no generation to replay; expected one with drafts")
+    return replays
 
 
 def _asked(call: Call) -> list[Asked]:
@@ -181,9 +177,8 @@ def _expected(replays: Replays, strategy: str) -> Table:
     for head in heads:
         table.add_column(head, justify="left" if head in heads[:2] else "right")
     groups: dict[tuple[str, str], list[Generation]] = {}
-    for one in replays.generations:
-        if one.drafter:
-            groups.setdefault((one.record.configuration, one.record.settings["processor"]), []).append(one)
+    for one in replays.drafted:
+        groups.setdefault((one.record.configuration, one.record.settings["processor"]), []).append(one)
     for (name, processor), several in groups.items():
         visits = [visit for one in several for visit in one.visits]
         expected = sum(expected_accepted(strategy, v.p, v.q, v.ahead.parents) for v in visits) + len(visits)

@@ -20,10 +20,11 @@ from utils.errors import UserError
 
 def write_simulator(replays: Replays, path: Path) -> None:
     """A row for each answer, the lengths of each drafter by the method that it first drafted for."""
-    answers: dict[tuple[Any, ...], tuple[Any, tuple[int, ...], dict[str, Walk]]] = {}
+    answers: dict[tuple[Any, ...], tuple[str, tuple[int, ...], dict[str, Walk]]] = {}
     for one in replays.drafting:
         key = (one.record.id, one.record.turn, one.record.target_weights, one.prompt_ids)
-        walks = answers.setdefault(key, (one.record.id, one.prompt_ids, {}))[2]
+        name = str(one.record.id) if one.record.turn == 1 else f"{one.record.id}, turn {one.record.turn}"
+        walks = answers.setdefault(key, (name, one.prompt_ids, {}))[2]
         walk = replays.walk(one)
         if walks and next(iter(walks.values())).tokens != walk.tokens:
             raise UserError(f"prompt {one.record.id}: two answers to it differ; expected one trace of one format")

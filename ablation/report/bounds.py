@@ -10,17 +10,15 @@ import pandas as pd
 
 from ablation.report.load import load_results
 from ablation.report.summary import summarise
-from ablation.results.bounds import BOUND, bounds
-from ablation.results.generations import is_full, read_generations
 from ablation.results.record import Record
-from ablation.results.replay import Replays
 from ablation.results.store import Store
 from ablation.results.table import columns, row
-from ablation.results.trace import trace_path
+from ablation.results.trace import is_full, trace_path
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 
 METHOD = "bound"
+BOUND = f"{METHOD}: "
 _VERDICT = "computed, not tested"
 ABOUT = (
     "Rows that begin with 'bound:' were computed, not run, from the full trace beside these results, and no rule is "
@@ -47,11 +45,19 @@ class BoundRows:
         return BoundRows(rows, self.notes if len(rows) else ())
 
 
+NO_BOUNDS = BoundRows(pd.DataFrame(), ())
+
+
 def bound_rows(results: Path) -> BoundRows:
     """The bounds of a results file. A trace that is damaged has none, and the notes say why."""
     trace = trace_path(results)
     if not is_full(trace):
-        return BoundRows(pd.DataFrame(), ())
+        return NO_BOUNDS
+    # Late, so that a report without bounds loads no torch.
+    from ablation.results.bounds import bounds
+    from ablation.results.generations import read_generations
+    from ablation.results.replay import Replays
+
     try:
         replays = Replays(read_generations(trace))
         found = bounds(replays)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from ablation.results.acceptance_names import acceptance_names
-from ablation.results.column import markdown
+from ablation.results.column import keys, markdown
 from ablation.results.comparison_table import COLUMNS
+from ablation.results.full_trace import FullLine, RunLine
 from ablation.results.record import Record
 from ablation.results.table import columns, setting_columns
 from ablation.results.trace import TraceLine
@@ -149,4 +150,19 @@ version, whose `tested` counted the siblings of a tree, alpha is computed anew f
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).
 
-{markdown(TraceLine)}"""
+{markdown(TraceLine)}
+## A full trace
+
+What `--full-trace` adds to each line ([replay](replay.md)). Lines of kind `walk` have `q`, `p`, `path`, `q_top` and
+`p_top` empty, and what they took is no part of any measured time.
+
+{_added()}
+A generation ends with a line of kind `run`:
+
+{markdown(RunLine)}"""
+
+
+def _added() -> str:
+    """The keys that only lines of a full trace have."""
+    heading, rule, *rows = markdown(FullLine).splitlines()
+    return "\n".join([heading, rule, *rows[len(keys(TraceLine)) :]]) + "\n"

@@ -144,11 +144,11 @@ def walkable(method: str, values: Mapping[str, Any]) -> bool:
 
 def drafter_of(place: "Place", values: Mapping[str, Any]) -> str:
     """What drafts, with all that its drafts depend on: what remembers earlier prompts is each configuration's own."""
-    from sampling.measure.replay.walk import most_drafts
+    from sampling.measure.replay.walk import most_drafts, walked_values
     from sampling.methods import DRAFTERS
 
     method = METHODS[place.method]
-    settings = {**values, **method.preset}
+    settings = walked_values(place.method, {**values, **method.preset})
     part = DRAFTERS[method.drafter]
     told = [f"{p.name}={p.show(settings[p.name])}" for p in part.relevant(settings)]
     own = [f"of {place.configuration.name}, repeat {place.repeat}"] if method.remembers(settings) else []

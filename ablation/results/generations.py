@@ -77,14 +77,6 @@ def read_generations(path: Path) -> Iterator[Generation]:
                 raise UserError(f"{str(path)!r}: the generation of {place_of(end)} is damaged: {error!r}") from None
 
 
-def is_full(path: Path) -> bool:
-    """Whether a file is there and begins as a full trace does."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return is_trace(path) and b'"kind": ' in file.readline()
-
-
 def place_of(line: Mapping[str, Any]) -> str:
     """Which generation a line is of, in words."""
     return f"prompt {line['id']}, turn {line['turn']}, {line['configuration']}"
@@ -202,7 +194,8 @@ def _seen(walked: Ahead, visited: Ahead) -> Ahead:
     """What is known of a position from its walk and from a round that was run there."""
     count = len(visited.drafts)
     if not count:
-        return walked
+        # A tree that was asked for and is not there: what recycles verified drafts knew of none yet.
+        return replace(walked, drafts=(), parents=None, chances=None) if walked.parents and visited.most else walked
     if visited.parents is None and walked.parents is None and visited.drafts == walked.drafts[:count]:
         told = visited.beliefs if len(visited.beliefs) == count else walked.beliefs[:count]
         return replace(walked, beliefs=(*told, *walked.beliefs[count:]), entropy=visited.entropy)

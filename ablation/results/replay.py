@@ -1,6 +1,6 @@
 """Records of generations that were not run: other rules and lengths on the walks of a full trace, and their times."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,22 +56,36 @@ class Replays:
     """The generations of a full trace, and what they would have been otherwise.
 
     price: of a round with any of its drafters; None: fitted to their own rounds. batch: sequences side by side.
+    methods: those to replay; others may hold the walks of the same drafters, and tell what rounds cost.
     """
 
-    def __init__(self, generations: Iterable[Generation], price: Price | None = None, batch: int = 1) -> None:
+    def __init__(
+        self,
+        generations: Iterable[Generation],
+        price: Price | None = None,
+        batch: int = 1,
+        methods: Collection[str] | None = None,
+    ) -> None:
         self.generations = [one for one in generations if one.record.error is None]
+        self.methods = methods
         self.price, self.batch = price, batch
         self._references = {_block(one): one for one in self.generations if one.record.configuration == REFERENCE}
         self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
         self._fits: dict[Key, Price] = {}
+        self._rules: dict[Key, GammaController] = {}
+
+    @property
+    def drafted(self) -> list[Generation]:
+        """Those to replay: all that drafted by one of the methods."""
+        wanted = self.methods
+        return [one for one in self.generations if one.drafter and (wanted is None or one.record.method in wanted)]
 
     @property
     def drafting(self) -> list[Generation]:
-        """Of each drafter the first in each block: what others that share it differ in are rules."""
+        """Of those the first of each drafter in each block: what others that share it differ in are rules."""
         first: dict[Key, Generation] = {}
-        for one in self.generations:
-            if one.drafter:
-                first.setdefault((_block(one), one.drafter), one)
+        for one in self.drafted:
+            first.setdefault((_block(one), one.drafter), one)
         return list(first.values())
 
     def walk(self, generation: Generation) -> Walk:
@@ -104,11 +118,21 @@ class Replays:
         values = {**generation.values, **asked.values}
         tree = values["tree_tokens"] if "draft_tree" in record.settings else None
         nodes = tree if asked.nodes is None else asked.nodes
-        rule = asked.rule_of(record.method, values)
+        told = f"{record.method} {asked.words}" if asked.words else record.configuration
+        rule = self._rule(generation, asked, told)
         price = self.cost(generation, alone=not asked.words)
         run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded)
-        told = f"{record.method} {asked.words}" if asked.words else record.configuration
         return self.record(generation, run, f"{REPLAYED}{told}", values)
+
+    def _rule(self, generation: Generation, asked: Asked, told: str) -> GammaController:
+        """The rule, which goes on with what it remembers of the prompts before."""
+        record = generation.record
+        key = told, record.target_weights, record.repeat, record.settings["seed"], record.settings["processor"]
+        rule = asked.rule_of(record.method, {**generation.values, **asked.values})
+        if earlier := self._rules.get(key):
+            rule.adopt(earlier)
+        self._rules[key] = rule
+        return rule
 
     def record(self, generation: Generation, run: RunMetrics, configuration: str, values: Values) -> Record:
         """The record of a run that was computed in the place of a generation."""

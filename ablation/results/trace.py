@@ -133,6 +133,14 @@ def is_trace(path: Path) -> bool:
     return not head or (head.startswith(b'{"id": ') and b'"round": ' in head)
 
 
+def is_full(path: Path) -> bool:
+    """Whether a file is there and begins as a full trace does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return is_trace(path) and b'"kind": ' in file.readline()
+
+
 def trace_path(results: Path) -> Path:
     """`name.trace.jsonl` beside `name.csv`."""
     return results.with_name(f"{results.stem}.trace.jsonl")

@@ -10,6 +10,7 @@ from matplotlib.container import BarContainer
 from rich.console import Console
 
 from ablation.plan.grid import Configuration
+from ablation.report.bounds import NO_BOUNDS
 from ablation.report.content import Content, make_section
 from ablation.report.markdown import markdown
 from ablation.report.paired import TOO_FEW, UNSHOWN, can_tell, enough
@@ -29,7 +30,7 @@ LEANING = (1.3, 1.25, 1.2, 1.35, 1.4, 1.28, 0.999)
 def texts(frame: pd.DataFrame, tmp_path: Path) -> dict[str, str]:
     """What a reader sees of a frame's first processor, by where it is seen."""
     summary, pairs = summarise(frame), pairs_of(frame)
-    section = make_section(str(summary["processor"].iloc[0]), summary, pairs, (), ())
+    section = make_section(str(summary["processor"].iloc[0]), summary, pairs, (), (), NO_BOUNDS)
     console = Console(width=400, record=True, quiet=False, file=(tmp_path / "out").open("w"))
     print_summary(console, summary, ())
     return {"markdown": markdown(Content("t", "", (), (section,), None)), "terminal": console.export_text()}

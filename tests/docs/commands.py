@@ -37,6 +37,7 @@ RULES = {
     "infer.py advise": Rule(Kind.CHECKED, "minutes"),
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
+    "scripts/replay.py": Rule(Kind.PARSED, "reads what another command wrote; tests/ablation runs it"),
     "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),

@@ -2,6 +2,7 @@
 
 import re
 
+from ablation.report.bounds import NO_BOUNDS
 from ablation.report.content import Content, make_section
 from ablation.report.load import load_results
 from ablation.report.markdown import markdown
@@ -25,5 +26,5 @@ def _tables(run: str) -> str:
     frame = load_results(RESULTS / run / "results.csv")
     summary = summarise(frame)
     pairs = compare(frame, summary)
-    sections = (make_section(name, summary, pairs, (), ()) for name in dict.fromkeys(summary["processor"]))
+    sections = (make_section(name, summary, pairs, (), (), NO_BOUNDS) for name in dict.fromkeys(summary["processor"]))
     return markdown(Content(run, "", (), tuple(sections), None))

@@ -1,17 +1,19 @@
 """Replay without a model: walks along answers, rules on them, bounds and prices, each against a run or by hand."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from egag.belief import Recorded
+from egag.belief import Belief, Recorded, Token
 from egag.confidence import ConfidenceGamma
-from egag.controller import FixedGamma
+from egag.controller import FixedGamma, GammaController
 from egag.heuristic import HeuristicGamma
 from egag.price import Price
+from egag.survival import SurvivalGamma
 from sampling.events import Round
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import (
@@ -32,6 +34,8 @@ from sampling.measure.replay.simulator import is_simulator, simulator_row, simul
 from sampling.methods import METHODS
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
+from tests.conformance.toy import PROMPT as TOY
+from tests.conformance.toy import toy_pair
 from tests.tiny import tiny_pair
 from utils.errors import UserError
 
@@ -96,6 +100,75 @@ def test_a_rule_on_a_walk_has_the_rounds_of_the_run(method: str, values: dict[st
     facts = [(one.position, one.gamma, one.drafts, one.path, one.next_token) for one in made]
     assert [(one.position, one.gamma, one.drafts, one.path, one.next_token) for one in again] == facts
     assert [one.entropy or 0.0 for one in again] == pytest.approx([one.entropy or 0.0 for one in made], rel=1e-4)
+
+
+class Svip(GammaController):
+    """Stops after a draft by its entropy, and before one that is less likely than the last, as rules to come do."""
+
+    def __init__(self) -> None:
+        self.gamma, self.last = 8, 0.0
+
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        assert belief is not None
+        held, self.last = drafted > 0 and belief.top < 0.8 * self.last, belief.top
+        return drafted < self.gamma and not held
+
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        assert belief is not None and token is not None
+        return drafted < self.gamma and math.sqrt(0.15 * belief.entropy) <= 0.75 and belief.chance(token) > 0.01
+
+
+@pytest.mark.parametrize("method", ["speculative", "staged", "mtp", "medusa"])
+def test_rules_that_read_every_belief_are_replayed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, chosen = PairEngine(toy_pair()), settings()
+    along = walk(engine, method, chosen, TOY)
+    monkeypatch.setattr(engine, "_rule", lambda *given: Svip())
+    made = [event for event in engine.stream(method, chosen, TOY) if isinstance(event, Round)]
+    assert len({len(one.drafts) for one in made}) > 2, "the rule stops here and there"
+    again = list(rounds(along, Svip(), PRICE))
+    assert [(one.drafts, one.path, one.next_token) for one in again] == [
+        (one.drafts, one.path, one.next_token) for one in made
+    ]
+
+
+@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "mtp"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"gamma": "3"},
+        {"draft_rule": "confidence", "confidence_threshold": "0.3", "confidence_gamma_max": "8"},
+        {"draft_rule": "egag"},
+        {"draft_tree": "dynamic", "tree_width": "3", "tree_tokens": "6"},
+        {"draft_tree": "static", "tree_width": "2", "tree_tokens": "5"},
+    ],
+)
+def test_heads_are_replayed_on_chains_and_trees(method: str, values: dict[str, str]) -> None:
+    engine, chosen = PairEngine(toy_pair()), settings(**values)
+    along = walk(engine, method, chosen, TOY)
+    made = [event for event in engine.stream(method, chosen, TOY) if isinstance(event, Round)]
+    nodes = int(values["tree_tokens"]) if along.trees else None
+    again = list(rounds(along, METHODS[method].rule.build(None, chosen), PRICE, nodes=nodes))
+    facts = [(one.drafts, one.parents, one.path, one.next_token) for one in made]
+    assert [(one.drafts, one.parents, one.path, one.next_token) for one in again] == facts
+
+
+def test_a_tree_is_cut_where_its_nodes_are_least_likely() -> None:
+    """The walk's tree holds those of every smaller budget, and no other depth's."""
+    engine, chosen = PairEngine(toy_pair()), settings(draft_tree="dynamic", tree_width="3", tree_tokens="20")
+    along = walk(engine, "mtp", chosen, TOY)
+    assert max(len(ahead.drafts) for ahead in along.ahead) == 24
+    for budget in (1, 3, 12):
+        smaller = settings(draft_tree="dynamic", tree_width="3", tree_tokens=str(budget))
+        made = [event for event in engine.stream("mtp", smaller, TOY) if isinstance(event, Round)]
+        again = list(rounds(along, FixedGamma(4), PRICE, nodes=budget))
+        assert [(one.drafts, one.parents) for one in again] == [(one.drafts, one.parents) for one in made]
+    with pytest.raises(UserError, match="drafted trees for a gamma of 4, and those for 2"):
+        replayed(along, FixedGamma(2), PRICE)
+    with pytest.raises(UserError, match="how deep a tree is grown"):
+        replayed(along, SurvivalGamma(4), PRICE)
+    best = best_fixed([along], PRICE)
+    assert len(best.seconds) == 25 and best.seconds[best.gamma] == min(best.seconds)
+    assert oracle(along, PRICE).decode_s <= best.seconds[best.gamma]
 
 
 def test_a_rule_that_learns_is_told_every_round() -> None:

@@ -91,10 +91,10 @@ def _proposed(walk: Walk, position: int, rule: GammaController, nodes: int | Non
         return (), None
     if walk.asked == "each":
         return _kept(ahead, _asked_each(walk, position, rule, bounded), rule)
-    if walk.asked == "once" and not rule.before(0, _belief(ahead, 0)):
-        return (), None
     if ahead.parents is not None:
         return _tree(walk, position, rule, nodes)
+    if walk.asked == "once" and not rule.before(0, _belief(ahead, 0)):
+        return (), None
     if rule.gamma > len(ahead.drafts) and _unknown(walk, position) and not bounded:
         raise _beyond(walk, position, f"asked for {rule.gamma}")
     return _kept(ahead, min(rule.gamma, len(ahead.drafts)), rule)
@@ -126,14 +126,15 @@ def _belief(ahead: Ahead, row: int) -> Recorded | None:
 
 
 def _kept(ahead: Ahead, count: int, rule: GammaController) -> Drafted:
-    """The first drafts of a chain, after a rule that leaves out the end of what was copied."""
-    if ahead.chances is not None and count:
-        count = min(count, rule.keep(ahead.chances[:count], ahead.match))
+    """The first drafts of a chain, after a rule that leaves out the end of what was copied behind drawn ones."""
+    drawn = count if ahead.chances is None else max(0, len(ahead.drafts) - len(ahead.chances))
+    if count > drawn and ahead.chances is not None:
+        count = drawn + rule.keep(ahead.chances[: count - drawn], ahead.match)
     return ahead.drafts[:count], None
 
 
 def _tree(walk: Walk, position: int, rule: GammaController, nodes: int | None) -> Drafted:
-    """The most likely nodes of a tree, as many as the rule keeps and the budget allows."""
+    """The nodes of a tree, most likely first, as many as the rule keeps and the budget allows."""
     ahead = walk.ahead[position]
     assert ahead.parents is not None
     if rule.gamma != ahead.most:
@@ -141,20 +142,17 @@ def _tree(walk: Walk, position: int, rule: GammaController, nodes: int | None) -
             f"{walk.method} drafted trees for a gamma of {ahead.most}, and those for {rule.gamma} have other nodes; "
             f"expected gamma {ahead.most}, or a trace of the other one"
         )
-    if ahead.chances is None:
-        if nodes is not None and nodes < len(ahead.drafts):
-            raise UserError(
-                f"{walk.method}: its trees were recorded without the chances of their nodes, so that none "
-                f"can be cut to {nodes}; expected {len(ahead.drafts)} or more"
-            )
-        return ahead.drafts, ahead.parents
-    chances = ahead.chances
-    order = sorted(range(len(chances)), key=lambda row: (-chances[row], row))
-    most = len(order) if nodes is None else min(nodes, len(order))
-    most = min(most, rule.keep([chances[row] for row in order[:most]], ahead.match))
-    rows = sorted(order[:most])
-    number = {-1: -1, **{row: count for count, row in enumerate(rows)}}
-    return tuple(ahead.drafts[row] for row in rows), tuple(number[ahead.parents[row]] for row in rows)
+    if type(rule).deeper is not GammaController.deeper:
+        raise UserError(
+            f"{walk.method}: this rule says how deep a tree is grown, and the nodes that a flatter one would have are "
+            "not in the trace; expected another rule, or draft_tree chain"
+        )
+    if not rule.plant(_belief(ahead, 0)):
+        return (), None
+    count = len(ahead.drafts) if nodes is None else min(nodes, len(ahead.drafts))
+    if ahead.chances is not None:
+        count = rule.keep(ahead.chances[:count], ahead.match, ahead.parents[:count])
+    return ahead.drafts[:count], ahead.parents[:count]
 
 
 def _beyond(walk: Walk, position: int, asked: str) -> UserError:

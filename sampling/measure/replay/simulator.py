@@ -13,6 +13,9 @@ from typing import Any
 from sampling.measure.replay.walk import UNKNOWN, Ahead, Walk
 from utils.errors import UserError
 
+MOST = 16
+"""Drafts a position of a walk that is read, where no length says that there were more."""
+
 _PREFIX = "acc_"
 
 
@@ -30,16 +33,17 @@ def simulator_row(id: str | int, prompt_ids: Sequence[int], walks: Mapping[str, 
 def simulator_walks(path: Path) -> Iterator[tuple[str, tuple[int, ...], dict[str, Walk]]]:
     """(id, prompt ids, walk by name) of each row.
 
-    Drafts that are wrong are known to be that and no more (`UNKNOWN`). A walk holds as many drafts as the longest
-    length of the whole file promises: the file does not say how many were tried. Raises `UserError` for a bad line.
+    Drafts that are wrong are known to be that and no more (`UNKNOWN`). A walk holds `MOST` drafts or as many as the
+    longest length of the whole file: behind those that are accepted all are taken to be wrong, as the simulator takes
+    them, for the file does not say how many were tried. Raises `UserError` for a bad line.
     """
     most: dict[str, int] = {}
     for row in _rows(path):
         for name, lengths in _lengths(row).items():
-            most[name] = max(most.get(name, 1), *lengths, 1)
+            most[name] = max(most.get(name, MOST), *(length - 1 for length in lengths))
     for row in _rows(path):
         prompt, tokens = tuple(row["prompt_token_ids"]), tuple(row["generated_token_ids"])
-        found = {name: _walk(name, prompt, tokens, each, most[name] - 1) for name, each in _lengths(row).items()}
+        found = {name: _walk(name, prompt, tokens, each, most[name]) for name, each in _lengths(row).items()}
         yield str(row["id"]), prompt, found
 
 

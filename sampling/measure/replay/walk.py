@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from sampling.pair_engine import PairEngine
     from sampling.raw import Seen
 
-DRAFTS = 8
-"""Drafts of a chain that a walk makes at a position, where the settings ask for no more."""
+DRAFTS, NODES = 8, 24
+"""Drafts of a chain, and nodes of a head's tree, that a walk makes at a position where the settings ask for no more."""
 
 UNKNOWN = -1
 """In place of a draft that is known to be wrong and no more."""
@@ -125,6 +125,13 @@ def most_drafts(method: str, values: Mapping[str, Any]) -> int:
     return int(own) if METHODS[method].drafts_trees(values) else max(DRAFTS, int(own))
 
 
+def walked_values(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a walk is made with: trees have `NODES` or more, of which smaller ones are the beginning."""
+    if METHODS[method].drafts_trees(values) and "tree_tokens" in values:
+        return {**values, "tree_tokens": max(NODES, values["tree_tokens"])}
+    return dict(values)
+
+
 def walk(
     engine: "PairEngine",
     method: str,
@@ -160,7 +167,7 @@ def _steps(
     raw, asked = Raw(), most_drafts(method, values) if most is None else most
     events: list[Round | Prefilled | Finished] = []
     seen: list[Seen] = []
-    for event in engine.walked(method, values, prompt, asked, raw, run):
+    for event in engine.walked(method, walked_values(method, values), prompt, asked, raw, run):
         assert isinstance(event, Round | Prefilled | Finished)
         events.append(event)
         if isinstance(event, Round):
