@@ -9,11 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from egag.belief import Belief, Token
+from egag.gain import Gain, Weighed
 from egag.price import ASSUMED, Price
 from utils.parameter import integer
 
 if TYPE_CHECKING:
     from sampling.events import Round
+
+# How often a draft is accepted, for a rule that does not learn it.
+_USUAL = 0.7
 
 _GAMMA = integer("gamma", None, "", minimum=0)
 
@@ -22,11 +26,13 @@ class GammaController:
     """How many tokens to draft this round.
 
     `gamma` is this round's limit: the rule sets it in `begin`, `update`, or in `before` when
-    `drafted == 0`, where the distribution of the first draft is at hand.
+    `drafted == 0`, where the distribution of the first draft is at hand. `survival`: the chances that the text, which
+    is 1, and each draft of the round is reached and accepted, as far as the rule weighs them.
     """
 
     gamma: int
     price: Price = ASSUMED
+    survival: Sequence[float] = (1.0,)
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
@@ -54,14 +60,49 @@ class GammaController:
         """
         return drafted < self.gamma
 
-    def keep(self, chances: Sequence[float], match: int = 0) -> int:
+    def plant(self, belief: Belief | None) -> bool:
+        """Whether to grow a tree, given the drafter's belief of its first layer."""
+        return self.before(0, belief)
+
+    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+        """Whether a tree of `level` layers gets one more.
+
+        chances: that each node and all above it are right, as the drafter tells it; layer: of those that would be fed.
+        """
+        return level < self.gamma
+
+    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         """How many drafts of a proposal to have verified, of those that were not drawn: copies, and nodes of trees.
 
         chances: that a draft and all before it are right, as the drafter tells it, most likely first. match: how many
-        tokens of the text the copy was found by. What is proposed here follows from the text alone, so that leaving
-        the end of it out biases nothing.
+        tokens of the text the copy was found by. parents: of a tree, as in a proposal. What is proposed here follows
+        from the text alone, so that leaving the end of it out biases nothing.
         """
         return len(chances)
+
+    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
+        """What `keep` keeps, and what that is expected to bring."""
+        count = self.keep(chances, match, parents)
+        return Weighed(count, Gain(1.0 + sum(chances[:count]), self.price.seconds(count)), tuple(chances))
+
+    def seconds(self, drafts: int) -> float:
+        """What the round takes with so many drafts verified, after what was drafted so far."""
+        return self.price.seconds(drafts)
+
+    def of(self, name: str) -> "GammaController":
+        """The rule for one of several drafters that take turns: itself, where it treats all alike."""
+        return self
+
+    def promise(self) -> Gain:
+        """What a round with drafts is expected to bring before anything is drafted."""
+        return Gain(1.0 + sum(_USUAL ** (draft + 1) for draft in range(self.gamma)), self.price.seconds(self.gamma))
+
+    def choose(self, promises: Mapping[str, Gain]) -> str:
+        """Whose drafts to take of several drafters: the most tokens over seconds, the first of equals."""
+        return max(promises, key=lambda name: promises[name].rate)
+
+    def placed(self, rows: Sequence[int]) -> None:
+        """Where the drafts that it kept stand in the proposal, which has those of others as well."""
 
     def update(self, round: "Round") -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""

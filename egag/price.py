@@ -12,6 +12,7 @@ class Price:
     the last one along the last line. first_s: the first draft of a round, step_s: each further one. rest_s: what a
     round costs besides, without drafts as well. measured: False where nobody has measured, and only ratios count.
     paid: of a hybrid, how many drafts its model draws at most; those behind are copies and cost nothing. None: all.
+    acceptance: the share of drafts that were accepted of those judged at position 1, 2, ..., where that was measured.
 
     Example: forward ((1, 20.0), (3, 24.0)), first_s 5, step_s 3, rest_s 1 -> 2 drafts: 24 + 5 + 3 + 1 = 33.
     """
@@ -22,6 +23,7 @@ class Price:
     rest_s: float = 0.0
     measured: bool = True
     paid: int | None = None
+    acceptance: tuple[float, ...] = ()
 
     def verify_s(self, drafts: float) -> float:
         """The target's forward over the last token and so many drafts."""

@@ -52,8 +52,8 @@ class UcbRules(GammaController):
     def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
         return self.rules[self.playing].after(drafted, belief, token)
 
-    def keep(self, chances: Sequence[float], match: int = 0) -> int:
-        return self.rules[self.playing].keep(chances, match)
+    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
+        return self.rules[self.playing].keep(chances, match, parents)
 
     def update(self, round: "Round") -> None:
         self.rules[self.playing].update(round)

@@ -51,7 +51,8 @@ class NgramDrafter(Drafter):
             drafts.append(token)
             if not gamma.after(len(drafts), None, None):
                 break
-        return Proposal(torch.tensor(drafts, dtype=torch.long, device=seq.device))
+        kept = drafts[: gamma.keep((1.0,) * len(drafts))]
+        return Proposal(torch.tensor(kept, dtype=torch.long, device=seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The most frequent tokens after text and `pending` drafts, until a context is unknown."""

@@ -35,15 +35,15 @@ class GramIndex:
                         self._ends[gram] = end
         self._read = len(tokens)
 
-    def find(self, tokens: abc.Sequence[int]) -> int | None:
-        """Index of what followed the end of the text at the place it was found, longest end first.
+    def find(self, tokens: abc.Sequence[int]) -> tuple[int, int] | None:
+        """Index of what followed the end of the text at the place it was found, longest end first, and that length.
 
-        Example: sizes 3, 2, 1 in the text 5 6 7 8 5 6 find the pair 5 6, which 7 at index 2 followed.
+        Example: sizes 3, 2, 1 in the text 5 6 7 8 5 6 find the pair 5 6, which 7 at index 2 followed: (2, 2).
         """
         for size in self.sizes:
             end = self._ends.get(tuple(tokens[-size:])) if size < len(tokens) else None
             if end is not None:
-                return end
+                return end, size
         return None
 
 
@@ -69,15 +69,21 @@ class PromptLookupDrafter(Drafter):
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         if not gamma.before(0, None):
             return Proposal.empty(seq.device)
-        copied = self.continuation(seq, (), min(gamma.gamma, limit))
-        return Proposal(torch.tensor(copied, dtype=torch.long, device=seq.device))
+        copied, match = self.found(seq, min(gamma.gamma, limit))
+        kept = copied[: gamma.keep((1.0,) * len(copied), match)]
+        return Proposal(torch.tensor(kept, dtype=torch.long, device=seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """What followed the end of text and `pending` drafts; a copy may run on into the drafts."""
+        return self.found(seq, limit, pending)[0]
+
+    def found(self, seq: Sequence, limit: int, pending: abc.Sequence[int] = ()) -> tuple[abc.Sequence[int], int]:
+        """The same, and how many tokens of the text it was found by."""
         text, index = seq.text, seq.drafting[self]
         index.read(text)
-        start = index.find([*text[-self.sizes[0] - 1 :], *pending])
-        if start is None or limit < 1:
-            return []
+        place = index.find([*text[-self.sizes[0] - 1 :], *pending])
+        if place is None or limit < 1:
+            return [], 0
+        start, match = place
         copied = text[start : start + limit]
-        return [*copied, *pending[: limit - len(copied)]]
+        return [*copied, *pending[: limit - len(copied)]], match

@@ -66,8 +66,9 @@ class SuffixDrafter(Drafter):
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
         draft = self.draft(seq, gamma.gamma, limit)
-        tokens = torch.tensor(draft.tokens, dtype=torch.long, device=seq.device)
-        return Proposal(tokens, draft.parents if self.tree else None)
+        kept = gamma.keep(draft.probs, draft.match_length, draft.parents if self.tree else None)
+        tokens = torch.tensor(draft.tokens[:kept], dtype=torch.long, device=seq.device)
+        return Proposal(tokens, draft.parents[:kept] if self.tree else None)
 
     def draft(self, seq: Sequence, budget: int, room: int) -> Draft:
         """The better of both trees' drafts by score, `budget` tokens in all and `room` deep at most."""

@@ -68,6 +68,7 @@ class TokenRecyclingDrafter(Drafter):
             return Proposal.empty(seq.device)
         table: Table = seq.drafting[self]
         tokens, parents, rows = list[int](), list[int](), {-1: -1}
+        chances: list[float] = []
         for node, (parent, rank, depth) in enumerate(template(gamma.gamma, self.width)):
             if parent not in rows or depth > limit:
                 continue
@@ -77,7 +78,10 @@ class TokenRecyclingDrafter(Drafter):
                 rows[node] = len(tokens)
                 tokens.append(known[rank])
                 parents.append(above)
-        return Proposal(torch.tensor(tokens, dtype=torch.long, device=seq.device), tuple(parents) if tokens else None)
+                chances.append(_RANKS[rank] * (1.0 if above < 0 else chances[above]))
+        kept = gamma.keep(chances, 0, parents)
+        ids = torch.tensor(tokens[:kept], dtype=torch.long, device=seq.device)
+        return Proposal(ids, tuple(parents[:kept]) if kept else None)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         if seq.logits is None:

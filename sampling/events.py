@@ -26,7 +26,8 @@ class Round:
     the prompt is what an encoder read, where there is one. `entropy` is that of the drafter's raw distribution
     for the first draft, in nats. `draft_s` covers proposing and learning, `verify_s` the target's forward,
     `other_s` the rest (processors, judging, bookkeeping). `inner`: where the drafter model is drafted for itself,
-    its own rounds, without times.
+    its own rounds, without times. `source`: who drafted where several drafters take turns, joined by + where they did
+    so together, `none` where nobody did; empty where there is only one.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
@@ -46,6 +47,7 @@ class Round:
     verify_s: float = 0.0
     other_s: float = 0.0
     inner: tuple["Round", ...] = ()
+    source: str = ""
 
     @property
     def accepted(self) -> int:

@@ -119,6 +119,7 @@ def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Ten
         entropy=verdict.entropy,
         vocab_size=seq.slot.vocab_size,
         inner=proposal.inner,
+        source=proposal.source,
     )
     return _cut(round, seq.stop)
 

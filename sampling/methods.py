@@ -3,7 +3,7 @@
 from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import FIXED, Method, method_table
-from sampling.part import Hybrid, OneOf, Part, TrainedPart, Unless, Where, chosen_by, for_drafter
+from sampling.part import Hybrid, OneOf, Part, TrainedPart, Unless, Where, always, chosen_by, for_drafter
 from utils.parameter import Chosen, Values, choice, choices, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -160,6 +160,14 @@ DRAFTERS = Registry[Part](
         uses=(for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False), MODELS["model"]),
         hybrid=Hybrid("model"),  # what drafts for it can only make it cheaper
     ),
+    Part(
+        "auto",
+        "sampling.drafters.auto:AutoDrafter",
+        "all that a pair has: copies, the drafter model, heads; each round the one that promises most drafts",
+        "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
+        (parameters.WEIGHTS,),
+        uses=(always(COPIERS["suffix"], use_tree_spec=False), COPIERS["prompt_lookup"]),
+    ),
 )
 
 PLAIN = (
@@ -207,6 +215,7 @@ PLAIN = (
         "most expected tokens a second, from acceptance so far and measured costs",
         "arXiv 2211.17192 with verify growth",
         parameters.COST_RATIO,
+        weighs=True,
     ),
     Part("svip", "egag.svip:SvipGamma", "stop after a spread-out draft", "arXiv 2411.18462", parameters.SVIP),
     Part(
@@ -279,6 +288,15 @@ CONTROLLERS = Registry[Part](
         "arXiv 2505.15141",
         (UCB_ARMS, *parameters.UCB[1:]),
         uses=(OneOf(PLAIN, _ucb_rules),),
+    ),
+    Part(
+        "survival",
+        "egag.survival:SurvivalGamma",
+        "drafts while the tokens expected of a round, over its seconds, rise",
+        "survival x cost: arXiv 2607.05147; adaptive verification in vLLM, llama.cpp #17034",
+        parameters.SURVIVAL,
+        remembers=Unless("survival_remember", False),
+        weighs=True,
     ),
 )
 
@@ -395,6 +413,13 @@ METHODS = method_table(
         "budget",
     ),
     Method("staged", "SD staged", "the drafter model drafts, the staged_drafter drafts for it", "staged"),
+    Method(
+        "auto",
+        "Auto",
+        "each round whichever of the pair's drafters promises the most tokens a second",
+        "auto",
+        "survival",
+    ),
     Method("medusa", "Medusa", "Medusa heads draft", "medusa"),
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),

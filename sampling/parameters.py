@@ -51,6 +51,13 @@ UCB = (
     toggle("ucb_remember", True, "keep what the bandit has learned for the next prompt"),
 )
 
+SURVIVAL = (
+    integer("survival_gamma_max", 16, "most drafts a round under the survival rule", minimum=1, maximum=1024),
+    number("survival_explore", 0.01, "share of the time that trials may lose", minimum=0.0, maximum=1.0),
+    toggle("survival_live", True, "correct costs by the rounds' own times; off = by what was measured alone"),
+    toggle("survival_remember", True, "keep what was learnt of drafts and costs for the next prompt"),
+)
+
 LOOKUP = (
     integer("max_ngram_size", 3, "maximum number of last tokens to look up", minimum=1, maximum=16),
     integer("min_ngram_size", 1, "minimum number of last tokens to look up", minimum=1, maximum=16),

@@ -215,6 +215,11 @@ def chosen_by(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) ->
     return OneOf(tuple(parts.values()), lambda values: parts[values[parameter.name]], preset)
 
 
+def always(part: Part, **preset: Any) -> OneOf:
+    """This part and no other; `preset` as in `OneOf`."""
+    return OneOf((part,), lambda values: part, preset)
+
+
 def for_drafter(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) -> OneForDrafter:
     """The part that a parameter names, for the drafter model; `preset` as in `OneOf`."""
     return OneForDrafter(tuple(parts.values()), lambda values: parts[values[parameter.name]], preset)

@@ -70,7 +70,7 @@ class Profile:
             return None
         times, copied = self.drafters[drafter], self.drafters.get(copier or "")
         first_s = times.first_s + (copied.first_s if copied else 0.0)
-        return Price(forward, first_s, times.step_s, self.rest_s, paid=paid)
+        return Price(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
 
     def prefill_s(self, tokens: int) -> float:
         """Reading a prompt of so many tokens: on lines through (0, 0) and what was timed, along the last one behind."""

@@ -18,6 +18,7 @@ class Proposal:
     an n-gram match is). first: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None where
     there are none. chances: `[n]`, the probability of each point mass that comes from logits: 1, NaN where they are
     no distribution. inner: the rounds of a drafter model that is drafted for itself, none of any other.
+    source: see `Round`.
 
     Example: the tree  root -> a, root -> b, a -> c  is tokens [a, b, c], parents (-1, -1, 0).
     """
@@ -28,6 +29,7 @@ class Proposal:
     first: Tensor | None = None
     chances: Tensor | None = None
     inner: tuple[Round, ...] = ()
+    source: str = ""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

@@ -1,6 +1,6 @@
 """What the models said before the processor, seen from outside the loop: who does not look does not pay."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -8,6 +8,8 @@ from torch import Tensor
 
 from egag.belief import Belief, Logits, Token
 from egag.controller import GammaController
+from egag.gain import Gain, Weighed
+from egag.price import Price
 from sampling.events import Round
 from utils.logits_processor import LogitsProcessor
 
@@ -112,9 +114,42 @@ class _Rule(GammaController):
         self.raw.seen.steps = max(self.raw.seen.steps, drafted)
         return self.rule.after(drafted, belief, token)
 
-    def keep(self, chances: Sequence[float], match: int = 0) -> int:
+    def plant(self, belief: Belief | None) -> bool:
+        self.raw.seen.drafter = [belief.logits if isinstance(belief, Logits) else None]
+        self.raw.seen.steps = max(self.raw.seen.steps, 0)
+        return self.rule.plant(belief)
+
+    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+        return self.rule.deeper(level, chances, layer)
+
+    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         self.raw.seen.chances, self.raw.seen.match = tuple(chances), match
-        return self.rule.keep(chances, match)
+        return self.rule.keep(chances, match, parents)
+
+    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
+        return self.rule.weigh(chances, match, parents)
+
+    def seconds(self, drafts: int) -> float:
+        return self.rule.seconds(drafts)
+
+    @property
+    def survival(self) -> Sequence[float]:  # type: ignore[override]
+        return self.rule.survival
+
+    def of(self, name: str) -> GammaController:
+        return _Rule(self.rule.of(name), self.raw)
+
+    def promise(self) -> Gain:
+        return self.rule.promise()
+
+    def choose(self, promises: Mapping[str, Gain]) -> str:
+        return self.rule.choose(promises)
+
+    def placed(self, rows: Sequence[int]) -> None:
+        self.rule.placed(rows)
+
+    def priced(self, price: Price) -> None:
+        self.rule.priced(price)
 
     def update(self, round: Round) -> None:
         self.rule.update(round)

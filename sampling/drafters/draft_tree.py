@@ -1,12 +1,13 @@
 """A tree of drafts, grown layer by layer from the chances that a drafter gives."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from egag.controller import GammaController
 from sampling.heads.config import HeadConfig
 from utils.logits_processor import no_distribution
 from utils.parameter import Values
@@ -48,8 +49,17 @@ class _Node:
     chance: float
 
 
-def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed) -> tuple[list[int], tuple[int, ...]]:
-    """Tokens and parents of at most `shape.tokens` drafts, `depth` deep.
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Drafts, most likely first, parents before children. chances: that the path down to each is right."""
+
+    tokens: list[int]
+    parents: tuple[int, ...]
+    chances: tuple[float, ...]
+
+
+def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController) -> Tree:
+    """At most `shape.tokens` drafts, `depth` deep, as deep and as many as the rule has them.
 
     logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. The best `width` nodes of each layer get
     `width` children each; of all nodes the best are kept. A child's chance is at most its parent's, so that
@@ -60,15 +70,24 @@ def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed) -> tuple
     fed: dict[int, int] = {-1: -1}
     for level in range(1, depth):
         layer = sorted(layer, key=lambda place: -nodes[place].chance)[: shape.width]
+        if not rule.deeper(level, [node.chance for node in nodes], [nodes[place].chance for place in layer]):
+            break
         parents = [fed[nodes[place].parent] for place in layer]
         logits = feed(torch.tensor([nodes[place].token for place in layer], device=logits.device), parents)
         fed |= {place: len(fed) - 1 + number for number, place in enumerate(layer)}
         grown = _children(shape, level, layer, [nodes[place].chance for place in layer], logits)
         layer = list(range(len(nodes), len(nodes) + len(grown)))
         nodes += grown
-    best = sorted(sorted(range(len(nodes)), key=lambda place: (-nodes[place].chance, place))[: shape.tokens])
-    number = {-1: -1, **{place: count for count, place in enumerate(best)}}
-    return [nodes[place].token for place in best], tuple(number[nodes[place].parent] for place in best)
+    best = sorted(range(len(nodes)), key=lambda place: (-nodes[place].chance, place))[: shape.tokens]
+    return _cut([nodes[place] for place in best], {place: row for row, place in enumerate(best)}, rule)
+
+
+def _cut(best: Sequence[_Node], row_of: Mapping[int, int], rule: GammaController) -> Tree:
+    """As many of the best nodes as the rule keeps."""
+    parents = [row_of.get(node.parent, -1) for node in best]
+    chances = [node.chance for node in best]
+    count = rule.keep(chances, 0, parents)
+    return Tree([node.token for node in best[:count]], tuple(parents[:count]), tuple(chances[:count]))
 
 
 def _children(

@@ -52,11 +52,13 @@ class ForwardDrafter(Drafter):
         logits = self.root(seq)[:, :common]
         if self.shape is None:
             return self._chain(seq, gamma, limit, logits, feed)
-        if not gamma.before(0, Logits(logits[0])):
+        if not gamma.plant(Logits(logits[0])):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
-        tokens, parents = grow_tree(self.shape, depth, logits, feed)
-        return Proposal(torch.tensor(tokens, device=seq.device), parents, None, logits[0])
+        tree = grow_tree(self.shape, depth, logits, feed, gamma)
+        if not tree.tokens:
+            return Proposal.empty(seq.device)
+        return Proposal(torch.tensor(tree.tokens, device=seq.device), tree.parents, None, logits[0])
 
     def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, feed: Feed) -> Proposal:
         first = logits[0]

@@ -71,6 +71,8 @@ class ExtendedDrafter(_Pair):
             return Proposal.empty(seq.device)
         drawn = self.model.propose(seq, FixedGamma(min(self.steps, room)), room)
         tokens = self.copier.continuation(seq, drawn.tokens.tolist(), room - len(drawn))
+        tokens = tokens[: gamma.keep((1.0,) * len(tokens))]
+        gamma.placed(range(len(drawn), len(drawn) + len(tokens)))
         if not tokens:
             return drawn
         copied = torch.tensor(tokens, dtype=torch.long, device=seq.device)
@@ -107,6 +109,8 @@ class SuffixOrModelDrafter(_Pair):
         steps = min(self.steps, room)
         draft = self.copier.draft(seq, gamma.gamma, room)
         if draft.tokens and draft.score >= (self.enough or steps):
-            tokens = torch.tensor(draft.tokens, dtype=torch.long, device=seq.device)
-            return Proposal(tokens, draft.parents if self.copier.tree else None)
+            parents = draft.parents if self.copier.tree else None
+            kept = gamma.keep(draft.probs, draft.match_length, parents)
+            tokens = torch.tensor(draft.tokens[:kept], dtype=torch.long, device=seq.device)
+            return Proposal(tokens, parents[:kept] if parents else None)
         return self.model.propose(seq, FixedGamma(steps), room)

@@ -1,0 +1,176 @@
+"""What a rule has learnt of one drafter, or of several that take turns: acceptance, cost, and what rounds brought."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING
+
+from egag.acceptance import Acceptance, Features
+from egag.gain import Allowance, Gain, best_length
+from egag.live_price import TRUST, LivePrice
+from egag.price import ASSUMED, Price
+
+if TYPE_CHECKING:
+    from sampling.events import Round
+
+_FORGETTING = 0.98
+# Rounds that a first guess is worth, and what was measured before.
+_GUESS, _MEASURED = 3.0, 16.0
+# Drafts that a guess looks ahead.
+_FAR = 16
+
+
+@dataclass(slots=True)
+class Mean:
+    """Decayed totals over the rounds of a drafter: tokens emitted, drafts verified, steps of drafting."""
+
+    tokens: float = 0.0
+    drafts: float = 0.0
+    steps: float = 0.0
+    weight: float = 0.0
+
+    def add(self, tokens: float, drafts: float, steps: float, weight: float = 1.0) -> None:
+        """One round, or as many as `weight` says."""
+        keep = _FORGETTING
+        self.tokens = keep * self.tokens + weight * tokens
+        self.drafts = keep * self.drafts + weight * drafts
+        self.steps = keep * self.steps + weight * steps
+        self.weight = keep * self.weight + weight
+
+
+@dataclass(slots=True)
+class Drafts:
+    """What was read of each draft of a round, and its parent's row (-1 = the text). place: its row in the proposal."""
+
+    rows: list[Features] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    place: tuple[int, ...] = ()
+
+    def add(self, read: Features, parent: int) -> None:
+        """One draft more, which stands where it is in order."""
+        self.place = (*self.place, len(self.rows))
+        self.rows.append(read)
+        self.parents.append(parent)
+
+    def verdicts(self, round: "Round") -> Iterator[tuple[Features, int, bool]]:
+        """(what was read, depth from 0, accepted) of each draft that was judged: those behind what was accepted.
+
+        What stands behind an accepted stop token was not judged.
+        """
+        path, depth = set(round.path), {-1: 0}
+        for row, (read, parent, place) in enumerate(zip(self.rows, self.parents, self.place, strict=False)):
+            above = depth.get(parent)
+            accepted = place in path
+            if above is None or (above == len(path) and round.next_token is None):
+                continue
+            if accepted:
+                depth[row] = above + 1
+            yield read, above, accepted
+
+
+@dataclass(slots=True)
+class Learnt:
+    """All of it. copies: its drafts follow from the text, and cost nothing until they are verified.
+
+    parts: of the drafters that take turns, by name; they share the factor of the target's side. unused: rounds since it
+    drafted.
+    """
+
+    live: LivePrice
+    acceptance: Acceptance
+    allowance: Allowance
+    mean: Mean = field(default_factory=Mean)
+    copies: bool = False
+    rounds: int = 0
+    unused: int = 0
+    parts: dict[str, "Learnt"] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, price: Price, explore: float) -> "Learnt":
+        """Nothing but what was measured."""
+        return cls(LivePrice.of(price), Acceptance(price.acceptance), Allowance(explore))
+
+    def part(self, name: str) -> "Learnt":
+        """What is learnt of one of several drafters, which does not try on its own."""
+        if name not in self.parts:
+            self.parts[name] = Learnt(LivePrice.of(ASSUMED, self.live.target), Acceptance(), Allowance(0.0))
+        return self.parts[name]
+
+    def priced(self, price: Price) -> None:
+        """Another price, such as that of another context; by how much it is off, where that is known, stays."""
+        if self.rounds:
+            self.live.reprice(price)
+            return
+        target = self.live.target
+        if price.measured and not target.known:
+            target.trust = TRUST
+        self.live, self.acceptance, self.mean = LivePrice.of(price, target), Acceptance(price.acceptance), Mean()
+
+    def nothing(self) -> Gain:
+        """A round without drafts."""
+        return Gain(1.0, self.live.verify_s(0))
+
+    def promise(self) -> Gain:
+        """A round with drafts, by what those before brought; before the first by the shares of each position."""
+        self._guess()
+        mean = self.mean
+        tokens, drafts, steps = (one / mean.weight for one in (mean.tokens, mean.drafts, mean.steps))
+        return Gain(tokens, self.live.seconds(drafts, steps))
+
+    def _guess(self) -> None:
+        """What rounds would bring if they drafted as many as pay by the shares of each position."""
+        if self.mean.weight:
+            return
+        survival = list(accumulate((self.acceptance.typical(position) for position in range(_FAR)), mul))
+        count = max(1, best_length(survival, self.live.seconds)[0])
+        trust = _MEASURED if self.acceptance.shares else _GUESS
+        self.mean.add(1.0 + sum(survival[:count]), count, count, trust)
+
+    def judged(self, round: "Round", drafts: Drafts, steps: int) -> None:
+        """Learn from the verdict on its drafts in a round, which took so many steps of drafting."""
+        self._guess()
+        reached = 0
+        tested = dict[int, bool]()
+        for read, depth, accepted in drafts.verdicts(round):
+            self.acceptance.add(read, accepted)
+            tested[depth] = tested.get(depth, False) or accepted
+            reached = max(reached, depth + accepted)
+        for position, accepted in tested.items():
+            self.acceptance.count(position, accepted)
+        self.acceptance.refresh()
+        known = len(drafts.rows) > 0
+        self.mean.add(1.0 + (reached if known else round.accepted), len(drafts.place if known else round.drafts), steps)
+        self.rounds, self.unused = self.rounds + 1, 0
+
+    def chosen(self, promises: Mapping[str, Gain]) -> str:
+        """Who drafts: the best tokens over seconds, or whoever is to be tried.
+
+        That is the one with the most rounds unused over the seconds that trying it loses: rounds between trials grow as
+        the loss does.
+        """
+        best = max(promises, key=lambda name: promises[name].rate)
+        rate = promises[best].rate
+        others = [name for name in promises if name != best and name in self.parts]
+        if others:
+            other = max(others, key=lambda name: self.parts[name].unused / (promises[name].loss(rate) + 1e-9))
+            if self.parts[other].unused and self.allowance.tries(promises[other], rate):
+                return other
+        return best
+
+    def passed(self, round: "Round") -> None:
+        """A round is over, whoever drafted."""
+        seconds = round.draft_s + round.verify_s + round.other_s
+        self.allowance.passed(Gain(float(len(round.emitted)), seconds))
+        self.rounds += 1
+        for part in self.parts.values():
+            part.unused += 1
+
+    def told(self) -> str:
+        """What is known, in words."""
+        parts = self.parts or {"": self}
+        return ", ".join(
+            f"{name} {part.mean.tokens / part.mean.weight:.2f} tokens a round with drafts".strip()
+            for name, part in parts.items()
+            if part.rounds
+        )

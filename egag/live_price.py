@@ -1,0 +1,115 @@
+"""A price that the rounds themselves correct."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from egag.price import Price
+
+if TYPE_CHECKING:
+    from sampling.events import Round
+
+_FORGETTING = 0.95
+TRUST = 10.0
+"""Rounds that a measured price is worth at the start."""
+# A round that something else disturbed counts as at most so many times what was expected.
+_MOST = 3.0
+# As many rows are looked up and not computed.
+_LISTED = 34
+
+
+@dataclass(slots=True)
+class Factor:
+    """Seconds that were observed over those that were predicted, both fading round by round. 1 = as predicted.
+
+    trust: predicted seconds are right at the start as if so many rounds of the first one's length had shown it.
+    """
+
+    trust: float = 0.0
+    observed: float = 0.0
+    predicted: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether anything speaks for a value."""
+        return self.predicted > 0.0 or self.trust > 0.0
+
+    @property
+    def value(self) -> float:
+        """1 where nothing is known."""
+        return self.observed / self.predicted if self.predicted > 0.0 else 1.0
+
+    def update(self, observed: float, predicted: float) -> None:
+        """Learn from one round."""
+        if predicted <= 0.0:
+            return
+        if not self.predicted:
+            self.observed = self.predicted = self.trust * predicted
+        if self.predicted:
+            observed = min(observed, _MOST * self.value * predicted)
+        self.observed = _FORGETTING * self.observed + observed
+        self.predicted = _FORGETTING * self.predicted + predicted
+
+
+@dataclass(slots=True)
+class LivePrice:
+    """A `Price` times two factors: what the target's side takes, and what the drafts take.
+
+    Longer contexts, another kernel, a busy machine and a price that nobody measured show in the rounds, and are learnt
+    from them. Drafts that were not seen yet are thought to be off as much as the target is, so that a price in
+    forwards of the target is one in seconds after the first round. target may be shared by the drafters of one target.
+
+    Example: 20 ms were predicted and 30 ms observed, round after round -> every forward counts half as much again.
+    """
+
+    price: Price
+    target: Factor = field(default_factory=Factor)
+    drafts: Factor = field(default_factory=Factor)
+    _sides: list[float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.reprice(self.price)
+
+    def reprice(self, price: Price) -> None:
+        """Another price, of which the factors hold as well."""
+        self.price = price
+        self._sides = [price.verify_s(drafts) + price.rest_s for drafts in range(_LISTED)]
+
+    @classmethod
+    def of(cls, price: Price, target: Factor | None = None) -> "LivePrice":
+        """One that trusts the price as far as it was measured."""
+        trust = TRUST if price.measured else 0.0
+        return cls(price, target or Factor(trust), Factor(trust))
+
+    def verify_s(self, drafts: float) -> float:
+        """The target's side of a round: its forward and the rest."""
+        return self.target.value * (self.price.verify_s(drafts) + self.price.rest_s)
+
+    def draft_s(self, steps: float) -> float:
+        """Drafting so many tokens, or levels of a tree."""
+        factor = self.drafts if self.drafts.known else self.target
+        return factor.value * self.price.draft_s(steps)
+
+    def seconds(self, drafts: float, steps: float | None = None) -> float:
+        """A whole round. steps: of drafting, where they are not the drafts that are verified."""
+        return self.verify_s(drafts) + self.draft_s(drafts if steps is None else steps)
+
+    def after(self, steps: float) -> Callable[[int], float]:
+        """The seconds of a round by how many drafts are verified, after so many steps: to be asked many times."""
+        factor, drafting, sides = self.target.value, self.draft_s(steps), self._sides
+
+        def seconds(drafts: int) -> float:
+            side = sides[drafts] if drafts < _LISTED else self.price.verify_s(drafts) + self.price.rest_s
+            return factor * side + drafting
+
+        return seconds
+
+    def see_target(self, round: "Round") -> None:
+        """Learn from what the target's side took; where nothing was drafted, all of it."""
+        drafts = len(round.drafts)
+        seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
+        self.target.update(seconds, self.price.verify_s(drafts) + self.price.rest_s)
+
+    def see_drafts(self, round: "Round", steps: int) -> None:
+        """Learn from what so many steps of drafting took."""
+        self.drafts.update(round.draft_s, self.price.draft_s(steps))

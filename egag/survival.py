@@ -1,0 +1,204 @@
+"""Survival times cost: drafts go on while the tokens expected of a round, over its seconds, rise."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from egag.acceptance import Features, features
+from egag.belief import Belief, Token
+from egag.controller import GammaController
+from egag.gain import Gain, Weighed, best_length
+from egag.learnt import Drafts, Learnt
+from egag.price import Price
+
+if TYPE_CHECKING:
+    from sampling.events import Round
+
+# A chain this unlikely to be reached is not worth looking along.
+_REACHED = 0.02
+# No price makes a draft worth verifying that survives more seldom.
+_OF_USE = 0.003
+
+
+class SurvivalGamma(GammaController):
+    """Weighs S_i, the chance that draft i is reached and accepted, against what i drafts cost (docs/algorithms).
+
+    S_i = a_1 ... a_i with a_j from `Acceptance`; E_i = 1 + S_1 + ... + S_i tokens are expected of i drafts, which take
+    T_i by `LivePrice`; E_i / T_i is to be the most. A drafter that draws is asked draft by draft, a copy or a tree is
+    cut before it is verified. No drafts at all where E_0 / T_0 is the most: then `Allowance` says when to try again.
+    To read a belief is to wait for the device, once a draft.
+
+    Of several drafters that take turns, each has a rule of its own (`of`); who drafts is the one whose proposal has the
+    best E / T (`choose`), or one that was not used for long, as the allowance affords it.
+    """
+
+    def __init__(
+        self,
+        survival_gamma_max: int = 16,
+        survival_explore: float = 0.01,
+        survival_live: bool = True,
+        survival_remember: bool = True,
+    ) -> None:
+        self.longest, self.explore = survival_gamma_max, survival_explore
+        self.live, self.remember = survival_live, survival_remember
+        self.learnt = Learnt.fresh(self.price, self.explore)
+        self.begin()
+
+    def priced(self, price: Price) -> None:
+        super().priced(price)
+        self.learnt.priced(price)
+
+    def begin(self) -> None:
+        if not self.remember:
+            self.learnt = Learnt.fresh(self.price, self.explore)
+        self._parts: dict[str, SurvivalGamma] = {}
+        self.gamma, self._trying = self.longest, False
+        self._start()
+        if self.learnt.rounds:
+            self._decide()
+
+    def of(self, name: str) -> "SurvivalGamma":
+        if name not in self._parts:
+            rule = self._parts[name] = SurvivalGamma(self.longest, self.explore, self.live)
+            rule.learnt = self.learnt.part(name)
+        return self._parts[name]
+
+    def before(self, drafted: int, belief: Belief | None) -> bool:
+        if drafted == 0:
+            self.plant(belief)
+            self.learnt.copies = belief is None
+        if drafted >= self.gamma or belief is None:
+            return drafted < self.gamma
+        self._steps = drafted + 1
+        read = features(belief.top, belief.entropy, drafted)
+        survival = self.survival[-1] * self.learnt.acceptance.chance(read)
+        # The forward that told this belief is paid for either way.
+        without, with_it = (
+            Gain(self._tokens + more, self.seconds(drafted + n)) for n, more in ((0, 0.0), (1, survival))
+        )
+        if not self._trying and with_it.rate <= without.rate:
+            return False
+        self._tokens += survival
+        self.survival.append(survival)
+        self._drafts.add(read, drafted - 1)
+        return True
+
+    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+        if drafted >= self.gamma or belief is None:
+            return drafted < self.gamma
+        return not self._trying and self._promising(drafted)
+
+    def plant(self, belief: Belief | None) -> bool:
+        self._start()
+        self._steps = 1
+        return self.gamma > 0
+
+    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+        if level >= self.gamma or self._trying:
+            return False
+        live, count_and_gain = (
+            self.learnt.live,
+            best_length(sorted(chances, reverse=True), self.learnt.live.after(self._steps)),
+        )
+        survival = min(1.0, sum(layer)) * self.learnt.acceptance.typical(level)
+        step_s = live.draft_s(level + 1) - live.draft_s(level) + live.verify_s(1) - live.verify_s(0)
+        gain = count_and_gain[1]
+        if (gain.tokens + survival) / (gain.seconds + step_s) <= gain.rate:
+            return False
+        self._steps = level + 1
+        return True
+
+    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
+        kept = self.weigh(chances, match, parents)
+        if kept.count or not kept.survival:
+            return kept.count
+        tried = Gain(1.0 + kept.survival[0], self.seconds(1))
+        count = int(self._trying or self.learnt.allowance.tries(tried, kept.gain.rate))
+        self.placed(range(count))
+        return count
+
+    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
+        if not chances:
+            return Weighed(0, self.learnt.nothing(), ())
+        self._read(chances if parents is not None else chances[: self.longest], match, parents)
+        count, gain = best_length(self.survival[1:], self.learnt.live.after(self._steps))
+        self.placed(range(count))
+        return Weighed(count, gain, tuple(self.survival[1:]))
+
+    def placed(self, rows: Sequence[int]) -> None:
+        self._drafts.place = tuple(rows)
+
+    def promise(self) -> Gain:
+        return self.learnt.promise()
+
+    def choose(self, promises: Mapping[str, Gain]) -> str:
+        return self.learnt.chosen(promises)
+
+    def update(self, round: "Round") -> None:
+        if self.live:
+            self.learnt.live.see_target(round)
+        if self._parts:
+            for name in round.source.split("+"):
+                if name in self._parts:
+                    self._parts[name].learn(round)
+        elif self._steps or round.drafts:
+            self.learn(round)
+        self.learnt.passed(round)
+        self._decide()
+
+    def learn(self, round: "Round") -> None:
+        """Learn from the verdict on its own drafts, and from what they took."""
+        if self.live:
+            self.learnt.live.see_drafts(round, self._steps)
+        self.learnt.judged(round, self._drafts, self._steps)
+        self._start()
+
+    def adopt(self, earlier: GammaController) -> None:
+        if isinstance(earlier, SurvivalGamma) and self.remember and earlier.learnt.rounds:
+            self.learnt = earlier.learnt
+            self.learnt.priced(self.price)
+
+    def memory(self) -> str:
+        return self.learnt.told() if self.remember else ""
+
+    def _start(self) -> None:
+        """A round begins: nothing is drafted. survival: that of the text, then of each draft."""
+        self._steps, self._tokens, self._drafts = 0, 1.0, Drafts()
+        self.survival: list[float] = [1.0]
+
+    def _read(self, chances: Sequence[float], match: int, parents: Sequence[int] | None) -> None:
+        """What is known of each draft of a proposal that was not drawn, and its survival, as far as it is of use."""
+        acceptance, survival, depth = self.learnt.acceptance, [1.0], [0]
+        rows, above = list[Features](), range(-1, len(chances) - 1) if parents is None else parents
+        for chance, parent in zip(chances, above, strict=True):
+            deep = depth[parent + 1]
+            share = chance if parent < 0 else chance / max(chances[parent], 1e-9)
+            rows.append(features(share if share < 1.0 else acceptance.typical(deep), None, deep, match))
+            survival.append(survival[parent + 1] * acceptance.chance(rows[-1]))
+            depth.append(deep + 1)
+            if survival[-1] < _OF_USE:
+                break
+        self._drafts, self.survival = Drafts(rows, list(above[: len(rows)])), survival
+        self._steps = max(1, self._steps)
+
+    def seconds(self, drafts: int) -> float:
+        return self.learnt.live.seconds(drafts, self._steps)
+
+    def _promising(self, drafted: int) -> bool:
+        """Whether more drafts can be expected to raise tokens over seconds."""
+        seconds, typical = self.learnt.live.seconds, self.learnt.acceptance.typical
+        tokens, survival, rate = self._tokens, self.survival[-1], self._tokens / seconds(drafted)
+        for position in range(drafted, self.gamma):
+            survival *= typical(position)
+            tokens += survival
+            if tokens / seconds(position + 1) > rate:
+                return True
+            if survival < _REACHED:
+                break
+        return False
+
+    def _decide(self) -> None:
+        """Whether to draft in the next round; a copy costs nothing until it is verified, and is cut then."""
+        promised, rate = self.promise(), self.learnt.nothing().rate
+        pays = promised.rate > rate or self.learnt.copies or bool(self._parts)
+        self._trying = not pays and self.learnt.allowance.tries(promised, rate)
+        self.gamma = self.longest if pays else int(self._trying)

@@ -1,0 +1,174 @@
+"""Every drafter that a pair has: each round the one whose drafts promise the most tokens over seconds drafts."""
+
+from collections import abc
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+
+from egag.controller import GammaController
+from egag.gain import Gain, Weighed
+from ngram_assisted.prompt_lookup import PromptLookupDrafter
+from ngram_assisted.suffix import SuffixDrafter
+from sampling.drafter import Drafter
+from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.joined import joined
+from sampling.events import Round
+from sampling.methods import MODELS
+from sampling.profile import NOTHING, Profile
+from sampling.proposal import Proposal
+from sampling.sequence import Sequence
+
+# What heads draft: of a tree's nodes the rule keeps those that pay. A chain where the target runs chains only.
+_SHAPES: dict[bool, dict[str, Any]] = {
+    True: {"draft_tree": "dynamic", "tree_width": 4, "tree_tokens": 24},
+    False: {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1},
+}
+
+# Drafters this near to the best, by what was measured, may be better on another text.
+_NEAR = 0.95
+# Tokens a round that drafts may bring more than on the texts that they were measured on.
+_HOPE = 0.1
+# Drafts of a round that are looked at.
+_DRAFTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copier proposes, of which nothing is drawn, and what its rule makes of it."""
+
+    name: str
+    tokens: abc.Sequence[int]
+    weighed: Weighed
+
+
+class AutoDrafter(Drafter):
+    """Copiers say what their proposal of this round is worth, which is free; models say what theirs brought lately.
+
+    The best by tokens over seconds drafts, its length by the same measure (`SurvivalGamma`, docs/algorithms/auto.md).
+    What a model drafts as point masses is joined with the copy, as a tree. The choice rests on the text, on verdicts
+    and on times: no token that was drawn is ever left out, and none is looked at before it is settled who drafts.
+    """
+
+    def __init__(
+        self,
+        suffix: SuffixDrafter,
+        lookup: PromptLookupDrafter,
+        models: abc.Mapping[str, ForwardDrafter],
+        trees: bool = True,
+        profile: Profile | None = None,
+    ) -> None:
+        self.suffix, self.lookup, self.models = suffix, lookup, models
+        self.trees, self.profile = trees, profile
+        self.needs_hidden = tuple(sorted({layer for one in models.values() for layer in one.needs_hidden}))
+
+    @classmethod
+    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+        suffix, lookup = inside
+        kinds = [kind for kind in MODELS if pair.has(kind)]
+        trees, profile = pair.target.model.trees, pair.profile
+        wanted = kinds if profile is None else worth_trying(profile, kinds)
+        shaped = {**values, **_SHAPES[trees]}
+        return cls(suffix, lookup, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)
+
+    def begin(self, seq: Sequence) -> None:
+        if self.profile is not None:
+            for name in (NOTHING, "suffix", "prompt_lookup", *self.models):
+                if price := self.profile.price(name, len(seq.tokens)):
+                    (seq.control if name == NOTHING else seq.control.of(name)).priced(price)
+        for drafter in self._all():
+            drafter.begin(seq)
+
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        room = min(limit, gamma.gamma)
+        if room < 1:
+            return replace(Proposal.empty(seq.device), source=NOTHING)
+        nothing = gamma.weigh(()).gain
+        copies = {copy.name: copy for copy in self._copies(seq, gamma, room)}
+        best = max(copies.values(), key=lambda copy: copy.weighed.gain.rate, default=None)
+        promises = {NOTHING: nothing, **{name: copy.weighed.gain for name, copy in copies.items()}}
+        for name in self.models:
+            promises[name] = _with_copy(gamma.of(name).promise(), best, nothing)
+        chosen = gamma.choose(promises)
+        if chosen in self.models:
+            return self._drafted(seq, gamma, chosen, best, room)
+        copied = [*copies[chosen].tokens[: copies[chosen].weighed.count]] if chosen in copies else []
+        return Proposal(torch.tensor(copied, dtype=torch.long, device=seq.device), source=chosen)
+
+    def observe(self, seq: Sequence, round: Round) -> None:
+        for drafter in self._all():
+            drafter.observe(seq, round)
+
+    def finish(self, seq: Sequence) -> None:
+        for drafter in self._all():
+            drafter.finish(seq)
+
+    def adopt(self, earlier: Drafter) -> None:
+        if isinstance(earlier, AutoDrafter):
+            self.suffix.adopt(earlier.suffix)
+
+    def memory(self) -> str:
+        return self.suffix.memory()
+
+    def _all(self) -> tuple[Drafter, ...]:
+        return self.suffix, self.lookup, *self.models.values()
+
+    def _copies(self, seq: Sequence, gamma: GammaController, room: int) -> abc.Iterator[Copy]:
+        """What the copiers find, weighed; one draft of it where none would pay, so that it can be tried."""
+        draft = self.suffix.draft(seq, room, room)
+        tokens, match = self.lookup.found(seq, room)
+        found = (
+            ("suffix", draft.tokens, draft.probs, draft.match_length),
+            ("prompt_lookup", tokens, (1.0,) * len(tokens), match),
+        )
+        for name, copied, chances, length in found:
+            if copied:
+                rule = gamma.of(name)
+                weighed = rule.weigh(chances, length)
+                if not weighed.count:
+                    rule.placed((0,))
+                    weighed = replace(weighed, count=1, gain=Gain(1.0 + weighed.survival[0], rule.seconds(1)))
+                yield Copy(name, copied, weighed)
+
+    def _drafted(self, seq: Sequence, gamma: GammaController, name: str, copy: Copy | None, room: int) -> Proposal:
+        """What the model drafts, joined with a copy where nothing was drawn."""
+        rule = gamma.of(name)
+        own = self.models[name].propose(seq, rule, room)
+        if copy is None or own.probs is not None or not self.trees:
+            return replace(own, source=name)
+        both, rows = joined(own, rule.survival[1:], copy.tokens, copy.weighed.survival, rule.seconds)
+        if not rows:
+            return replace(own, source=name)
+        gamma.of(copy.name).placed(rows)
+        return replace(both, source=f"{name}+{copy.name}")
+
+
+def _with_copy(own: Gain, copy: Copy | None, nothing: Gain) -> Gain:
+    """A model's drafts beside a copy: they are of use where the copy is wrong from its first token on."""
+    if copy is None:
+        return own
+    tokens = copy.weighed.gain.tokens + (1.0 - copy.weighed.survival[0]) * (own.tokens - 1.0)
+    return Gain(tokens, copy.weighed.gain.seconds + own.seconds - nothing.seconds)
+
+
+def worth_trying(profile: Profile, drafters: abc.Sequence[str]) -> list[str]:
+    """Those that may be the best of these: nearly so by what was measured, and hardly slower than no drafts at all.
+
+    What was not measured may be.
+    """
+    rates = {name: rate for name in drafters if (rate := _rate(profile, name)) is not None}
+    best = max(rates.values(), default=0.0)
+    return [name for name in drafters if name not in rates or 0.0 < rates[name] >= _NEAR * best]
+
+
+def _rate(profile: Profile, drafter: str) -> float | None:
+    """Tokens a second at the best length; 0 where no length could beat plain decoding, None where it was not timed."""
+    price, plain = profile.price(drafter), profile.price(NOTHING)
+    if price is None or plain is None:
+        return None
+    times = profile.drafters[drafter]
+    tokens, seconds = max(
+        ((times.tokens(count), price.seconds(count)) for count in range(1, _DRAFTS + 1)),
+        key=lambda one: one[0] / one[1],
+    )
+    return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0

@@ -1,0 +1,51 @@
+"""Two proposals of point masses as one tree: what a model drafts, and a copy."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from egag.gain import best_length
+from sampling.proposal import Proposal
+
+
+def joined(
+    own: Proposal,
+    survival: Sequence[float],
+    copy: Sequence[int],
+    copied: Sequence[float],
+    seconds: Callable[[int], float],
+) -> tuple[Proposal, tuple[int, ...]]:
+    """`own` with as much of the copy as pays beside it, and the rows of the copy's drafts in it.
+
+    survival, copied: of each draft, that it is reached and accepted. seconds: a round with so many drafts. Where the
+    copy agrees with `own` it takes the same rows; where they part, no more is left for it than `own` leaves.
+
+    Example: own a -> b and the copy a c d: rows a 0, b 1, c 2 behind a, d 3; the copy's rows are (0, 2, 3).
+    """
+    tokens, parents = own.tokens.tolist(), list(own.parent_rows)
+    row_of = {(parent, token): row for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))}
+    at, rows, shared = -1, list[int](), 0
+    while shared < len(copy) and (at, copy[shared]) in row_of:
+        at = row_of[at, copy[shared]]
+        rows.append(at)
+        shared += 1
+    left = (1.0 if at < 0 else _at(survival, at)) - sum(_at(survival, row) for row, p in enumerate(parents) if p == at)
+    more = copied[shared:]
+    scale = max(0.0, min(1.0, left / more[0])) if more and more[0] > 0.0 else 0.0
+    count, _ = best_length(
+        [scale * one for one in more], lambda number: seconds(len(tokens) + number), 1.0 + sum(survival)
+    )
+    for token in copy[shared : shared + count]:
+        rows.append(len(tokens))
+        tokens.append(token)
+        parents.append(at)
+        at = rows[-1]
+    if not count:
+        return own, tuple(rows)
+    ids = torch.tensor(tokens, dtype=torch.long, device=own.tokens.device)
+    return Proposal(ids, tuple(parents), None, own.first), tuple(rows)
+
+
+def _at(survival: Sequence[float], row: int) -> float:
+    """0 for a draft that no rule has weighed."""
+    return survival[row] if row < len(survival) else 0.0
