@@ -51,9 +51,19 @@ class Acceptance:
         return 1.0 / (1.0 + math.exp(-z)) if z > -30.0 else 0.0
 
     def typical(self, position: int) -> float:
-        """The share of accepted drafts at this position, from 0, of those judged lately."""
+        """The share of accepted drafts at this position, from 0, of those judged lately.
+
+        Where nobody measured it before, a position that was not reached yet is taken for like the one before it.
+        """
         known = self.shares
-        prior = known[min(position, len(known) - 1)] if known else _UNKNOWN
+        if known:
+            return self._share(position, known[min(position, len(known) - 1)])
+        share = _UNKNOWN
+        for place in range(min(position + 1, len(self._judged))):
+            share = self._share(place, share)
+        return share
+
+    def _share(self, position: int, prior: float) -> float:
         if position >= len(self._judged):
             return prior
         return (self._accepted[position] + _TYPICAL * prior) / (self._judged[position] + _TYPICAL)

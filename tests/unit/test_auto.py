@@ -118,10 +118,11 @@ def test_who_drafted_stands_in_rounds_and_in_the_account() -> None:
 
 
 def test_a_twin_of_the_target_is_found_out() -> None:
-    """No profile, five strangers and a twin: soon the twin drafts, and most of it is accepted."""
-    told = rounds(toy_pair(drafter_seed=None), length=40)
+    """No profile, five strangers and a twin: soon the twin drafts, longer and longer, and most of it is accepted."""
+    told = rounds(toy_pair(drafter_seed=None), length=43)
     late = told[len(told) // 2 :]
-    assert sum(round.accepted for round in late) > len(late)
+    assert all("model" in round.source for round in late[:-1])
+    assert sum(round.accepted for round in late) > 1.5 * len(late)
 
 
 def test_the_same_seed_gives_the_same_run_where_the_clock_is_not_read() -> None:

@@ -134,6 +134,16 @@ def test_shares_by_position_begin_with_what_was_measured() -> None:
     assert acceptance.typical(0) == pytest.approx((0 + 4 * 0.8) / 5)
 
 
+def test_a_position_that_was_not_reached_is_taken_for_like_the_one_before() -> None:
+    acceptance = Acceptance()
+    for _ in range(50):
+        acceptance.count(0, True)
+    assert acceptance.typical(1) == acceptance.typical(0) > 0.9
+    for _ in range(50):
+        acceptance.count(1, False)
+    assert acceptance.typical(0) > 0.9 and acceptance.typical(1) == acceptance.typical(9) < 0.1
+
+
 def test_verdicts_are_those_behind_what_was_accepted() -> None:
     """a -> b -> c and a -> d in rows 0, 2, 3, 1 of a tree of which a and d were accepted."""
     drafts = Drafts([features(share, None, 0) for share in (0.1, 0.2, 0.3, 0.4)], [-1, 0, 1, 0], (0, 2, 3, 1))
