@@ -10,7 +10,8 @@ Features = tuple[float, float, float, float, float]
 PRIOR: Features = (0.4, 1.4, -0.2, 0.0, 0.3)
 # How many judged drafts of an even chance the prior is worth, weight by weight.
 _WORTH: Features = (4.0, 20.0, 20.0, 20.0, 10.0)
-_TYPICAL = 4.0
+# A share that nobody measured, and the judged drafts that the first word on a share is worth.
+_UNKNOWN, _TYPICAL = 0.4, 4.0
 _LEAST = 1e-4
 
 
@@ -41,7 +42,7 @@ class Acceptance:
         self._new = 0
         self._judged: list[float] = []
         self._accepted: list[float] = []
-        self._shares = tuple(shares)
+        self.shares = tuple(shares)
 
     def chance(self, x: Features) -> float:
         """That a draft with these features is accepted."""
@@ -50,9 +51,19 @@ class Acceptance:
         return 1.0 / (1.0 + math.exp(-z)) if z > -30.0 else 0.0
 
     def typical(self, position: int) -> float:
-        """The share of accepted drafts at this position, from 0, of those judged lately."""
-        known = self._shares
-        prior = known[min(position, len(known) - 1)] if known else 0.5
+        """The share of accepted drafts at this position, from 0, of those judged lately.
+
+        Where nobody measured it before, a position that was not reached yet is taken for like the one before it.
+        """
+        known = self.shares
+        if known:
+            return self._share(position, known[min(position, len(known) - 1)])
+        share = _UNKNOWN
+        for place in range(min(position + 1, len(self._judged))):
+            share = self._share(place, share)
+        return share
+
+    def _share(self, position: int, prior: float) -> float:
         if position >= len(self._judged):
             return prior
         return (self._accepted[position] + _TYPICAL * prior) / (self._judged[position] + _TYPICAL)
@@ -64,10 +75,12 @@ class Acceptance:
         if not self._new:
             self._fade()
         self._new += 1
-        for row, (value, line) in enumerate(zip(x, self._seen, strict=True)):
-            self._pull[row] += error * value
-            for column in range(row + 1):
-                line[column] += wide * value * x[column]
+        for row, value in enumerate(x):
+            if value:
+                self._pull[row] += error * value
+                line, weight = self._seen[row], wide * value
+                for column in range(row + 1):
+                    line[column] += weight * x[column]
 
     def count(self, position: int, accepted: bool) -> None:
         """That a draft stood at this position, and whether one there was accepted."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,14 @@ def best_length(survival: Sequence[float], seconds: Callable[[int], float], toke
 
     Example: survival .8, .4, .1 at 20, 21, 22 and 26 ms: 1/20, 1.8/21, 2.2/22 and 2.3/26 -> 2 drafts.
     """
-    gains = (Gain(expected, seconds(count)) for count, expected in enumerate(accumulate(survival, initial=tokens)))
-    return max(enumerate(gains), key=lambda one: one[1].rate)
+    best, best_s = 0, seconds(0)
+    most = expected = tokens
+    for count, chance in enumerate(survival, 1):
+        expected += chance
+        taken = seconds(count)
+        if expected * best_s > most * taken:
+            best, best_s, most = count, taken, expected
+    return best, Gain(most, best_s)
 
 
 @dataclass(slots=True)

@@ -14,9 +14,11 @@ from egag.price import ASSUMED, Price
 if TYPE_CHECKING:
     from sampling.events import Round
 
-_FORGETTING = 0.97
-# Rounds that what was measured before the first one is worth.
-_TRUST = 4.0
+_FORGETTING = 0.98
+# Rounds that a first guess is worth, and what was measured before.
+_GUESS, _MEASURED = 3.0, 16.0
+# Drafts that a guess looks ahead.
+_FAR = 16
 
 
 @dataclass(slots=True)
@@ -57,14 +59,14 @@ class Drafts:
         What stands behind an accepted stop token was not judged.
         """
         path, depth = set(round.path), {-1: 0}
-        for row, place in enumerate(self.place):
-            above = depth.get(self.parents[row])
+        for row, (read, parent, place) in enumerate(zip(self.rows, self.parents, self.place, strict=False)):
+            above = depth.get(parent)
             accepted = place in path
             if above is None or (above == len(path) and round.next_token is None):
                 continue
             if accepted:
                 depth[row] = above + 1
-            yield self.rows[row], above, accepted
+            yield read, above, accepted
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ class Learnt:
     def priced(self, price: Price) -> None:
         """Another price, such as that of another context; by how much it is off, where that is known, stays."""
         if self.rounds:
-            self.live.price = price
+            self.live.reprice(price)
             return
         target = self.live.target
         if price.measured and not target.known:
@@ -109,19 +111,25 @@ class Learnt:
         """A round without drafts."""
         return Gain(1.0, self.live.verify_s(0))
 
-    def promise(self, longest: int) -> Gain:
+    def promise(self) -> Gain:
         """A round with drafts, by what those before brought; before the first by the shares of each position."""
-        if not self.mean.weight:
-            shares = (self.acceptance.typical(position) for position in range(max(1, longest)))
-            survival = list(accumulate(shares, mul))
-            count = max(1, best_length(survival, self.live.seconds)[0])
-            self.mean.add(1.0 + sum(survival[:count]), count, count, _TRUST)
+        self._guess()
         mean = self.mean
         tokens, drafts, steps = (one / mean.weight for one in (mean.tokens, mean.drafts, mean.steps))
         return Gain(tokens, self.live.seconds(drafts, steps))
 
+    def _guess(self) -> None:
+        """What rounds would bring if they drafted as many as pay by the shares of each position."""
+        if self.mean.weight:
+            return
+        survival = list(accumulate((self.acceptance.typical(position) for position in range(_FAR)), mul))
+        count = max(1, best_length(survival, self.live.seconds)[0])
+        trust = _MEASURED if self.acceptance.shares else _GUESS
+        self.mean.add(1.0 + sum(survival[:count]), count, count, trust)
+
     def judged(self, round: "Round", drafts: Drafts, steps: int) -> None:
         """Learn from the verdict on its drafts in a round, which took so many steps of drafting."""
+        self._guess()
         reached = 0
         tested = dict[int, bool]()
         for read, depth, accepted in drafts.verdicts(round):

@@ -1,5 +1,6 @@
 """A price that the rounds themselves correct."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ TRUST = 10.0
 """Rounds that a measured price is worth at the start."""
 # A round that something else disturbed counts as at most so many times what was expected.
 _MOST = 3.0
+# As many rows are looked up and not computed.
+_LISTED = 34
 
 
 @dataclass(slots=True)
@@ -62,6 +65,15 @@ class LivePrice:
     price: Price
     target: Factor = field(default_factory=Factor)
     drafts: Factor = field(default_factory=Factor)
+    _sides: list[float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.reprice(self.price)
+
+    def reprice(self, price: Price) -> None:
+        """Another price, of which the factors hold as well."""
+        self.price = price
+        self._sides = [price.verify_s(drafts) + price.rest_s for drafts in range(_LISTED)]
 
     @classmethod
     def of(cls, price: Price, target: Factor | None = None) -> "LivePrice":
@@ -81,6 +93,16 @@ class LivePrice:
     def seconds(self, drafts: float, steps: float | None = None) -> float:
         """A whole round. steps: of drafting, where they are not the drafts that are verified."""
         return self.verify_s(drafts) + self.draft_s(drafts if steps is None else steps)
+
+    def after(self, steps: float) -> Callable[[int], float]:
+        """The seconds of a round by how many drafts are verified, after so many steps: to be asked many times."""
+        factor, drafting, sides = self.target.value, self.draft_s(steps), self._sides
+
+        def seconds(drafts: int) -> float:
+            side = sides[drafts] if drafts < _LISTED else self.price.verify_s(drafts) + self.price.rest_s
+            return factor * side + drafting
+
+        return seconds
 
     def see_target(self, round: "Round") -> None:
         """Learn from what the target's side took; where nothing was drafted, all of it."""

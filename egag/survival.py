@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from egag.acceptance import features
+from egag.acceptance import Features, features
 from egag.belief import Belief, Token
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed, best_length
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # A chain this unlikely to be reached is not worth looking along.
 _REACHED = 0.02
+# No price makes a draft worth verifying that survives more seldom.
+_OF_USE = 0.003
 
 
 class SurvivalGamma(GammaController):
@@ -51,6 +53,8 @@ class SurvivalGamma(GammaController):
         self._parts: dict[str, SurvivalGamma] = {}
         self.gamma, self._trying = self.longest, False
         self._start()
+        if self.learnt.rounds:
+            self._decide()
 
     def of(self, name: str) -> "SurvivalGamma":
         if name not in self._parts:
@@ -91,7 +95,10 @@ class SurvivalGamma(GammaController):
     def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
         if level >= self.gamma or self._trying:
             return False
-        live, count_and_gain = self.learnt.live, best_length(sorted(chances, reverse=True), self.seconds)
+        live, count_and_gain = (
+            self.learnt.live,
+            best_length(sorted(chances, reverse=True), self.learnt.live.after(self._steps)),
+        )
         survival = min(1.0, sum(layer)) * self.learnt.acceptance.typical(level)
         step_s = live.draft_s(level + 1) - live.draft_s(level) + live.verify_s(1) - live.verify_s(0)
         gain = count_and_gain[1]
@@ -113,7 +120,7 @@ class SurvivalGamma(GammaController):
         if not chances:
             return Weighed(0, self.learnt.nothing(), ())
         self._read(chances if parents is not None else chances[: self.longest], match, parents)
-        count, gain = best_length(self.survival[1:], self.seconds)
+        count, gain = best_length(self.survival[1:], self.learnt.live.after(self._steps))
         self.placed(range(count))
         return Weighed(count, gain, tuple(self.survival[1:]))
 
@@ -121,7 +128,7 @@ class SurvivalGamma(GammaController):
         self._drafts.place = tuple(rows)
 
     def promise(self) -> Gain:
-        return self.learnt.promise(self.longest)
+        return self.learnt.promise()
 
     def choose(self, promises: Mapping[str, Gain]) -> str:
         return self.learnt.chosen(promises)
@@ -149,7 +156,6 @@ class SurvivalGamma(GammaController):
         if isinstance(earlier, SurvivalGamma) and self.remember and earlier.learnt.rounds:
             self.learnt = earlier.learnt
             self.learnt.priced(self.price)
-            self._decide()
 
     def memory(self) -> str:
         return self.learnt.told() if self.remember else ""
@@ -160,18 +166,19 @@ class SurvivalGamma(GammaController):
         self.survival: list[float] = [1.0]
 
     def _read(self, chances: Sequence[float], match: int, parents: Sequence[int] | None) -> None:
-        """What is known of each draft of a proposal that was not drawn, and its survival."""
-        acceptance, depth = self.learnt.acceptance, {-1: 0}
-        self._drafts, self.survival = Drafts(), [1.0]
-        self._steps = max(1, self._steps)
-        for row, chance in enumerate(chances):
-            parent = row - 1 if parents is None else parents[row]
-            depth[row] = depth[parent] + 1
+        """What is known of each draft of a proposal that was not drawn, and its survival, as far as it is of use."""
+        acceptance, survival, depth = self.learnt.acceptance, [1.0], [0]
+        rows, above = list[Features](), range(-1, len(chances) - 1) if parents is None else parents
+        for chance, parent in zip(chances, above, strict=True):
+            deep = depth[parent + 1]
             share = chance if parent < 0 else chance / max(chances[parent], 1e-9)
-            told = share if share < 1.0 else acceptance.typical(depth[parent])
-            read = features(told, None, depth[parent], match)
-            self._drafts.add(read, parent)
-            self.survival.append(self.survival[parent + 1] * acceptance.chance(read))
+            rows.append(features(share if share < 1.0 else acceptance.typical(deep), None, deep, match))
+            survival.append(survival[parent + 1] * acceptance.chance(rows[-1]))
+            depth.append(deep + 1)
+            if survival[-1] < _OF_USE:
+                break
+        self._drafts, self.survival = Drafts(rows, list(above[: len(rows)])), survival
+        self._steps = max(1, self._steps)
 
     def seconds(self, drafts: int) -> float:
         return self.learnt.live.seconds(drafts, self._steps)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sampling.pair import Pair
 
-HYBRID, COPIES = "suffix_or_model", "suffix"
+HYBRID, COPIES, AUTO = "suffix_or_model", "suffix", "auto"
 _MODEL = HYBRID_MODEL.default
 
 
@@ -58,10 +58,10 @@ def _hybrid(pair: "Pair", values: Values, chosen: "Collection[str]") -> tuple[di
     wanted = [values[HYBRID_MODEL.name]] if HYBRID_MODEL.name in chosen else reversed(HYBRID_MODEL.words)
     head = next((kind for kind in wanted if kind != _MODEL and pair.has(kind)), None)
     if HYBRID in chosen:
-        return {}, ""
+        return {AUTO: "on"}, ""
     if head is None:
-        return {COPIES: "on"}, "copies alone, as there is no trained head here for a hybrid"
-    return {HYBRID: "on", HYBRID_MODEL.name: head}, "the best hybrid of this pair"
+        return {AUTO: "on", COPIES: "on"}, "copies alone, as there is no trained head here for a hybrid"
+    return {AUTO: "on", HYBRID: "on", HYBRID_MODEL.name: head}, "the best hybrid of this pair"
 
 
 def _folders(pair: "Pair") -> Iterator[tuple[str, Path]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from repl.runs import Run
 from repl.session import TURNS, Session
+from repl.start import AUTO
 from sampling.loading.options import WEIGHTS
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
@@ -79,7 +80,7 @@ def greeting(session: Session) -> str:
 def _reasons(session: Session) -> Iterator[str]:
     if session.start is None:
         return
-    decided = [run.title for run in session.runs() if run.method in session.start.settings]
+    decided = [run.title for run in session.runs() if run.method in session.start.settings and run.method != AUTO]
     if decided and session.start.why:
         yield f"{decided[-1]} is {session.start.why}"
     if cards := recommended(session.runs()):

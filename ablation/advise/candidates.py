@@ -10,8 +10,9 @@ from egag.price import Price
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, replayed
 from sampling.method import FIXED
-from sampling.methods import CONTROLLERS, DRAFT_RULE, HEADS, METHODS
+from sampling.methods import HEADS, METHODS
 from sampling.pair import MODEL, Pair
+from sampling.rules import CONTROLLERS, DRAFT_RULE
 from utils.parameter import Values
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8)

@@ -8,8 +8,9 @@ import typer
 
 from ablation.commands.options import Json, exit_statuses, out_console
 from sampling.method import Method
-from sampling.methods import CONTROLLERS, DRAFT_RULE, METHODS
+from sampling.methods import METHODS
 from sampling.part import OF_DRAFTER, Part
+from sampling.rules import CONTROLLERS, DRAFT_RULE
 from utils.parameter import Parameter
 
 

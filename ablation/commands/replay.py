@@ -24,7 +24,7 @@ from ablation.run.results_file import check_output
 from egag.price import Price
 from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator
-from sampling.methods import CONTROLLERS
+from sampling.rules import CONTROLLERS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError, wrong_value
 from utils.files import checked_path

@@ -108,6 +108,9 @@ class Record:
     )
     inner_tested: int | None = metric("tokens", "positions at which those forwards judged drafts, as `tested`")
     inner_accepted: int | None = metric("tokens", "drafts that they accepted")
+    rounds_by_drafter: str | None = metric(
+        "rounds", "who drafted in how many (`auto`): `mtp 40, none 3`, joined by + where together; null for one drafter"
+    )
     token_verify_ms: float | None = column(
         "ms", f"ledger of a token: {PARTS['verify']}", "verify_ms of target / tokens_per_round"
     )

@@ -11,7 +11,8 @@ from egag.controller import FixedGamma, GammaController
 from egag.price import Price
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Ahead, Sample, Walk, fitted, in_batch, replayed, scaled
-from sampling.methods import CONTROLLERS, DRAFTERS, METHODS, REFERENCE
+from sampling.methods import DRAFTERS, METHODS, REFERENCE
+from sampling.rules import CONTROLLERS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError, one_of
 from utils.parameter import Values

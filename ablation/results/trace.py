@@ -53,6 +53,7 @@ class TraceLine:
     verify_ms: float = column("ms", "the target's forward")
     other_ms: float = column("ms", "processors, judging, bookkeeping")
     target_weights: str = column("", "the format of the target's weights")
+    source: str = column("", "who drafted, where several drafters take turns (`auto`); else empty")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -85,6 +86,7 @@ def trace_line(place: "Place", round: Round) -> TraceLine:
         verify_ms=round.verify_s * 1e3,
         other_ms=round.other_s * 1e3,
         target_weights=place.target_weights,
+        source=round.source,
     )
 
 

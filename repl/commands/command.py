@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from repl.orders import Order
 from repl.replies import Message, Reply
 from repl.session import Session
-from sampling.methods import CONTROLLERS, DRAFT_RULE, DRAFTERS, JUDGING, METHODS, SEARCHES
+from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES
+from sampling.rules import CONTROLLERS, DRAFT_RULE
 from utils.parameter import Parameter
 from utils.registry import Registry
 

@@ -15,16 +15,22 @@ from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.joined import joined
 from sampling.events import Round
 from sampling.methods import MODELS
-from sampling.profile import Profile
+from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
-NONE = "none"
 # What heads draft: of a tree's nodes the rule keeps those that pay. A chain where the target runs chains only.
 _SHAPES: dict[bool, dict[str, Any]] = {
     True: {"draft_tree": "dynamic", "tree_width": 4, "tree_tokens": 24},
     False: {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1},
 }
+
+# Drafters this near to the best, by what was measured, may be better on another text.
+_NEAR = 0.95
+# Tokens a round that drafts may bring more than on the texts that they were measured on.
+_HOPE = 0.1
+# Drafts of a round that are looked at.
+_DRAFTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +67,26 @@ class AutoDrafter(Drafter):
         suffix, lookup = inside
         kinds = [kind for kind in MODELS if pair.has(kind)]
         trees, profile = pair.target.model.trees, pair.profile
-        wanted = kinds if profile is None else profile.worth_trying(kinds)
+        wanted = kinds if profile is None else worth_trying(profile, kinds)
         shaped = {**values, **_SHAPES[trees]}
         return cls(suffix, lookup, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)
 
     def begin(self, seq: Sequence) -> None:
         if self.profile is not None:
-            for name in (NONE, "suffix", "prompt_lookup", *self.models):
+            for name in (NOTHING, "suffix", "prompt_lookup", *self.models):
                 if price := self.profile.price(name, len(seq.tokens)):
-                    (seq.control if name == NONE else seq.control.of(name)).priced(price)
+                    (seq.control if name == NOTHING else seq.control.of(name)).priced(price)
         for drafter in self._all():
             drafter.begin(seq)
 
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         room = min(limit, gamma.gamma)
         if room < 1:
-            return replace(Proposal.empty(seq.device), source=NONE)
+            return replace(Proposal.empty(seq.device), source=NOTHING)
         nothing = gamma.weigh(()).gain
         copies = {copy.name: copy for copy in self._copies(seq, gamma, room)}
         best = max(copies.values(), key=lambda copy: copy.weighed.gain.rate, default=None)
-        promises = {NONE: nothing, **{name: copy.weighed.gain for name, copy in copies.items()}}
+        promises = {NOTHING: nothing, **{name: copy.weighed.gain for name, copy in copies.items()}}
         for name in self.models:
             promises[name] = _with_copy(gamma.of(name).promise(), best, nothing)
         chosen = gamma.choose(promises)
@@ -143,3 +149,26 @@ def _with_copy(own: Gain, copy: Copy | None, nothing: Gain) -> Gain:
         return own
     tokens = copy.weighed.gain.tokens + (1.0 - copy.weighed.survival[0]) * (own.tokens - 1.0)
     return Gain(tokens, copy.weighed.gain.seconds + own.seconds - nothing.seconds)
+
+
+def worth_trying(profile: Profile, drafters: abc.Sequence[str]) -> list[str]:
+    """Those that may be the best of these: nearly so by what was measured, and hardly slower than no drafts at all.
+
+    What was not measured may be.
+    """
+    rates = {name: rate for name in drafters if (rate := _rate(profile, name)) is not None}
+    best = max(rates.values(), default=0.0)
+    return [name for name in drafters if name not in rates or 0.0 < rates[name] >= _NEAR * best]
+
+
+def _rate(profile: Profile, drafter: str) -> float | None:
+    """Tokens a second at the best length; 0 where no length could beat plain decoding, None where it was not timed."""
+    price, plain = profile.price(drafter), profile.price(NOTHING)
+    if price is None or plain is None:
+        return None
+    times = profile.drafters[drafter]
+    tokens, seconds = max(
+        ((times.tokens(count), price.seconds(count)) for count in range(1, _DRAFTS + 1)),
+        key=lambda one: one[0] / one[1],
+    )
+    return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0

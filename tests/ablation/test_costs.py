@@ -24,10 +24,10 @@ from ablation.run.costs import Watched, ensure_costs, weighs_costs
 from ablation.run.job import Job
 from sampling.measure import drift, profiling
 from sampling.measure.drift import Drift, settle
-from sampling.methods import CONTROLLERS
 from sampling.pair_engine import PairEngine
 from sampling.profile import DraftTimes, Profile
 from sampling.profile_store import keep, with_stored
+from sampling.rules import CONTROLLERS
 from sampling.settings import Settings
 from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, play, results_file

@@ -30,7 +30,8 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   draft_ms, verify_ms, other_ms, mean_gamma, mean_entropy, peak_memory_mb, speedup,
   first_divergence, divergence_verdict, error, repeat, configuration, c, mean_normalised_entropy, tested_at,
   tokens_by_round, min_gamma, max_gamma, score, inner_rounds, inner_tested,
-  inner_accepted, token_verify_ms, token_growth_ms, token_draft_ms, token_judging_ms, token_rest_ms, predicted_token_ms,
+  inner_accepted, rounds_by_drafter, token_verify_ms, token_growth_ms, token_draft_ms, token_judging_ms, token_rest_ms,
+  predicted_token_ms,
   break_even_tokens, break_even_alpha, started, cpu_mhz, other_cores, kernel, target_weights, compiled,
   drafted_by_round"""
 

@@ -14,8 +14,9 @@ from egag.belief import Belief
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.events import Round
-from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, VERIFIERS
+from sampling.methods import COPIERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
+from sampling.rules import CONTROLLERS
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair

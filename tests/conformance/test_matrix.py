@@ -2,7 +2,8 @@
 
 import pytest
 
-from sampling.methods import CONTROLLERS, DRAFTERS, VERIFIERS
+from sampling.methods import DRAFTERS, VERIFIERS
+from sampling.rules import CONTROLLERS
 from tests.conformance.matrix import (
     GREEDY,
     NAMES,

@@ -9,7 +9,8 @@ from egag.controller import GammaController
 from sampling.events import Finished, Round
 from sampling.forward.tree import depths
 from sampling.loop import decode
-from sampling.methods import CONTROLLERS, VERIFIERS
+from sampling.methods import VERIFIERS
+from sampling.rules import CONTROLLERS
 from tests.conformance import suite
 from tests.conformance.matrix import GREEDY, NAMES, SAMPLED, build_drafter, case, cut_drafters, drafter_seeds
 from tests.conformance.toy import PROMPT, toy_pair, toy_runner

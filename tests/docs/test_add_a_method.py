@@ -17,7 +17,8 @@ import pytest
 from tests.docs.pages import ROOT, WALK_THROUGH
 
 TEXT = WALK_THROUGH.read_text(encoding="utf-8")
-TABLES = Path("sampling", "methods.py")
+TABLES = {"CONTROLLERS": Path("sampling", "rules.py")}
+METHODS = Path("sampling", "methods.py")
 COPIED = ("sampling", "ngram_assisted", "egag", "utils", "repl", "ablation", "tests", "infer.py", "pyproject.toml")
 
 SMALL_PAIR = ("--target", "models/dates", "--drafter", "models/dates-drafter")
@@ -46,10 +47,11 @@ def _add(folder: Path, where: str, code: str) -> None:
         return
     table = _TABLE.search(where)
     assert table, f"{where}: neither a file nor a table"
-    tables = (folder / TABLES).read_text(encoding="utf-8")
+    place = folder / TABLES.get(table[1], METHODS)
+    tables = place.read_text(encoding="utf-8")
     begin = tables.index(f"\n{table[1]} = ")
     end = tables.index("\n)\n", begin) + 1
-    (folder / TABLES).write_text(f"{tables[:end]}{code.strip()},\n{tables[end:]}", encoding="utf-8")
+    place.write_text(f"{tables[:end]}{code.strip()},\n{tables[end:]}", encoding="utf-8")
 
 
 def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

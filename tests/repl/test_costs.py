@@ -17,10 +17,10 @@ from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Session
 from sampling.measure import drift, profiling
-from sampling.methods import CONTROLLERS
 from sampling.pair import Pair
 from sampling.profile import DraftTimes, Profile
 from sampling.profile_store import keep, store_path, with_stored
+from sampling.rules import CONTROLLERS
 from utils import machine
 from utils.files import CACHE_VARIABLE
 

@@ -119,7 +119,13 @@ def told(player: Player) -> tuple[str, str]:
 
 
 def test_each_is_a_row_with_its_own_values_and_memory(player: Player) -> None:
-    for line in ("/ngram off", "/suffix off", "/add speculative gamma=1", "/add suffix max_cached_requests=0"):
+    for line in (
+        "/ngram off",
+        "/suffix off",
+        "/auto off",
+        "/add speculative gamma=1",
+        "/add suffix max_cached_requests=0",
+    ):
         player.execute(line)
     player.execute("Hello")
     out, err = told(player)
@@ -142,7 +148,13 @@ def test_values_that_stop_fitting_are_a_failure_of_their_run_only(player: Player
 
 def test_an_ablation_begins_at_the_prompt(player: Player, tmp_path: Path) -> None:
     (tmp_path / "open.toml").write_text('length = 4\nlimit = 1\nprompts = ["dialogue"]\n')
-    for line in ("/ngram off", "/suffix off", "/add speculative gamma=1", f"/ablate {tmp_path / 'open.toml'}"):
+    for line in (
+        "/ngram off",
+        "/suffix off",
+        "/auto off",
+        "/add speculative gamma=1",
+        f"/ablate {tmp_path / 'open.toml'}",
+    ):
         player.execute(line)
     _, err = told(player)
     assert player.failures == 0, err

@@ -62,28 +62,32 @@ def titles(session: Session) -> list[str]:
 )
 def test_the_best_hybrid_of_the_pair_is_on(begun: NewSession, heads: tuple[str, ...], hybrid: str) -> None:
     session = begun(**{kind: {} for kind in heads})
-    assert titles(session) == ["AR", "SD", "NASD", hybrid]
+    assert titles(session) == ["AR", "SD", "NASD", hybrid, "Auto"]
     assert hybrid in on_and_why(session) and "hybrid" in on_and_why(session)
 
 
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        (("/suffix_or_model off", "/ngram off"), ["AR", "SD"]),
-        (("/suffix_or_model on", "/hybrid_model medusa"), ["AR", "SD", "NASD", "Suffix or Medusa"]),
-        (("/hybrid_model medusa",), ["AR", "SD", "NASD", "Suffix or Medusa"]),
-        (("/suffix_or_model off", "/suffix_or_model default"), ["AR", "SD", "NASD", "Suffix or MTP"]),
+        (("/suffix_or_model off", "/ngram off"), ["AR", "SD", "Auto"]),
+        (("/suffix_or_model on", "/hybrid_model medusa"), ["AR", "SD", "NASD", "Suffix or Medusa", "Auto"]),
+        (("/hybrid_model medusa",), ["AR", "SD", "NASD", "Suffix or Medusa", "Auto"]),
+        (("/suffix_or_model off", "/suffix_or_model default"), ["AR", "SD", "NASD", "Suffix or MTP", "Auto"]),
     ],
 )
 def test_what_the_user_has_set_stays(begun: NewSession, typed: tuple[str, ...], expected: list[str]) -> None:
     assert titles(begun(*typed, mtp={}, medusa={})) == expected
 
 
+def test_auto_is_on_unless_the_user_says_otherwise(begun: NewSession) -> None:
+    assert "Auto" in titles(begun()) and "Auto" not in titles(begun("/auto off"))
+
+
 def test_default_brings_back_what_the_pair_decided(begun: NewSession) -> None:
     session = begun(mtp={})
     for line in ("/suffix_or_model off", "/hybrid_model model", "/suffix_or_model default", "/hybrid_model default"):
         execute(session, line)
-    assert titles(session)[-1] == "Suffix or MTP"
+    assert titles(session)[-2:] == ["Suffix or MTP", "Auto"]
 
 
 def test_cards_hold_for_their_methods_only(begun: NewSession) -> None:

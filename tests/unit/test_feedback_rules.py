@@ -15,7 +15,8 @@ from egag.svip import SvipGamma
 from egag.ucb_rules import UcbRules
 from sampling.drafters import forward_drafter
 from sampling.drafters.draft_tree import grow_tree
-from sampling.methods import CONTROLLERS, METHODS, UCB_ARMS
+from sampling.methods import METHODS
+from sampling.rules import CONTROLLERS, UCB_ARMS
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier
 from tests.conformance import suite

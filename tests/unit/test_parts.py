@@ -12,11 +12,12 @@ from sampling.distill.tasks import Task
 from sampling.events import Round
 from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig
-from sampling.methods import CONTROLLERS, COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
+from sampling.methods import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.pair_engine import PairEngine
 from sampling.part import OF_DRAFTER, OneOf, Part, Unless, chosen_by
 from sampling.proof.selftest import testable as runnable
+from sampling.rules import CONTROLLERS
 from sampling.settings import PARAMETERS, Settings
 from tests.conformance.toy import PROMPT, toy_pair
 from utils.errors import UserError

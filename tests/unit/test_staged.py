@@ -16,10 +16,11 @@ from sampling.drafters.staged import StagedDrafter
 from sampling.events import Round
 from sampling.forward.runner import ModelRunner, Output, prefill
 from sampling.measure.metrics import RunMetrics, stages
-from sampling.methods import CONTROLLERS, DRAFTERS, HEADS, INNER, METHODS
+from sampling.methods import DRAFTERS, HEADS, INNER, METHODS
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.proposal import Proposal
+from sampling.rules import CONTROLLERS
 from sampling.sequence import Sequence
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier

@@ -1,0 +1,179 @@
+"""The method `auto`: who drafts, what is joined, what is not even built, and what a round says of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from egag.controller import FixedGamma
+from egag.survival import SurvivalGamma
+from sampling.drafters.auto import AutoDrafter
+from sampling.drafters.joined import joined
+from sampling.events import Round
+from sampling.forward.runner import ModelRunner
+from sampling.measure.metrics import RunMetrics
+from sampling.methods import DRAFTERS, HEADS, METHODS
+from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
+from sampling.profile import DraftTimes, Profile
+from sampling.proposal import Proposal
+from sampling.settings import Settings
+from sampling.verifier import RejectionVerifier
+from tests.conformance import suite
+from tests.conformance.suite import Case
+from tests.conformance.toy import PROMPT, toy_pair
+from tests.sequences import sequence
+from utils.logits_processor import MultinomialProcessor
+
+SETTINGS = {**Settings(), "length": 30, "survival_live": False}
+GOOD, USELESS, DEAR = DraftTimes(1.0, 1.0, (0.6, 0.6)), DraftTimes(3.0, 1.0, (0.0,)), DraftTimes(40.0, 9.0, (0.9, 0.9))
+
+
+def profile(**drafters: DraftTimes) -> Profile:
+    """Times of a target of 20 ms."""
+    copies = {"suffix": DraftTimes(0.1, 0.0, (0.5,)), "prompt_lookup": DraftTimes(0.1, 0.0, (0.5,))}
+    return Profile({64: ((1, 20.0), (17, 28.0))}, ((64, 50.0),), 0.5, {**copies, **drafters})
+
+
+def built(pair: Pair, **values: object) -> AutoDrafter:
+    made = DRAFTERS["auto"].build(pair, {**SETTINGS, **values})
+    assert isinstance(made, AutoDrafter)
+    return made
+
+
+def rounds(pair: Pair, **values: object) -> list[Round]:
+    events = PairEngine(pair).stream("auto", {**SETTINGS, **values}, PROMPT)
+    return [event for event in events if isinstance(event, Round)]
+
+
+def test_a_model_and_a_copy_become_one_tree() -> None:
+    """The model's 5 -> 6 and the copy 5 7 8: the copy shares row 0, and hangs 7 8 behind it."""
+    own = Proposal(torch.tensor([5, 6]))
+    both, rows = joined(own, (0.8, 0.3), (5, 7, 8), (0.9, 0.4, 0.35), lambda drafts: 20.0 + 0.1 * drafts)
+    assert (both.tokens.tolist(), both.parents, rows) == ([5, 6, 7, 8], (-1, 0, 0, 2), (0, 2, 3))
+
+
+def test_a_copy_that_agrees_adds_no_row_and_is_judged_with_the_model() -> None:
+    own = Proposal(torch.tensor([5, 6, 9]), (-1, 0, -1))
+    both, rows = joined(own, (0.8, 0.3, 0.1), (5, 6), (0.9, 0.4), lambda drafts: 20.0 + drafts)
+    assert both is own and rows == (0, 1)
+
+
+def test_a_copy_gets_no_more_than_the_model_leaves() -> None:
+    """The model is .95 sure of 5: the copy's 7, .9 by itself, is right .05 of the time at most, and does not pay."""
+    own = Proposal(torch.tensor([5]))
+    both, rows = joined(own, (0.95,), (7, 8), (0.9, 0.9), lambda drafts: 20.0 + 1.5 * drafts)
+    assert both is own and rows == ()
+    both, rows = joined(own, (0.3,), (7, 8), (0.9, 0.9), lambda drafts: 20.0 + 1.5 * drafts)
+    assert both.tokens.tolist() == [5, 7, 8] and rows == (1, 2)
+
+
+def test_a_pair_without_drafters_copies() -> None:
+    bare = replace(toy_pair(), drafter=None, heads={})
+    assert not built(bare).models and built(bare).needs_hidden == ()
+    sources = {round.source for round in rounds(bare)}
+    assert sources <= {"none", "suffix", "prompt_lookup"} and len(sources) > 1
+
+
+def test_what_cannot_win_is_not_built() -> None:
+    pair = replace(toy_pair(), profile=profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS))
+    assert set(built(pair).models) == {"mtp", "hydra"}
+    none = replace(pair, profile=profile(**dict.fromkeys(("model", *HEADS), USELESS)))
+    assert not built(none).models and built(none).needs_hidden == ()
+    assert set(built(replace(pair, profile=None)).models) == {"model", *HEADS}
+
+
+def test_a_drafter_model_that_does_not_draft_is_fed_nothing() -> None:
+    pair = replace(toy_pair(), heads={}, profile=profile(model=DraftTimes(5.0, 5.0, (0.6,))))
+    drafter = built(pair)
+    seq = sequence([*PROMPT, 1], pair.target, prompt_length=len(PROMPT))
+    seq.control = rule = SurvivalGamma(survival_live=False)
+    drafter.begin(seq)
+    for _ in range(300):
+        rule.of("model").learnt.judged(judged(0), rule.of("model")._drafts, 1)
+    slot = seq.drafting[drafter.models["model"]]
+    before = slot.length
+    assert drafter.propose(seq, rule, 5).source != "model"
+    assert slot.length == before
+
+
+def judged(accepted: int) -> Round:
+    return Round(0, 0, 4, (1,) * 4, None, (), (), tuple(range(accepted)), 2, None, 6)
+
+
+def test_who_drafted_stands_in_rounds_and_in_the_account() -> None:
+    account, told = RunMetrics(), rounds(toy_pair(drafter_seed=None))
+    for round in told:
+        account.add(round)
+    assert any("model" in round.source for round in told)
+    assert all((round.source == "none") == (not round.drafts) for round in told if "+" not in round.source)
+    assert account.rounds_by_drafter
+    counts = [entry.rsplit(" ", 1) for entry in account.rounds_by_drafter.split(", ")]
+    assert {name: int(count) for name, count in counts} == dict(account.sources)
+    assert sum(account.sources.values()) == len(told)
+    alone = RunMetrics()
+    for event in PairEngine(toy_pair()).stream("speculative", SETTINGS, PROMPT):
+        alone.add(event)
+    assert alone.rounds_by_drafter is None
+
+
+def test_a_twin_of_the_target_is_found_out() -> None:
+    """No profile, five strangers and a twin: soon the twin drafts, longer and longer, and most of it is accepted."""
+    told = rounds(toy_pair(drafter_seed=None), length=43)
+    late = told[len(told) // 2 :]
+    assert all("model" in round.source for round in late[:-1])
+    assert sum(round.accepted for round in late) > 1.5 * len(late)
+
+
+def test_the_same_seed_gives_the_same_run_where_the_clock_is_not_read() -> None:
+    sampled = Settings()
+    sampled.assign("processor", "multinomial 1")
+    runs = [rounds(toy_pair(), processor=sampled["processor"]) for _ in range(2)]
+    assert [(r.drafts, r.source) for r in runs[0]] == [(r.drafts, r.source) for r in runs[1]]
+
+
+def test_chains_are_drafted_where_the_target_runs_no_trees() -> None:
+    pair = toy_pair(drafter_seed=None)
+    chains = replace(pair, target=ModelRunner(replace(pair.target.model, trees=False)))  # type: ignore[type-var]
+    assert all(round.parents is None for round in rounds(chains))
+    assert any(round.parents is not None for round in rounds(pair))
+
+
+def test_it_takes_no_rule_but_its_own() -> None:
+    assert "draft_rule" not in {parameter.name for parameter in METHODS["auto"].parameters}
+
+
+class Peeking(AutoDrafter):
+    """The planted bug: the model's drawn tokens are looked at, and left out where they seem unlikely."""
+
+    def _drafted(self, *arguments: object) -> Proposal:
+        proposal = super()._drafted(*arguments)  # type: ignore[arg-type]
+        if proposal.probs is None or proposal.probs[0, proposal.tokens[0]] >= 0.4:
+            return proposal
+        return replace(Proposal.empty(proposal.tokens.device), source="none")
+
+
+def test_a_choice_that_looks_at_drawn_tokens_is_caught() -> None:
+    """The one that does not passes the same test, below and in the conformance suite."""
+
+    def peeking(pair: Pair) -> AutoDrafter:
+        honest = built(pair)
+        return Peeking(honest.suffix, honest.lookup, honest.models)
+
+    case = Case(peeking, lambda: FixedGamma(1), RejectionVerifier)
+    with pytest.raises(AssertionError, match="chi-square"):
+        suite.check_distribution(case, replace(toy_pair(), heads={}), MultinomialProcessor(1.0))
+
+
+def test_the_law_is_kept_while_it_learns() -> None:
+    """Each run goes on with what the last one learnt, and all drafters have their turns: tokens follow the target."""
+    kept = [SurvivalGamma(survival_live=False, survival_explore=0.2)]
+
+    def rule() -> SurvivalGamma:
+        made = SurvivalGamma(survival_live=False, survival_explore=0.2)
+        made.adopt(kept[-1])
+        kept.append(made)
+        return made
+
+    suite.check_distribution(Case(built, rule, RejectionVerifier), toy_pair(), MultinomialProcessor(1.0))
+    assert sum(part.rounds > 0 for part in kept[-1].learnt.parts.values()) > 2
