@@ -1,18 +1,18 @@
 """UCB1 over draft-length rules (BanditSpec, arXiv 2505.15141): each round one of several rules decides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from egag.bandit import Bandit
-from egag.belief import Belief, Token
 from egag.controller import GammaController
+from egag.delegating import DelegatingGamma
 from egag.price import Price
 
 if TYPE_CHECKING:
     from sampling.events import Round
 
 
-class UcbRules(GammaController):
+class UcbRules(DelegatingGamma):
     """Lets the rule decide that `Bandit` chooses; the choice of a round stands before it begins.
 
     A rule hears the rounds that it decided, and no others: what it would have made of those it cannot know. With
@@ -32,8 +32,8 @@ class UcbRules(GammaController):
         return cls(rules, values["ucb_exploration"], values["ucb_remember"])
 
     @property
-    def gamma(self) -> int:  # type: ignore[override]
-        return self.rules[self.playing].gamma
+    def rule(self) -> GammaController:
+        return self.rules[self.playing]
 
     def priced(self, price: Price) -> None:
         for rule in self.rules.values():
@@ -46,17 +46,8 @@ class UcbRules(GammaController):
             self._bandit = Bandit(self.rules, self.exploration)
         self.playing = self._bandit.choose()
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        return self.rules[self.playing].before(drafted, belief)
-
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        return self.rules[self.playing].after(drafted, belief, token)
-
-    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        return self.rules[self.playing].keep(chances, match, parents)
-
     def update(self, round: "Round") -> None:
-        self.rules[self.playing].update(round)
+        self.rule.update(round)
         self._bandit.pay(self.playing, round)
         self.playing = self._bandit.choose()
 

@@ -1,6 +1,6 @@
 """What the models said before the processor, seen from outside the loop: who does not look does not pay."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -8,8 +8,7 @@ from torch import Tensor
 
 from egag.belief import Belief, Logits, Token
 from egag.controller import GammaController
-from egag.gain import Gain, Weighed
-from egag.price import Price
+from egag.delegating import DelegatingGamma
 from sampling.events import Round
 from utils.logits_processor import LogitsProcessor
 
@@ -92,18 +91,15 @@ class _Processor(LogitsProcessor):
         return self.processor(logits)
 
 
-class _Rule(GammaController):
+class _Rule(DelegatingGamma):
     """Remembers what each draft of the round would be drawn from, which every rule is asked with."""
 
     def __init__(self, rule: GammaController, raw: Raw) -> None:
-        self.rule, self.raw = rule, raw
+        self._watched, self.raw = rule, raw
 
     @property
-    def gamma(self) -> int:  # type: ignore[override]
-        return self.rule.gamma
-
-    def begin(self) -> None:
-        self.rule.begin()
+    def rule(self) -> GammaController:
+        return self._watched
 
     def before(self, drafted: int, belief: Belief | None) -> bool:
         self.raw.seen.drafter[drafted:] = [belief.logits if isinstance(belief, Logits) else None]
@@ -119,37 +115,9 @@ class _Rule(GammaController):
         self.raw.seen.steps = max(self.raw.seen.steps, 0)
         return self.rule.plant(belief)
 
-    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
-        return self.rule.deeper(level, chances, layer)
-
     def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         self.raw.seen.chances, self.raw.seen.match = tuple(chances), match
         return self.rule.keep(chances, match, parents)
 
-    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
-        return self.rule.weigh(chances, match, parents)
-
-    def seconds(self, drafts: int) -> float:
-        return self.rule.seconds(drafts)
-
-    @property
-    def survival(self) -> Sequence[float]:  # type: ignore[override]
-        return self.rule.survival
-
     def of(self, name: str) -> GammaController:
         return _Rule(self.rule.of(name), self.raw)
-
-    def promise(self) -> Gain:
-        return self.rule.promise()
-
-    def choose(self, promises: Mapping[str, Gain]) -> str:
-        return self.rule.choose(promises)
-
-    def placed(self, rows: Sequence[int]) -> None:
-        self.rule.placed(rows)
-
-    def priced(self, price: Price) -> None:
-        self.rule.priced(price)
-
-    def update(self, round: Round) -> None:
-        self.rule.update(round)
