@@ -104,7 +104,8 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None, tr
     from ablation.run.job import Job
     from sampling.pair_engine import PairEngine
 
-    outcome = conduct(Job(PairEngine(pair), plan, Printed(plan, as_json, trace, traced)), Console(stderr=True))
+    job = Job(PairEngine(pair), plan, Printed(plan, as_json, trace, traced))
+    outcome = conduct(job, Console(stderr=True), traced=traced)
     if outcome.stopped:
         raise KeyboardInterrupt
     return outcome.failed > 0

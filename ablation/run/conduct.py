@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ablation.plan.file import Experiment
+from ablation.plan.traced import FULL, Traced
 from ablation.run.costs import ensure_costs
 from ablation.run.display import display
 from ablation.run.job import Job, Outcome
@@ -15,12 +16,12 @@ from sampling.pair_engine import PairEngine
 from utils.text import counted, shown
 
 
-def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None) -> Outcome:
+def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None, traced: Traced = False) -> Outcome:
     """Measure costs where they are weighed, warm up, say how long it will take, and generate what is missing.
 
     Progress goes to `err`.
 
-    first: is called between, when it is known that the plan can run.
+    first: is called between, when it is known that the plan can run. traced: as the job's sink traces.
     """
     if job.done:
         failed = f", {job.outcome.failed_before} of them failed" if job.outcome.failed_before else ""
@@ -33,6 +34,8 @@ def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None) ->
     expected = job.warm_up()
     if not job.done:
         _say(err, expected.text)
+    if traced == FULL:
+        _say(err, "not in that time: the full trace goes along each prompt's answer once more for every drafter")
     first()
     with display(err, job.done, job.plan.generations) as shown:
         outcome = job.play(shown)
@@ -64,7 +67,7 @@ def conduct_into(
             if unknown := written.unknown_quality():
                 written.add_quality(qualities(engine, unknown, experiment.plan, err))
 
-        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err, rate)
+        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err, rate, experiment.trace)
     _report(files.results, outcome, out, err)
     return outcome
 
