@@ -140,4 +140,4 @@ def _sorted(table: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     for name, order in orders.items():
         table[name] = pd.Categorical(table[name].astype(str), order, ordered=True)
     table = table.sort_values(["processor", "task", "configuration"], ignore_index=True)
-    return table.astype(dict.fromkeys(orders, str))
+    return table.astype(dict.fromkeys(orders, str)).copy()  # in one piece, after so many columns one by one
