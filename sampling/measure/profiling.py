@@ -17,14 +17,14 @@ from sampling.engine import Engine
 from sampling.events import Event, Round
 from sampling.forward.runner import PREFILL_CHUNK, WholeRunner, feed
 from sampling.loop import decode
-from sampling.measure.metrics import RunMetrics
+from sampling.lossy import RejectAllVerifier
+from sampling.measure.shares import judged, shares
 from sampling.methods import CHAIN, COPIERS, DRAFTERS, MODELS
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine, make_processor
 from sampling.profile import CONTEXTS, NOTHING, ROWS, DraftTimes, Profile, Times
 from sampling.profile_store import keep
 from sampling.settings import Settings
-from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
 from utils.machine import BUSY_CORES, Machine
 from utils.timing import PhaseClock
@@ -36,9 +36,7 @@ _NEARLY = 0.99
 _FIRST = (1, 5, 2, 3, 9, 17, 32)
 _TURNS, _PREFILLS = 12, 2
 _TEXT_TOKENS = 32
-_SHORT, _LONG, _COPIED = 1, 4, 10
-# So many judged positions make a share.
-_ENOUGH = 4
+_SHORT, _LONG, _COPIED, _LONG_TURNS = 1, 4, 10, 3
 
 TEXTS = (
     "What makes the sky blue in the morning and red in the evening? Answer in two or three sentences.",
@@ -199,11 +197,11 @@ def _place(count: int) -> int:
 
 
 class _InTurn(FixedGamma):
-    """A short draft and a long one in turn."""
+    """A short draft, then long ones, in turn."""
 
     def __init__(self, long: int) -> None:
         super().__init__(_SHORT)
-        self._lengths = cycle((long, _SHORT))
+        self._lengths = cycle((*[long] * _LONG_TURNS, _SHORT))
 
     def update(self, round: Round) -> None:
         self.gamma = next(self._lengths)
@@ -211,22 +209,28 @@ class _InTurn(FixedGamma):
 
 @dataclass
 class _Live:
-    """One drafter that drafts through the loop, text after text."""
+    """One drafter that drafts at every place of the texts that the target says: what is accepted is read off the text.
+
+    No draft passes, so that a round goes on by one token: the same texts tell several times as much as by rounds that
+    pass over what they accept.
+    """
 
     pair: Pair
     drafter: Drafter
     long: int
     rounds: list[Round] = field(default_factory=list)
-    account: RunMetrics = field(default_factory=RunMetrics)
+    verdicts: list[tuple[int, int]] = field(default_factory=list)
 
     def steps(self) -> Iterator[None]:
         """A prefill or a round each."""
         for text in TEXTS:
+            rounds: list[Round] = []
             for event in self._decode(text):
                 if isinstance(event, Round):
                     self.rounds.append(event)
-                    self.account.add(event)
+                    rounds.append(event)
                 yield
+            self.verdicts += judged(rounds)
 
     def _decode(self, text: str) -> Iterator[Event]:
         target = self.pair.target
@@ -235,7 +239,7 @@ class _Live:
             target,
             self.drafter,
             _InTurn(self.long),
-            RejectionVerifier(),
+            RejectAllVerifier(),
             make_processor(Settings()["processor"]),
             prompt,
             max_new_tokens=_TEXT_TOKENS,
@@ -249,12 +253,10 @@ class _Live:
         short = [round.draft_s for round in rounds if len(round.drafts) <= 1]
         first_s = median(short or [round.draft_s for round in rounds])
         steps = [(round.draft_s - first_s) / (len(round.drafts) - 1) for round in rounds if len(round.drafts) > 1]
-        tested = self.account.tested_at
-        shares = zip(self.account.conditional_acceptance, tested, strict=True)
         return DraftTimes(
             first_s,
             max(0.0, median(steps)) if steps else 0.0,
-            tuple(share for share, count in shares if count >= _ENOUGH),
+            shares(self.verdicts),
             sum(bool(round.drafts) for round in rounds) / len(rounds),
         )
 
