@@ -1,0 +1,109 @@
+"""Timing a target's forward: over each number of rows, behind each length of text."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle, islice
+from statistics import median
+from typing import TypeVar
+
+from sampling.forward.runner import PREFILL_CHUNK, WholeRunner, feed
+from sampling.pair import Pair
+from sampling.profile import CONTEXTS, ROWS, Times
+from utils.timing import PhaseClock
+
+# Rows by which the others can be told, first: where the time is short they are what is known.
+_FIRST = (1, 5, 2, 3, 9, 17, 32)
+_TURNS, _PREFILLS = 12, 2
+
+T = TypeVar("T")
+
+
+class Forwards:
+    """The target's forward over each number of rows behind each context, in turns over all of them."""
+
+    def __init__(self, pair: Pair, texts: Sequence[str]) -> None:
+        window = pair.target.window
+        rows = [count for count in ROWS if count < window] or [1]
+        self._rows = sorted(rows, key=lambda count: (count not in _FIRST, _place(count)))
+        room = max(1, window - rows[-1])
+        self._runners: dict[int, WholeRunner] = {
+            context: pair.target.another() for context in sorted({min(context, room) for context in CONTEXTS})
+        }
+        self._ids = list(islice(cycle(pair.encode(texts, chat=False)), max(self._runners) + rows[-1]))
+        self._source = getattr(pair.target.model, "source_window", window)
+        self._clock = PhaseClock(pair.target.device)
+        self._times: dict[tuple[int, int], list[float]] = {}
+
+    @property
+    def enough(self) -> bool:
+        """Whether the first rows were timed."""
+        return (min(self._runners), self._rows[0]) in self._times
+
+    def steps(self) -> Iterator[bool]:
+        """Turn after turn, a forward a step. The first goes context by context: short ones are sure to be timed."""
+        for context in self._runners:
+            yield from self._prefill(context)
+            for count in self._rows:
+                yield self._forward(context, count)
+        for turn in range(1, _TURNS):
+            for context in self._runners if turn < _PREFILLS else ():
+                yield from self._prefill(context)
+            for count in self._rows:
+                for context in self._runners:
+                    yield self._forward(context, count)
+
+    def _prefill(self, context: int) -> Iterator[bool]:
+        """Read a prompt of so many tokens, a chunk a step; the text is then as long, whoever read it."""
+        runner, ids = self._runners[context], self._ids[:context]
+        reading, seconds = self._timed(lambda: runner.read(ids[: self._source]))
+        *prompt, last = reading.tokens
+        for start in range(0, len(prompt), PREFILL_CHUNK):
+            chunk = prompt[start : start + PREFILL_CHUNK]
+            seconds += self._timed(partial(runner.forward, chunk, rows=0))[1]
+            yield False
+        self._add(context, 0, seconds)
+        feed(runner, [last, *ids][: context - runner.length])
+        runner.forward(ids[:1])  # untimed: the first one pays for first calls
+
+    def _forward(self, context: int, count: int) -> bool:
+        runner = self._runners[context]
+        runner.crop(context)
+        rows = self._ids[context : context + count]
+        self._add(context, count, self._timed(lambda: runner.forward(rows))[1])
+        return False
+
+    def _timed(self, call: Callable[[], T]) -> tuple[T, float]:
+        """What a call comes to, and its seconds on the device."""
+        self._clock.start()
+        result = call()
+        self._clock.lap("")
+        return result, self._clock.stop()[""]
+
+    def _add(self, context: int, count: int, seconds: float) -> None:
+        self._times.setdefault((context, count), []).append(seconds)
+
+    def forward(self) -> dict[int, Times]:
+        """Medians; contexts that time was too short for are left out."""
+        found = {
+            context: tuple(
+                (count, self._median(context, count)) for count in sorted(self._rows) if self._known(context, count)
+            )
+            for context in self._runners
+        }
+        return {context: times for context, times in found.items() if times}
+
+    def prefill(self) -> Times:
+        """By tokens of the prompt."""
+        return tuple((context, self._median(context, 0)) for context in self._runners if self._known(context, 0))
+
+    def _known(self, context: int, count: int) -> bool:
+        return (context, count) in self._times
+
+    def _median(self, context: int, count: int) -> float:
+        """The first one paid for first calls: it counts where there is no other."""
+        times = self._times[context, count]
+        return median(times[1:] or times)
+
+
+def _place(count: int) -> int:
+    return _FIRST.index(count) if count in _FIRST else count
