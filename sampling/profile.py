@@ -57,7 +57,7 @@ class Profile:
     """Times in seconds. forward: by tokens of context, (rows, seconds) of the target, rows ascending.
 
     prefill: (tokens, seconds). drafters: by the name of what drafts: `model`, a kind of head, a copier. rest_s: what a
-    round costs besides. measured: when, UTC.
+    round costs besides. measured: when, UTC. tree: a forward over two branches, over that of a chain of as many rows.
     """
 
     forward: Mapping[int, Times]
@@ -65,6 +65,7 @@ class Profile:
     rest_s: float
     drafters: Mapping[str, DraftTimes] = field(default_factory=dict)
     measured: str = ""
+    tree: float = 1.0
 
     def price(self, drafter: str, context: int = 0, paid: int | None = None, copier: str | None = None) -> Price | None:
         """What a round costs with this drafter, behind about so many tokens; None where it was not timed.
@@ -111,6 +112,7 @@ class Profile:
             _number("rest_s", given["rest_s"]),
             {name: _draft_times(name, times) for name, times in drafters.items()},
             measured,
+            _number("tree", given["tree"]),
         )
 
     def worth_trying(self, drafters: Sequence[str]) -> list[str]:

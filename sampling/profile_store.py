@@ -21,7 +21,7 @@ from utils.errors import UserError
 from utils.files import cache_folder, write_atomically
 from utils.provenance import weights_digest
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def store_path() -> Path:

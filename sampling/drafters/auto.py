@@ -19,7 +19,7 @@ from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
-# What heads draft: of a tree's nodes the rule keeps those that pay. A chain where the target runs chains only.
+# What heads draft: of a tree's nodes the rule keeps those that pay. A chain where trees are dear, or do not run.
 _SHAPES: dict[bool, dict[str, Any]] = {
     True: {"draft_tree": "dynamic", "tree_width": 4, "tree_tokens": 24},
     False: {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1},
@@ -27,6 +27,8 @@ _SHAPES: dict[bool, dict[str, Any]] = {
 
 # Drafters this near to the best, by what was measured, may be better on another text.
 _NEAR = 0.9
+# A tree's forward over a chain's, above which drafts are chains.
+_DEAR = 1.1
 # Tokens a round that drafts may bring more than on the texts that they were measured on.
 _HOPE = 0.1
 # Drafts of a round that are looked at.
@@ -66,7 +68,8 @@ class AutoDrafter(Drafter):
     def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
         suffix, lookup = inside
         kinds = [kind for kind in MODELS if pair.has(kind)]
-        trees, profile = pair.target.model.trees, pair.profile
+        profile = pair.profile
+        trees = pair.target.model.trees and (profile is None or profile.tree <= _DEAR)
         wanted = kinds if profile is None else worth_trying(profile, kinds)
         shaped = {**values, **_SHAPES[trees]}
         return cls(suffix, lookup, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)

@@ -14,6 +14,8 @@ from utils.timing import PhaseClock
 # Rows by which the others can be told, first: where the time is short they are what is known.
 _FIRST = (1, 5, 2, 3, 9, 17, 32)
 _TURNS, _PREFILLS = 12, 2
+# Two branches of four drafts, behind the root, and their rows.
+_BRANCHES, _FORKED = (-1, 0, 1, 2, -1, 4, 5, 6), 9
 
 T = TypeVar("T")
 
@@ -33,6 +35,8 @@ class Forwards:
         self._source = getattr(pair.target.model, "source_window", window)
         self._clock = PhaseClock(pair.target.device)
         self._times: dict[tuple[int, int], list[float]] = {}
+        self._forks: dict[int, list[float]] = {context: [] for context in self._runners}
+        self._trees = pair.target.model.trees and _FORKED in rows
 
     @property
     def enough(self) -> bool:
@@ -51,6 +55,8 @@ class Forwards:
             for count in self._rows:
                 for context in self._runners:
                     yield self._forward(context, count)
+            for context in self._runners if self._trees else ():
+                yield self._fork(context)
 
     def _prefill(self, context: int) -> Iterator[bool]:
         """Read a prompt of so many tokens, a chunk a step; the text is then as long, whoever read it."""
@@ -72,6 +78,14 @@ class Forwards:
         self._add(context, count, self._timed(lambda: runner.forward(rows))[1])
         return False
 
+    def _fork(self, context: int) -> bool:
+        """The same of a tree."""
+        runner = self._runners[context]
+        runner.crop(context)
+        rows = self._ids[context : context + _FORKED]
+        self._forks[context].append(self._timed(lambda: runner.forward(rows, _BRANCHES))[1])
+        return False
+
     def _timed(self, call: Callable[[], T]) -> tuple[T, float]:
         """What a call comes to, and its seconds on the device."""
         self._clock.start()
@@ -91,6 +105,15 @@ class Forwards:
             for context in self._runners
         }
         return {context: times for context, times in found.items() if times}
+
+    def tree(self) -> float:
+        """A tree's forward over a chain's: the median over contexts; 1 where time was too short to tell."""
+        ratios = [
+            median(times[1:]) / self._median(context, _FORKED)
+            for context, times in self._forks.items()
+            if len(times) > 1 and self._known(context, _FORKED)
+        ]
+        return median(ratios) if ratios else 1.0
 
     def prefill(self) -> Times:
         """By tokens of the prompt."""

@@ -62,7 +62,9 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
                 break
     yield 1.0
     measured = datetime.now(UTC).isoformat(timespec="seconds")
-    return Profile(forwards.forward(), forwards.prefill(), drafts.rest_s(), drafts.drafters(), measured)
+    return Profile(
+        forwards.forward(), forwards.prefill(), drafts.rest_s(), drafts.drafters(), measured, forwards.tree()
+    )
 
 
 def measure(pair: Pair, tell: Tell = lambda share: None, budget_s: float | None = None) -> Profile:
