@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sampling.profile import Profile
 
 _LOOK_S = 0.1
+GUESSED = (
+    "what rounds cost is guessed, and learnt from them, until it was measured: while the prompt waits, or by /profile"
+)
 MEASURED = "what forwards and drafts cost here was measured while the prompt waited (/profile shows it)"
 
 
@@ -33,6 +36,7 @@ class Costs:
         self._steps: Measuring | None = None
         self._busy_cores = 0.0
         self._news = ""
+        self._guessed = False
         self._drift: Drift | None = None
 
     def resume(self) -> None:
@@ -52,6 +56,11 @@ class Costs:
         """What to tell, once; empty where there is nothing."""
         news, self._news = self._news, ""
         return news
+
+    def unknown(self) -> bool:
+        """Whether nobody knows yet what rounds cost; once, for whoever tells it."""
+        said, self._guessed = self._guessed, True
+        return not said and self._loading.engine().profile() is None
 
     def ensure(self) -> "Profile":
         """The profile; what is missing of it is measured now. Ctrl-C keeps nothing; another call begins anew."""

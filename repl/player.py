@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
+from repl.costs import GUESSED
 from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message, Reply, Sheet
 from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
@@ -135,8 +136,8 @@ class Player:
     def _answer(self, prompt: str, where: str) -> None:
         self.session.refuse_nothing()
         self._wait()
-        if self.session.weighs_costs():
-            self._costs()
+        if self.session.weighs_costs() and self.session.costs.unknown():
+            self.view.reply(Message(GUESSED))
         answers = self.session.ask(prompt)
         if answers.first:
             self._say_first()

@@ -91,7 +91,7 @@ def test_toggles_a_generation_ctrl_c_and_ctrl_d(start: Start) -> None:
 def test_the_first_line_says_what_to_do_and_then_what_is_on(start: Start) -> None:
     child = start()
     assert "Type a question" in child.before or child.expect("Type a question") == 0
-    child.expect(r"AR, SD, NASD and Suffix answer it\. /help shows more\.")
+    child.expect(r"AR, SD, NASD, Suffix and Auto answer it\. /help shows more\.")
     _type(child, "/length 2", "100 -> 2")
     assert "answer it" not in _type(child, "/gamma", "gamma is 4"), "once is enough"
     _leave(child)
