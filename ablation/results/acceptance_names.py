@@ -98,7 +98,7 @@ mean *by request* weighs a short answer like a long one.
 On trees d counts all nodes and a position once, however many stand there: rates over drafts are small, and alpha,
 lengths and everything by position keep their meaning.
 
-`uv run scripts/report_ablation.py RESULTS.csv --export FOLDER` writes `acceptance.csv` and for each configuration
+`scripts/report_ablation.py` with `--export FOLDER` writes `acceptance.csv` and for each configuration
 that drafted
 
 - `vllm.jsonl`, a line a request: `metrics.speculative_decoding` as vLLM's server returns it

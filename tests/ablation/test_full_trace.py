@@ -121,7 +121,7 @@ def test_a_walk_is_written_once_a_drafter_and_prompt(traced: Path) -> None:
 def test_heads_are_traced_and_bounded_too(tmp_path: Path, both: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "r.csv"
     engine = PairEngine(both)
-    monkeypatch.setattr(engine, "tokenise", lambda turns, chat: [1, 4, 2, 0, len(turns)])
+    monkeypatch.setattr(engine, "tokenise", lambda turns, *how: [1, 4, 2, 0, len(turns)])
     play(out, plan_of(SETTINGS[0], *SETTINGS[-2:]), engine, trace="full")
     replays = Replays(read_generations(Files(out).trace))
     for one in replays.generations:

@@ -124,7 +124,7 @@ def rules_of(drafter: str) -> Names:
 
     - Where nothing is drafted, no rule is asked.
     - Without distributions, a rule is a number in each round. Of those that verdicts do not move the largest stands
-      for all; of those that they move one does, but for the first such drafter, which meets each of them.
+      for all; of those that they move the last one does, but for the first such drafter, which meets each of them.
     - A rule is asked by `propose`. Of drafters that share it, the first meets all rules, the others one that stays
       and one that moves.
     """
@@ -134,7 +134,7 @@ def rules_of(drafter: str) -> Names:
     moving = tuple(rule for rule in RULES if len(set(lengths(rule, seen.distribution))) > 1)
     if not seen.distribution:
         numbers = [rule for rule in RULES if rule not in moving]
-        others = moving if _first(drafter, _copies) else moving[:1]
+        others = moving if _first(drafter, _copies) else moving[-1:]
         return (max(numbers, key=lambda rule: max(lengths(rule, False))), *others)
     return RULES if _first(drafter, _propose) else (RULES[0], *moving[:1])
 
