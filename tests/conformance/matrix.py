@@ -45,6 +45,8 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
 }
 NAMES = [*DRAFTERS, *VARIANTS, *TREES]
 RULES, JUDGES = tuple(CONTROLLERS), tuple(VERIFIERS)
+# Whether these move depends on the machine; every process has to collect the same tests.
+BY_THE_CLOCK = ("ucb", "survival", "ucb_rules")
 
 Names = tuple[str, ...]
 
@@ -131,7 +133,7 @@ def rules_of(drafter: str) -> Names:
     seen = trait(drafter)
     if not seen.drafts:
         return RULES[:1]
-    moving = tuple(rule for rule in RULES if len(set(lengths(rule, seen.distribution))) > 1)
+    moving = tuple(rule for rule in RULES if rule in BY_THE_CLOCK or len(set(lengths(rule, seen.distribution))) > 1)
     if not seen.distribution:
         numbers = [rule for rule in RULES if rule not in moving]
         others = moving if _first(drafter, _copies) else moving[-1:]

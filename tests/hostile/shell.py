@@ -12,7 +12,7 @@ def _wrong(*flags: str, says: tuple[str, ...]) -> Row:
 
 ROWS = [
     # what is not there
-    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "one of run, selftest, quality, profile, methods")),
+    Row("infer", ("/nope",), 2, ("unknown command '/nope'", "one of run, selftest, quality, profile, advise, methods")),
     Row("infer", ("rnu",), 2, ("unknown command 'rnu'", "Did you mean 'run'?")),
     Row("infer", ("x" * 5_000_000,), 2, ("unknown command 'xxx", "(5,000,000 characters)")),
     Row("infer", ("run", "extra"), 2, ("'extra' given; expected nothing there",)),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from egag.controller import FixedGamma
 from sampling.distill.batches import Batch
 from sampling.distill.shards import Row
 from sampling.distill.tasks import feature_layers
@@ -149,11 +150,11 @@ def test_a_tree_has_the_likeliest_paths() -> None:
         fed.append((tokens.tolist(), list(parents)))
         return logits.expand(len(parents), -1)
 
-    tokens, parents = grow_tree(TreeShape(2, 5), 2, logits, feed)  # type: ignore[arg-type]
-    assert (tokens, parents) == ([0, 1, 0, 1, 0], (-1, -1, 0, 0, 1))
+    grown = grow_tree(TreeShape(2, 5), 2, logits, feed, FixedGamma(2))  # type: ignore[arg-type]
+    assert (grown.tokens, grown.parents) == ([0, 1, 0, 1, 0], (-1, -1, 0, 0, 1))
     assert fed == [([0, 1], [-1, -1])]
-    tokens, parents = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed)  # type: ignore[arg-type]
-    assert (tokens, parents) == ([0, 0, 1], (-1, 0, 0))
+    grown = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed, FixedGamma(2))  # type: ignore[arg-type]
+    assert (grown.tokens, grown.parents) == ([0, 0, 1], (-1, 0, 0))
 
 
 @pytest.mark.parametrize("method", [*HEADS])

@@ -19,7 +19,7 @@ LENGTH = 24
 DRAFT_IDS = tuple(token for token in range(VOCAB) if token % 5)
 
 # How much these draft depends on what rounds took, and with it which number each draw gets.
-BY_THE_CLOCK = ("ucb",)
+BY_THE_CLOCK = ("ucb", "survival")
 
 
 def pair_of(target: ModelRunner, drafter: ModelRunner) -> Pair:

@@ -19,7 +19,7 @@ PARAMETERS = (("num_beams", "6"), ("beam_top_k", "5"), ("beam_min_length", "0"),
 
 def _session(new_session: Callable[[], Session]) -> Session:
     session = new_session()
-    for line in ("/speculative off", "/ngram off", "/suffix off", "/beam on", "/length 12"):
+    for line in ("/speculative off", "/ngram off", "/suffix off", "/auto off", "/beam on", "/length 12"):
         execute(session, line)
     return session
 

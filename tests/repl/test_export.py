@@ -23,7 +23,15 @@ def player(new_session: Callable[[], Session]) -> Player:
     """Two prompts were answered, the second one with a run that fails and one that is stopped."""
     out = Console(file=io.StringIO(), width=300)
     player = Player(new_session(), PlainView(out, out))
-    lines = ("/ngram off", "/suffix off", "/length 12", "Hello <b>", "/add egag egag_gamma_min=5", "/egag_gamma_max 4")
+    lines = (
+        "/ngram off",
+        "/suffix off",
+        "/auto off",
+        "/length 12",
+        "Hello <b>",
+        "/add egag egag_gamma_min=5",
+        "/egag_gamma_max 4",
+    )
     for line in (*lines, "And & then?"):
         player.execute(line)
     assert player.failures == 1

@@ -18,7 +18,8 @@ from sampling.events import Prefilled
 from sampling.forward.runner import ModelRunner
 from sampling.pair_engine import PairEngine
 
-METHODS = ("/egag on", "/drafter on", "/processor multinomial 1")
+# What auto draws goes by the clock: a seed repeats it in law only.
+METHODS = ("/egag on", "/drafter on", "/auto off", "/processor multinomial 1")
 
 
 def _outputs(session: Session, prompt: str) -> dict[str, list[int]]:

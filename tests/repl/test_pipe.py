@@ -47,7 +47,7 @@ def test_the_table_tells_of_other_processes(play: Callable[..., Outcome], monkey
         monkeypatch.setattr(machine, "_busy_s", lambda readings=readings: next(readings))
         status, out, _ = play(b"/length 4\nHello\n")
         assert status == 0
-        assert ("other processes kept up to" in out and "during 4 of 4 runs" in " ".join(out.split())) is busy
+        assert ("other processes kept up to" in out and "during 5 of 5 runs" in " ".join(out.split())) is busy
 
 
 def _infer(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
@@ -73,9 +73,15 @@ def test_the_screen_needs_no_torch() -> None:
 def test_answers_and_table_on_stdout_the_rest_on_stderr(play: Callable[..., Outcome]) -> None:
     status, out, err = play(b"/gamma 3\n/length 12\nHello\n/quit\nnever reached\n")
     assert status == 0, err
-    assert [line for line in out.splitlines() if line.startswith("[")] == ["[AR]", "[SD]", "[NASD]", "[Suffix]"]
+    assert [line for line in out.splitlines() if line.startswith("[")] == [
+        "[AR]",
+        "[SD]",
+        "[NASD]",
+        "[Suffix]",
+        "[Auto]",
+    ]
     assert "reference" in out and "gamma 3" in out and "\x1b" not in out
-    assert out.count("exact") == 3
+    assert out.count("exact") == 4
     assert "gamma 4 -> 3" in err and "gamma 4 -> 3" not in out
     assert "Traceback" not in err
 
