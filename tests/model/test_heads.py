@@ -151,7 +151,7 @@ def test_a_tree_has_the_likeliest_paths() -> None:
         return logits.expand(len(parents), -1)
 
     grown = grow_tree(TreeShape(2, 5), 2, logits, feed, FixedGamma(2))  # type: ignore[arg-type]
-    assert (grown.tokens, grown.parents) == ([0, 1, 0, 1, 0], (-1, -1, 0, 0, 1))
+    assert (grown.tokens, grown.parents) == ([0, 0, 1, 1, 0], (-1, 0, -1, 0, 2)), "most likely first"
     assert fed == [([0, 1], [-1, -1])]
     grown = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed, FixedGamma(2))  # type: ignore[arg-type]
     assert (grown.tokens, grown.parents) == ([0, 0, 1], (-1, 0, 0))
