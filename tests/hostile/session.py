@@ -17,6 +17,8 @@ def _counts(content: str | bytes, *says: str) -> Row:
     return _line("/ngram_load c.ngrams", *says, files={"c.ngrams": content}, name=f"counts {says[0][:50]}")
 
 
+# What may be on once a pair has decided, whenever that is.
+ON = ("target", "speculative", "ngram", "suffix", "suffix_or_model", "auto")
 _HEAD = {"format": "n-gram counts", "version": 1, "storage": "basic", "n": 3, "vocabulary": "x", "contexts": 0}
 
 ROWS = [
@@ -101,7 +103,7 @@ ROWS = [
     # prompts
     _line("word " * 1_000_000, "4,999,999 characters; expected at most 51,200", name="a line of 5 MB"),
     _line("a b" * 1000, "tokens; the context window of 512 leaves no room", name="a line that is too long"),
-    Row("session", ("/target off", "/speculative off", "/ngram off", "hello"), 1, ("no method is on",)),
+    Row("session", (*(f"/{name} off" for name in ON), "hello"), 1, ("no method is on",)),
     Row("session", ("\x1b[2J\x07 hello \u202e",), 0, ("[AR]",), name="a prompt that steers"),
     # scripts
     Row("script", ("none.txt",), 2, ("cannot read none.txt: No such file", "expected a script")),
