@@ -12,6 +12,8 @@ from utils.registry import Registry
 
 FIXED = ("fixed", "budget")
 """Rules that are a plain number."""
+# Rules whose gamma is a limit: each draft decides whether there is a next one, or a proposal is cut.
+_LIMITS = ("confidence", "survival")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class Method:
 
     @property
     def adapts(self) -> bool:
-        """Whether its own rule may ask for another draft length in the next round."""
-        return self.drafts and self.controller not in FIXED
+        """Whether its own rule may ask for another gamma in the next round."""
+        return self.drafts and self.controller not in (*FIXED, *_LIMITS)
 
     @property
     def rule(self) -> Part:

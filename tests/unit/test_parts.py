@@ -246,3 +246,8 @@ def test_what_is_trained_says_how(kind: str) -> None:
     task = MODELS[kind].load_task()
     assert issubclass(task, Task)
     assert task.configure(layers=30).keys() <= HeadConfig.__dataclass_fields__.keys()
+
+
+def test_a_rule_whose_gamma_is_a_limit_is_not_said_to_have_never_moved() -> None:
+    assert METHODS["egag"].adapts and METHODS["heuristic"].adapts
+    assert not any(METHODS[name].adapts for name in ("confidence", "auto", "speculative", "target"))
