@@ -40,7 +40,7 @@ class Logits:
 
     @cached_property
     def entropy(self) -> float:
-        return entropy(self.logits).item()
+        return entropy(self.logits, self._probs).item()
 
     @cached_property
     def top(self) -> float:

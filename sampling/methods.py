@@ -167,7 +167,7 @@ DRAFTERS = Registry[Part](
         "all that a pair has: copies, the drafter model, heads; each round the one that promises most drafts",
         "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
         (parameters.WEIGHTS,),
-        uses=(always(COPIERS["suffix"], use_tree_spec=False), COPIERS["prompt_lookup"]),
+        uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts what is long
     ),
 )
 

@@ -164,8 +164,9 @@ class PairEngine:
         return self.pair.profile
 
     def use_profile(self, profile: Profile | None) -> None:
-        """Let what runs from now on weigh these costs."""
+        """Let what runs from now on weigh these costs, which also say what is built."""
         self.pair = replace(self.pair, profile=profile)
+        self._set_aside()
 
     def renew(self) -> None:
         """Begin with empty caches: whatever an interrupted forward left is gone.
@@ -173,9 +174,7 @@ class PairEngine:
         New drafters go on with what the ones before remember of earlier prompts.
         """
         self.pair = self.pair.fresh()
-        self.__dict__.pop("_recomputing", None)
-        self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
-        self._drafters = {}
+        self._set_aside()
         for engine in self._formats.values():
             engine.renew()
 
@@ -198,6 +197,12 @@ class PairEngine:
         if name not in self._formats:
             self._formats[name] = PairEngine(with_stored(self.pair.in_format(name)))
         return self._formats[name]
+
+    def _set_aside(self) -> None:
+        """Build anew what was built on the pair as it was; new drafters ask these what they remember."""
+        self.__dict__.pop("_recomputing", None)
+        self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
+        self._drafters = {}
 
     def _target(self, method: Method, pair: Pair) -> Runner:
         if method.runs == "target":

@@ -8,7 +8,6 @@ import torch
 
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed
-from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from sampling.drafter import Drafter
 from sampling.drafters.forward_drafter import ForwardDrafter
@@ -18,6 +17,9 @@ from sampling.methods import MODELS
 from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+
+COPIES = "suffix"
+"""The name of what copies: suffix trees, which find whatever occurred before, prompt lookup's n-grams as well."""
 
 # What heads draft: of a tree's nodes the rule keeps those that pay. A chain where trees are dear, or do not run.
 _SHAPES: dict[bool, dict[str, Any]] = {
@@ -37,15 +39,14 @@ _DRAFTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a copier proposes, of which nothing is drawn, and what its rule makes of it."""
+    """What the suffix trees propose, of which nothing is drawn, and what their rule makes of it."""
 
-    name: str
     tokens: abc.Sequence[int]
     weighed: Weighed
 
 
 class AutoDrafter(Drafter):
-    """Copiers say what their proposal of this round is worth, which is free; models say what theirs brought lately.
+    """The copier says what its proposal of this round is worth, which is free; models say what theirs brought lately.
 
     The best by tokens over seconds drafts, its length by the same measure (`SurvivalGamma`, docs/algorithms/auto.md).
     What a model drafts as point masses is joined with the copy, as a tree. The choice rests on the text, on verdicts
@@ -55,28 +56,26 @@ class AutoDrafter(Drafter):
     def __init__(
         self,
         suffix: SuffixDrafter,
-        lookup: PromptLookupDrafter,
         models: abc.Mapping[str, ForwardDrafter],
         trees: bool = True,
         profile: Profile | None = None,
     ) -> None:
-        self.suffix, self.lookup, self.models = suffix, lookup, models
-        self.trees, self.profile = trees, profile
+        self.suffix, self.models, self.trees, self.profile = suffix, models, trees, profile
         self.needs_hidden = tuple(sorted({layer for one in models.values() for layer in one.needs_hidden}))
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
-        suffix, lookup = inside
+        (suffix,) = inside
         kinds = [kind for kind in MODELS if pair.has(kind)]
         profile = pair.profile
         trees = pair.target.model.trees and (profile is None or profile.tree <= _DEAR)
         wanted = kinds if profile is None else worth_trying(profile, kinds)
         shaped = {**values, **_SHAPES[trees]}
-        return cls(suffix, lookup, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)
+        return cls(suffix, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)
 
     def begin(self, seq: Sequence) -> None:
         if self.profile is not None:
-            for name in (NOTHING, "suffix", "prompt_lookup", *self.models):
+            for name in (NOTHING, COPIES, *self.models):
                 if price := self.profile.price(name, len(seq.tokens)):
                     (seq.control if name == NOTHING else seq.control.of(name)).priced(price)
         for drafter in self._all():
@@ -86,16 +85,14 @@ class AutoDrafter(Drafter):
         room = min(limit, gamma.gamma)
         if room < 1:
             return replace(Proposal.empty(seq.device), source=NOTHING)
-        nothing = gamma.weigh(()).gain
-        copies = {copy.name: copy for copy in self._copies(seq, gamma, room)}
-        best = max(copies.values(), key=lambda copy: copy.weighed.gain.rate, default=None)
-        promises = {NOTHING: nothing, **{name: copy.weighed.gain for name, copy in copies.items()}}
+        nothing, copy = gamma.weigh(()).gain, self._copy(seq, gamma.of(COPIES), room)
+        promises = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.weighed.gain}
         for name in self.models:
-            promises[name] = _with_copy(gamma.of(name).promise(), best, nothing)
+            promises[name] = _with_copy(gamma.of(name).promise(), copy, nothing)
         chosen = gamma.choose(promises)
         if chosen in self.models:
-            return self._drafted(seq, gamma, chosen, best, room)
-        copied = [*copies[chosen].tokens[: copies[chosen].weighed.count]] if chosen in copies else []
+            return self._drafted(seq, gamma, chosen, copy, room)
+        copied = [*copy.tokens[: copy.weighed.count]] if copy and chosen == COPIES else []
         return Proposal(torch.tensor(copied, dtype=torch.long, device=seq.device), source=chosen)
 
     def observe(self, seq: Sequence, round: Round) -> None:
@@ -114,24 +111,18 @@ class AutoDrafter(Drafter):
         return self.suffix.memory()
 
     def _all(self) -> tuple[Drafter, ...]:
-        return self.suffix, self.lookup, *self.models.values()
+        return self.suffix, *self.models.values()
 
-    def _copies(self, seq: Sequence, gamma: GammaController, room: int) -> abc.Iterator[Copy]:
-        """What the copiers find, weighed; one draft of it where none would pay, so that it can be tried."""
+    def _copy(self, seq: Sequence, rule: GammaController, room: int) -> Copy | None:
+        """What the suffix trees propose, weighed; one draft of it where none would pay, so that it can be tried."""
         draft = self.suffix.draft(seq, room, room)
-        tokens, match = self.lookup.found(seq, room)
-        found = (
-            ("suffix", draft.tokens, draft.probs, draft.match_length),
-            ("prompt_lookup", tokens, (1.0,) * len(tokens), match),
-        )
-        for name, copied, chances, length in found:
-            if copied:
-                rule = gamma.of(name)
-                weighed = rule.weigh(chances, length)
-                if not weighed.count:
-                    rule.placed((0,))
-                    weighed = replace(weighed, count=1, gain=Gain(1.0 + weighed.survival[0], rule.seconds(1)))
-                yield Copy(name, copied, weighed)
+        if not draft.tokens:
+            return None
+        weighed = rule.weigh(draft.probs, draft.match_length)
+        if not weighed.count:
+            rule.placed((0,))
+            weighed = replace(weighed, count=1, gain=Gain(1.0 + weighed.survival[0], rule.seconds(1)))
+        return Copy(draft.tokens, weighed)
 
     def _drafted(self, seq: Sequence, gamma: GammaController, name: str, copy: Copy | None, room: int) -> Proposal:
         """What the model drafts, joined with a copy where nothing was drawn."""
@@ -142,8 +133,8 @@ class AutoDrafter(Drafter):
         both, rows = joined(own, rule.survival[1:], copy.tokens, copy.weighed.survival, rule.seconds)
         if not rows:
             return replace(own, source=name)
-        gamma.of(copy.name).placed(rows)
-        return replace(both, source=f"{name}+{copy.name}")
+        gamma.of(COPIES).placed(rows)
+        return replace(both, source=f"{name}+{COPIES}")
 
 
 def _with_copy(own: Gain, copy: Copy | None, nothing: Gain) -> Gain:

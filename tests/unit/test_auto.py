@@ -31,8 +31,8 @@ GOOD, USELESS, DEAR = DraftTimes(1.0, 1.0, (0.6, 0.6)), DraftTimes(3.0, 1.0, (0.
 
 def profile(**drafters: DraftTimes) -> Profile:
     """Times of a target of 20 ms."""
-    copies = {"suffix": DraftTimes(0.1, 0.0, (0.5,)), "prompt_lookup": DraftTimes(0.1, 0.0, (0.5,))}
-    return Profile({64: ((1, 20.0), (17, 28.0))}, ((64, 50.0),), 0.5, {**copies, **drafters})
+    copies = DraftTimes(0.1, 0.0, (0.5,))
+    return Profile({64: ((1, 20.0), (17, 28.0))}, ((64, 50.0),), 0.5, {"suffix": copies, **drafters})
 
 
 def built(pair: Pair, **values: object) -> AutoDrafter:
@@ -72,7 +72,7 @@ def test_a_pair_without_drafters_copies() -> None:
     bare = replace(toy_pair(), drafter=None, heads={})
     assert not built(bare).models and built(bare).needs_hidden == ()
     sources = {round.source for round in rounds(bare)}
-    assert sources <= {"none", "suffix", "prompt_lookup"} and len(sources) > 1
+    assert sources == {"none", "suffix"}
 
 
 def test_what_cannot_win_is_not_built() -> None:
@@ -81,6 +81,19 @@ def test_what_cannot_win_is_not_built() -> None:
     none = replace(pair, profile=profile(**dict.fromkeys(("model", *HEADS), USELESS)))
     assert not built(none).models and built(none).needs_hidden == ()
     assert set(built(replace(pair, profile=None)).models) == {"model", *HEADS}
+
+
+def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
+    """A first session answers before anything is measured; what it remembers outlives the change."""
+    engine = PairEngine(toy_pair())
+    values = {**SETTINGS, "max_cached_requests": -1}
+    list(engine.stream("auto", values, PROMPT))
+    before = engine.drafter("auto", values)
+    engine.use_profile(profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=USELESS, medusa=USELESS))
+    after = engine.drafter("auto", values)
+    assert isinstance(before, AutoDrafter) and isinstance(after, AutoDrafter)
+    assert len(before.models) > 1 and set(after.models) == {"mtp"}
+    assert after.suffix.memory_tree.responses == before.suffix.memory_tree.responses == 1
 
 
 def test_a_drafter_model_that_does_not_draft_is_fed_nothing() -> None:
@@ -158,7 +171,7 @@ def test_a_choice_that_looks_at_drawn_tokens_is_caught() -> None:
 
     def peeking(pair: Pair) -> AutoDrafter:
         honest = built(pair)
-        return Peeking(honest.suffix, honest.lookup, honest.models)
+        return Peeking(honest.suffix, honest.models)
 
     case = Case(peeking, lambda: FixedGamma(1), RejectionVerifier)
     with pytest.raises(AssertionError, match="chi-square"):
