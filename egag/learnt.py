@@ -100,11 +100,11 @@ class Learnt:
     def priced(self, price: Price) -> None:
         """Another price, such as that of another context; by how much it is off, where that is known, stays."""
         if self.rounds:
-            self.live.reprice(price)
+            self.live.price = price
             return
         target = self.live.target
-        if price.measured and not target.known:
-            target.trust = TRUST
+        if price.measured and not target.whole.known:
+            target.whole.trust = TRUST
         self.live, self.acceptance, self.mean = LivePrice.of(price, target), Acceptance(price.acceptance), Mean()
 
     def nothing(self) -> Gain:

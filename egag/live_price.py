@@ -14,8 +14,8 @@ TRUST = 10.0
 """Rounds that a measured price is worth at the start."""
 # A round that something else disturbed counts as at most so many times what was expected.
 _MOST = 3.0
-# As many rows are looked up and not computed.
-_LISTED = 34
+_ALIKE = 4.0
+"""Rounds with so many drafts that a price which is off for all alike is worth."""
 
 
 @dataclass(slots=True)
@@ -52,8 +52,31 @@ class Factor:
 
 
 @dataclass(slots=True)
+class Side:
+    """How far off the price of the target's side is: for all rounds alike, and for so many drafts beside that.
+
+    A length whose price happens to be too low would be chosen for it, round after round: what those rounds take tells.
+    """
+
+    whole: Factor = field(default_factory=Factor)
+    _counts: dict[int, Factor] = field(default_factory=dict)
+
+    def value(self, drafts: float) -> float:
+        """Observed over predicted seconds of a round with so many drafts; of a mean number, for all alike."""
+        own = self._counts.get(drafts) if isinstance(drafts, int) else None
+        return self.whole.value if own is None else self.whole.value * own.value
+
+    def update(self, drafts: int, observed: float, predicted: float) -> None:
+        """Learn from one round."""
+        self.whole.update(observed, predicted)
+        if drafts not in self._counts:
+            self._counts[drafts] = Factor(_ALIKE)
+        self._counts[drafts].update(observed, self.whole.value * predicted)
+
+
+@dataclass(slots=True)
 class LivePrice:
-    """A `Price` times two factors: what the target's side takes, and what the drafts take.
+    """A `Price` times what rounds say of it: of what the target's side takes, and of what the drafts take.
 
     Longer contexts, another kernel, a busy machine and a price that nobody measured show in the rounds, and are learnt
     from them. Drafts that were not seen yet are thought to be off as much as the target is, so that a price in
@@ -63,31 +86,22 @@ class LivePrice:
     """
 
     price: Price
-    target: Factor = field(default_factory=Factor)
+    target: Side = field(default_factory=Side)
     drafts: Factor = field(default_factory=Factor)
-    _sides: list[float] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.reprice(self.price)
-
-    def reprice(self, price: Price) -> None:
-        """Another price, of which the factors hold as well."""
-        self.price = price
-        self._sides = [price.verify_s(drafts) + price.rest_s for drafts in range(_LISTED)]
 
     @classmethod
-    def of(cls, price: Price, target: Factor | None = None) -> "LivePrice":
+    def of(cls, price: Price, target: Side | None = None) -> "LivePrice":
         """One that trusts the price as far as it was measured."""
         trust = TRUST if price.measured else 0.0
-        return cls(price, target or Factor(trust), Factor(trust))
+        return cls(price, target or Side(Factor(trust)), Factor(trust))
 
     def verify_s(self, drafts: float) -> float:
         """The target's side of a round: its forward and the rest."""
-        return self.target.value * (self.price.verify_s(drafts) + self.price.rest_s)
+        return self.target.value(drafts) * (self.price.verify_s(drafts) + self.price.rest_s)
 
     def draft_s(self, steps: float) -> float:
         """Drafting so many tokens, or levels of a tree."""
-        factor = self.drafts if self.drafts.known else self.target
+        factor = self.drafts if self.drafts.known else self.target.whole
         return factor.value * self.price.draft_s(steps)
 
     def seconds(self, drafts: float, steps: float | None = None) -> float:
@@ -96,19 +110,14 @@ class LivePrice:
 
     def after(self, steps: float) -> Callable[[int], float]:
         """The seconds of a round by how many drafts are verified, after so many steps: to be asked many times."""
-        factor, drafting, sides = self.target.value, self.draft_s(steps), self._sides
-
-        def seconds(drafts: int) -> float:
-            side = sides[drafts] if drafts < _LISTED else self.price.verify_s(drafts) + self.price.rest_s
-            return factor * side + drafting
-
-        return seconds
+        drafting, verify_s = self.draft_s(steps), self.verify_s
+        return lambda drafts: verify_s(drafts) + drafting
 
     def see_target(self, round: "Round") -> None:
         """Learn from what the target's side took; where nothing was drafted, all of it."""
         drafts = len(round.drafts)
         seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
-        self.target.update(seconds, self.price.verify_s(drafts) + self.price.rest_s)
+        self.target.update(drafts, seconds, self.price.verify_s(drafts) + self.price.rest_s)
 
     def see_drafts(self, round: "Round", steps: int) -> None:
         """Learn from what so many steps of drafting took."""

@@ -9,7 +9,7 @@ import pytest
 from egag.acceptance import PRIOR, Acceptance, features
 from egag.gain import Allowance, Gain, best_length
 from egag.learnt import Drafts
-from egag.live_price import Factor, LivePrice
+from egag.live_price import Factor, LivePrice, Side
 from egag.price import ASSUMED, Price
 from egag.survival import SurvivalGamma
 from sampling.events import Round
@@ -76,6 +76,16 @@ def test_a_disturbed_round_counts_as_three_at_most() -> None:
     factor = Factor(trust=10.0)
     factor.update(2000.0, 20.0)
     assert factor.value == pytest.approx((0.95 * 200 + 60) / (0.95 * 200 + 20))
+
+
+def test_a_length_whose_price_is_too_low_is_found_out() -> None:
+    """Five drafts take 30 where 20 are predicted, all else as predicted: they are, and others are not, made dearer."""
+    side = Side(Factor(trust=10.0))
+    for _ in range(40):
+        for drafts, observed in ((0, 10.0), (5, 30.0), (0, 10.0)):
+            side.update(drafts, observed, 20.0 if drafts else 10.0)
+    assert side.value(5) == pytest.approx(1.5, rel=0.03) and side.value(0) == pytest.approx(1.0, rel=0.03)
+    assert side.value(4) == side.value(2.5) == side.whole.value
 
 
 def test_an_assumed_price_is_in_seconds_after_the_first_round() -> None:
