@@ -12,8 +12,6 @@ from utils.registry import Registry
 
 FIXED = ("fixed", "budget")
 """Rules that are a plain number."""
-# Rules whose gamma is a limit: each draft decides whether there is a next one, or a proposal is cut.
-_LIMITS = ("confidence", "survival")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Method:
     @property
     def adapts(self) -> bool:
         """Whether its own rule may ask for another gamma in the next round."""
-        return self.drafts and self.controller not in (*FIXED, *_LIMITS)
+        return self.drafts and self.controller not in FIXED and not self.rule.limits
 
     @property
     def rule(self) -> Part:
@@ -108,11 +106,11 @@ class Method:
         """
         if self.search or self.runs == "drafter":
             return None
-        drafter = self.parts[0]
+        drafter, trees = self.parts[0], self.drafts_trees(values)
         if drafter.hybrid is None:
-            return profile.price(drafter.name, context)
+            return profile.price(drafter.name, context, branched=trees)
         model, paid, copier = drafter.hybrid.named({**values, **self.preset})
-        return profile.price(model, context, paid, copier)
+        return profile.price(model, context, paid, copier, trees)
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those parameters that matter where the others have these values."""

@@ -1,13 +1,10 @@
 """What a pair's forwards and drafts cost on this machine: measured once, kept, and read by whoever weighs them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from itertools import accumulate
-from operator import mul
 from typing import Any, Self
 
-from egag.gain import best_length
 from egag.price import Price
 from utils.errors import wrong_value
 
@@ -17,11 +14,6 @@ CONTEXTS = (128, 512, 1024)
 """Tokens in the cache behind which they are timed, where the window has room for them."""
 NOTHING = "none"
 """The name of what drafts nothing: plain autoregression."""
-
-# Drafters this near to the best, by what was measured, may be better on another text.
-_NEAR = 0.95
-# Drafts of a round that are looked at.
-_DRAFTS = 16
 
 Times = tuple[tuple[int, float], ...]
 
@@ -67,12 +59,21 @@ class Profile:
     measured: str = ""
     tree: float = 1.0
 
-    def price(self, drafter: str, context: int = 0, paid: int | None = None, copier: str | None = None) -> Price | None:
+    def price(
+        self,
+        drafter: str,
+        context: int = 0,
+        paid: int | None = None,
+        copier: str | None = None,
+        branched: bool = False,
+    ) -> Price | None:
         """What a round costs with this drafter, behind about so many tokens; None where it was not timed.
 
-        paid: see `Price`. copier: is asked in every round as well.
+        paid: see `Price`. copier: is asked in every round as well. branched: its drafts are trees.
         """
-        forward = self.forward[min(self.forward, key=lambda tokens: abs(tokens - context))]
+        forward = self._behind(context)
+        if branched:
+            forward = tuple((rows, seconds * (self.tree if rows > 1 else 1.0)) for rows, seconds in forward)
         if drafter == NOTHING:
             return Price(forward, 0.0, 0.0, self.rest_s)
         if drafter not in self.drafters:
@@ -80,6 +81,14 @@ class Profile:
         times, copied = self.drafters[drafter], self.drafters.get(copier or "")
         first_s = times.first_s + (copied.first_s if copied else 0.0)
         return Price(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
+
+    def _behind(self, context: int) -> Times:
+        """What forwards take behind so many tokens: on a line between the contexts around it that were timed."""
+        low = max((tokens for tokens in self.forward if tokens <= context), default=min(self.forward))
+        high = min((tokens for tokens in self.forward if tokens >= context), default=max(self.forward))
+        share, far = (context - low) / max(1, high - low), dict(self.forward[high])
+        between = [(rows, near + share * (far[rows] - near)) for rows, near in self.forward[low] if rows in far]
+        return tuple(between) if low < high and between else self.forward[low]
 
     def prefill_s(self, tokens: int) -> float:
         """Reading a prompt of so many tokens: on lines through (0, 0) and what was timed, along the last one behind."""
@@ -114,26 +123,6 @@ class Profile:
             measured,
             _number("tree", given["tree"]),
         )
-
-    def worth_trying(self, drafters: Sequence[str]) -> list[str]:
-        """Those that may be the best of these: nearly so by what was measured, and faster than no drafts at all.
-
-        As faster counts who would be if it failed half as often as was seen. What was not measured may be.
-        """
-        rates = {name: self._rate(price) for name in drafters if (price := self.price(name))}
-        best = max(rates.values(), default=0.0)
-        return [name for name in drafters if name not in rates or rates[name] >= max(_NEAR * best, 1e-12)]
-
-    def _rate(self, price: Price) -> float:
-        """Tokens a second at the best length; 0 where no length could beat plain decoding."""
-        shares = [
-            price.acceptance[min(place, len(price.acceptance) - 1)] for place in range(_DRAFTS) if price.acceptance
-        ]
-        hopeful = accumulate((1.0 - (1.0 - share) / 2.0 for share in shares), mul)
-        if not best_length(list(hopeful), price.seconds)[0]:
-            return 0.0
-        expected: Iterator[float] = accumulate(accumulate(shares, mul))
-        return max((1.0 + tokens) / price.seconds(count) for count, tokens in enumerate(expected, 1))
 
 
 def _times(name: str, given: Any) -> Times:

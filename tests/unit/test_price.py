@@ -1,5 +1,7 @@
 """What a round costs, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from egag.price import ASSUMED, Price
@@ -47,9 +49,20 @@ def test_the_assumed_price_is_told_from_a_measured_one() -> None:
     assert ASSUMED.v(0) == 1 and ASSUMED.v(4) == 1.25
 
 
-def test_a_profile_prices_a_drafter_behind_the_nearest_context() -> None:
-    near, far = (PROFILE.price("model", context=context) for context in (150, 400))
-    assert near and far and (near.seconds(2), far.seconds(2)) == (24 + 8 + 1, 50 + 8 + 1)
+def test_a_profile_prices_a_drafter_between_the_contexts_that_were_timed() -> None:
+    prices = [PROFILE.price("model", context=context) for context in (50, 100, 200, 500, 900)]
+    assert [price and price.seconds(2) for price in prices] == [33, 33, 24 + 6.5 + 9, 59, 59]
+    shorter = replace(PROFILE, forward={100: ((1, 20.0), (3, 24.0)), 500: ((1, 40.0),)}).price("model", context=200)
+    assert shorter and shorter.forward == ((1, 25.0),)
+
+
+def test_a_tree_takes_as_much_longer_as_was_measured() -> None:
+    """A row alone is a chain."""
+    tree = replace(PROFILE, tree=1.5).price("model", branched=True)
+    assert tree and (tree.verify_s(0), tree.verify_s(2), tree.draft_s(2)) == (20, 36, 8)
+
+
+def test_what_drafts_nothing_and_what_was_not_timed() -> None:
     plain = PROFILE.price("none")
     assert plain and plain.seconds(0) == 21 and plain.draft_s(3) == 0
     assert PROFILE.price("eagle") is None
