@@ -30,7 +30,7 @@ class Advice:
 
     best: the best candidate, with what it was expected to bring. measured: what it brought on the held-out prompts;
     None where nobody checked. candidates: (configuration, speedup on the sample) of all, best first. bounds: by
-    drafter, what drafting exactly what is accepted would bring. notes: a sentence each. stopped: by Ctrl-C.
+    drafter, what knowing beforehand what is accepted would bring. notes: a sentence each. stopped: by Ctrl-C.
     """
 
     best: Choice | None = None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from ablation.advise.candidates import Base, bases, run_as_they_are
@@ -128,7 +128,7 @@ class SampleRuns:
             return scaled(profiled, [*self._plain, *one.own])
         others = [sample for other in self.live if other is not one for sample in other.own]
         walked = [sample for walked in one.walks for sample in walked.samples]
-        return rising(fitted(one.own, walked, [*self._plain, *others]))
+        return fitted(one.own, walked, [*self._plain, *others])
 
     def plain_s(self) -> float:
         """Seconds of a token of plain decoding."""
@@ -144,7 +144,7 @@ class SampleRuns:
         return found
 
     def bounds(self) -> Logs:
-        """By drafter, one a prompt: what drafting exactly what is accepted would bring."""
+        """By drafter, one a prompt: what knowing beforehand what is accepted would bring."""
         found: Logs = {}
         for one in self.live:
             price = self.price(one)
@@ -166,31 +166,9 @@ class SampleRuns:
             return
         logs, bounds = self.logs(), self.bounds()
         best = max(logs, key=lambda name: sum(logs[name]))
-        hopeless = [
-            one
-            for one in self.live
-            # Where drafts cost more than they bring, a rule that drafts none is better than the oracle.
-            if sum(bounds[one.base.configuration.name]) < sum(logs[best])
-            and one.base.method != self.candidates[best].method
-        ]
+        hopeless = [one for one in self.live if sum(bounds[one.base.configuration.name]) < sum(logs[best])]
         self.left_out += [one.base.configuration.name for one in hopeless]
         self.live = [one for one in self.live if one not in hopeless]
-
-
-def rising(price: Price) -> Price:
-    """The same price where more rows never take less: neighbours that fall, which is noise, share their mean.
-
-    Without it the fastest length would be the one whose few rounds happened to be fast.
-
-    Example: 1, 3, 2 -> 1, 2.5, 2.5.
-    """
-    blocks: list[list[float]] = []
-    for _, seconds in price.forward:
-        blocks.append([seconds])
-        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    smooth = [fmean(block) for block in blocks for _ in block]
-    return replace(price, forward=tuple(zip((rows for rows, _ in price.forward), smooth, strict=True)))
 
 
 def _token_s(account: RunMetrics) -> float:

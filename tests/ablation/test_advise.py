@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import infer
 from ablation.advise.advice import Advice, advise, halves
 from ablation.advise.choose import Choice, Expected, choose
-from ablation.advise.sample import SampleRuns, rising
+from ablation.advise.sample import SampleRuns
 from ablation.commands.speculative_config import parse_speculative_config, written_config
 from ablation.commands.written import command_line, plan_text
 from ablation.plan.choice import choose_runs
@@ -106,11 +106,6 @@ def test_one_prompt_has_no_interval_and_none_no_choice() -> None:
     assert one is not None and one.name == "b" and math.isnan(one.expected.low) and one.expected.pays
     assert str(one.expected) == "1.22 on 1 prompt"
     assert choose({}) is None and choose({"a": []}) is None
-
-
-def test_prices_never_fall_with_rows() -> None:
-    price = rising(replace(CHEAP, forward=((1, 1.0), (2, 3.0), (3, 2.0), (4, 4.0), (5, 0.0))))
-    assert price.forward == ((1, 1.0), (2, 2.25), (3, 2.25), (4, 2.25), (5, 2.25))
 
 
 def test_halves_are_of_all_kinds_and_share_nothing() -> None:

@@ -235,6 +235,19 @@ def test_the_oracle_drafts_what_will_be_accepted() -> None:
     assert oracle(HAND, PRICE, most=1).tokens_by_round == [2, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("first_s", "step_s", "emitted"), [(20.0, 20.0, [1] * 6), (2.0, 9.0, [2, 2, 2]), (2.0, 0.5, [4, 2])]
+)
+def test_the_oracle_leaves_out_what_costs_more_than_it_spares(
+    first_s: float, step_s: float, emitted: list[int]
+) -> None:
+    """Each draft spares a round of 10.5: none pays at 20, only the first of a round at 2 and 9, all do at 2 and 0.5."""
+    price = replace(PRICE, first_s=first_s, step_s=step_s)
+    account = oracle(HAND, price)
+    assert account.tokens_by_round == emitted and account.drafted == account.accepted
+    assert account.decode_s <= min(best_fixed([HAND], price).seconds)
+
+
 def test_the_best_fixed_length_takes_the_fewest_seconds() -> None:
     """0: 6 rounds of 10.5. 1: 3 of 13.5. 2: ab c | -- e | e f: 12 + 3 + 0.5, the same, 13.5. 3: see the oracle."""
     found = best_fixed([HAND], PRICE)

@@ -1,4 +1,4 @@
-"""What no rule knows: the best fixed length of a set of answers, and the oracle that drafts what is accepted."""
+"""What no rule knows: the best fixed length of a set of answers, and the oracle that knows what is accepted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,20 +51,38 @@ def _fixed(walk: Walk, length: int, price: Price) -> RunMetrics:
 
 
 def oracle(walk: Walk, price: Price, most: int | None = None) -> RunMetrics:
-    """The account of drafting in every round exactly what will be accepted of the walk's drafts, `most` at most.
+    """The account of the fastest rounds that this drafter allows: `most` drafts at most, and no more than are accepted.
 
-    Of a tree it drafts the path alone. A round that accepts m costs `price.seconds(m)` and gives m + 1 tokens.
+    Of a tree it drafts the path alone. A round that accepts m costs `price.seconds(m)` and gives m + 1 tokens; where a
+    draft that would be accepted costs more than the round that it spares, it is left out.
     """
     return account(walk, _foreseen(walk, price, most))
 
 
 def _foreseen(walk: Walk, price: Price, most: int | None) -> Iterator[Round]:
+    paths = [walk.path(position, one.drafts, one.parents)[:most] for position, one in enumerate(walk.ahead)]
+    counts = _fastest([len(path) for path in paths], price)
     position, number = 0, 0
     while position < len(walk.tokens):
-        ahead = walk.ahead[position]
-        path = walk.path(position, ahead.drafts, ahead.parents)[:most]
-        drafts = tuple(ahead.drafts[row] for row in path)
+        drafts = tuple(walk.ahead[position].drafts[row] for row in paths[position][: counts[position]])
         round = judged(walk, number, position, len(drafts), drafts, None, price)
         yield round
         position += len(round.emitted)
         number += 1
+
+
+def _fastest(accepted: Sequence[int], price: Price) -> list[int]:
+    """How many drafts to have verified at each position of an answer, so that it ends soonest.
+
+    accepted: how many would pass there. Example: rounds of 1 s whatever they verify, accepted 0, 2, 1, 0 -> 0, 2, 1, 0.
+    """
+    left = [0.0] * (len(accepted) + 1)
+    counts = [0] * len(accepted)
+    for position in reversed(range(len(accepted))):
+        seconds = [
+            price.seconds(count) + left[min(position + count + 1, len(accepted))]
+            for count in range(accepted[position] + 1)
+        ]
+        left[position] = min(seconds)
+        counts[position] = max(count for count, taken in enumerate(seconds) if taken == left[position])
+    return counts
