@@ -11,8 +11,9 @@ from rich.console import Console
 from ablation.commands.show import show
 from ablation.plan.grid import Key, Plan
 from ablation.plan.traced import Traced
+from ablation.results.full_trace import tracer
 from ablation.results.record import Record
-from ablation.results.trace import Tracer, tracer
+from ablation.results.trace import Tracer
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
 

@@ -1,13 +1,13 @@
 """A full trace: beside each round what the models believed, and what every position of the answer would have met."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ablation.plan.traced import FULL, Traced
 from ablation.results.column import column
 from ablation.results.record import Record
-from ablation.results.trace import TraceLine, Tracer, trace_line
+from ablation.results.trace import GenerationLine, TraceLine, Tracer, of_generation, trace_line
 from sampling.events import Round
 from sampling.methods import METHODS
 
@@ -46,26 +46,14 @@ class FullLine(TraceLine):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
+class RunLine(GenerationLine):
     """The line that ends a generation's rounds: its record, which they are the rounds of."""
 
-    id: str | int = column("", "the prompt's id")
-    turn: int = column("", "turn of the conversation, from 1")
-    method: str = column("", "name of the method")
-    repeat: int = column("", "repeat of the run, from 0")
-    configuration: str = column("", "the method with the parameters that set it apart in a grid")
-    processor: str = column("", "how tokens were chosen")
-    seed: int = column("", "random seed of the run")
-    target_weights: str = column("", "the format of the target's weights")
     kind: str = column("", "`run`")
     prompt_ids: list[int] = column("", "ids of the prompt")
     record: dict[str, Any] = column("", "the record of the generation, as `run --json` prints it")
     values: dict[str, Any] = column("", "every parameter of the method, also those that it did not read")
     drafter: str = column("", "what drafted, with its parameters: configurations that share it share one walk")
-
-    def to_json(self) -> str:
-        """The object on one line, in ASCII."""
-        return json.dumps(asdict(self), allow_nan=False)
 
 
 class FullTracer(Tracer):
@@ -137,6 +125,11 @@ class FullTracer(Tracer):
         return walk(engine, place.method, values, ids, run=place.configuration.name)
 
 
+def tracer(file: TextIO | None, traced: Traced) -> Tracer:
+    """What writes a trace into a file."""
+    return FullTracer(file) if file is not None and traced == FULL else Tracer(file)
+
+
 def walkable(method: str, values: Mapping[str, Any]) -> bool:
     """Whether what a method would have drafted elsewhere can be known: under greedy, where one drafter drafts."""
     return METHODS[method].drafts and METHODS[method].drafter != "auto" and values["processor"].name == "greedy"
@@ -195,16 +188,8 @@ def _top(logits: "Tensor | None") -> Top:
 
 def _run_line(place: "Place", record: Record, ids: Sequence[int], values: Mapping[str, Any]) -> RunLine:
     shown = {p.name: p.show(values[p.name]) for p in METHODS[place.method].parameters}
-    key = place.key
     return RunLine(
-        id=place.prompt.id,
-        turn=place.turn,
-        method=place.method,
-        repeat=place.repeat,
-        configuration=key.configuration,
-        processor=key.processor,
-        seed=place.seed,
-        target_weights=place.target_weights,
+        **of_generation(place),
         kind="run",
         prompt_ids=list(ids),
         record=asdict(record),

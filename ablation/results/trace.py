@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from ablation.plan.traced import FULL, Traced
 from ablation.results.column import column
 from sampling.events import Round
 from sampling.settings import PARAMETERS
@@ -24,8 +23,8 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceLine:
-    """A line of a trace file; lists have one entry a draft."""
+class GenerationLine:
+    """A line that belongs to one generation."""
 
     id: str | int = column("", "the prompt's id")
     turn: int = column("", "turn of the conversation, from 1")
@@ -34,6 +33,17 @@ class TraceLine:
     configuration: str = column("", "the method with the parameters that set it apart in a grid")
     processor: str = column("", "how tokens were chosen")
     seed: int = column("", "random seed of the run")
+    target_weights: str = column("", "the format of the target's weights")
+
+    def to_json(self) -> str:
+        """The object on one line, in ASCII."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLine(GenerationLine):
+    """A line of a trace file; lists have one entry a draft."""
+
     lossless: bool | None = column("", "the output has the target's own distribution; null for another output")
     round: int = column("", "number of the round, from 0")
     position: int = column(
@@ -52,24 +62,27 @@ class TraceLine:
     draft_ms: float = column("ms", "proposing and learning")
     verify_ms: float = column("ms", "the target's forward")
     other_ms: float = column("ms", "processors, judging, bookkeeping")
-    target_weights: str = column("", "the format of the target's weights")
     source: str = column("", "who drafted, where several drafters take turns (`auto`); else empty")
 
-    def to_json(self) -> str:
-        """The object on one line, in ASCII."""
-        return json.dumps(asdict(self), allow_nan=False)
+
+def of_generation(place: "Place") -> dict[str, Any]:
+    """The keys of a `GenerationLine`."""
+    return {
+        "id": place.prompt.id,
+        "turn": place.turn,
+        "method": place.method,
+        "repeat": place.repeat,
+        "configuration": place.configuration.name,
+        "processor": PARAMETERS["processor"].show(place.processor),
+        "seed": place.seed,
+        "target_weights": place.target_weights,
+    }
 
 
 def trace_line(place: "Place", round: Round) -> TraceLine:
     """The trace line of a round."""
     return TraceLine(
-        id=place.prompt.id,
-        turn=place.turn,
-        method=place.method,
-        repeat=place.repeat,
-        configuration=place.configuration.name,
-        processor=PARAMETERS["processor"].show(place.processor),
-        seed=place.seed,
+        **of_generation(place),
         lossless=place.lossless,
         round=round.number,
         position=round.position,
@@ -85,7 +98,6 @@ def trace_line(place: "Place", round: Round) -> TraceLine:
         draft_ms=round.draft_s * 1e3,
         verify_ms=round.verify_s * 1e3,
         other_ms=round.other_s * 1e3,
-        target_weights=place.target_weights,
         source=round.source,
     )
 
@@ -119,13 +131,6 @@ class Tracer:
             print(line.to_json(), file=self._file)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._file.name if self._file else "") from None
-
-
-def tracer(file: TextIO | None, traced: Traced) -> Tracer:
-    """What writes a trace into a file."""
-    from ablation.results.full_trace import FullTracer
-
-    return FullTracer(file) if file is not None and traced == FULL else Tracer(file)
 
 
 def is_trace(path: Path) -> bool:

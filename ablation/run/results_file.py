@@ -11,11 +11,12 @@ from typing import Any, Self, TextIO
 from ablation.plan.grid import Key, Plan
 from ablation.plan.traced import Traced
 from ablation.results import manifest
+from ablation.results.full_trace import tracer
 from ablation.results.record import Record
 from ablation.results.sense import first_wrong_of
 from ablation.results.store import Store
 from ablation.results.table import columns, key, row
-from ablation.results.trace import Tracer, is_trace, trace_path, tracer
+from ablation.results.trace import Tracer, is_trace, trace_path
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
 from sampling.engine import Engine, in_formats
