@@ -95,13 +95,10 @@ class SurvivalGamma(GammaController):
     def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
         if level >= self.gamma or self._trying:
             return False
-        live, count_and_gain = (
-            self.learnt.live,
-            best_length(sorted(chances, reverse=True), self.learnt.live.after(self._steps)),
-        )
+        live = self.learnt.live
+        _, gain = best_length(sorted(chances, reverse=True), live.after(self._steps))
         survival = min(1.0, sum(layer)) * self.learnt.acceptance.typical(level)
         step_s = live.draft_s(level + 1) - live.draft_s(level) + live.verify_s(1) - live.verify_s(0)
-        gain = count_and_gain[1]
         if (gain.tokens + survival) / (gain.seconds + step_s) <= gain.rate:
             return False
         self._steps = level + 1

@@ -91,33 +91,14 @@ class PairEngine:
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
     ) -> Iterator[Event]:
         """See `Engine.stream`. Raises `UserError` when the method needs what the pair has not."""
-        method = METHODS[name]
-        if lacking := self.pair.lacks(method, values):
-            raise UserError(lacking)
-        pair = self.pair if values["cache"] else self._recomputing
+        method, pair, settings = self._asked(name, values)
         target = self._target(method, pair)
-        settings = {**values, **method.preset}
-        room = {"max_new_tokens": values["length"], "stop": pair.stop}
         if method.search:
             search: BeamSearch = SEARCHES[method.search].build(pair, settings)
-            return search.decode(target, prompt, **room)
+            return search.decode(target, prompt, max_new_tokens=values["length"], stop=pair.stop)
         drafter = self._drafter(method, pair, settings, run or name)
-        rule, processor = (
-            self._rule(method, pair, settings, run or name, len(prompt)),
-            make_processor(values["processor"]),
-        )
-        if self.raw is not None:
-            processor, rule = self.raw.over(processor, rule)
-        return decode(
-            target,
-            drafter,
-            rule,
-            make_verifier(method, settings),
-            processor,
-            prompt,
-            **room,
-            rng=torch.Generator(target.device).manual_seed(values["seed"]),
-        )
+        rule = self._rule(method, pair, settings, run or name, len(prompt))
+        return self._decoded(target, drafter, rule, make_verifier(method, settings), values, prompt, self.raw)
 
     def walked(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], most: int, raw: Raw, run: str | None = None
@@ -127,27 +108,13 @@ class PairEngine:
         Its drafter remembers of earlier prompts what the one of `stream` does, and leaves nothing there: the text may
         still be generated, and is learnt from then. raw: what watches. Raises `UserError` as `stream` does.
         """
-        method = METHODS[name]
-        if lacking := self.pair.lacks(method, values):
-            raise UserError(lacking)
-        pair = self.pair if values["cache"] else self._recomputing
-        settings = {**values, **method.preset}
+        method, pair, settings = self._asked(name, values)
         drafter: Drafter = DRAFTERS[method.drafter].build(pair, settings)
         key = run or name, name
         if earlier := self._drafters[key][1] if key in self._drafters else self._earlier.get(key):
             drafter.adopt(earlier)
-        processor, rule = raw.over(make_processor(values["processor"]), FixedGamma(most))
-        return decode(
-            pair.target.another(),
-            drafter,
-            rule,
-            RejectAllVerifier(),
-            processor,
-            prompt,
-            max_new_tokens=values["length"],
-            stop=pair.stop,
-            rng=torch.Generator(pair.target.device).manual_seed(values["seed"]),
-        )
+        rule, verifier = FixedGamma(most), RejectAllVerifier()
+        return self._decoded(pair.target.another(), drafter, rule, verifier, values, prompt, raw)
 
     def drafter(self, name: str, values: Mapping[str, Any]) -> Drafter:
         """The drafter that `stream` uses with these values, with what it remembers."""
@@ -203,6 +170,38 @@ class PairEngine:
         self.__dict__.pop("_recomputing", None)
         self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
         self._drafters = {}
+
+    def _asked(self, name: str, values: Mapping[str, Any]) -> tuple[Method, Pair, dict[str, Any]]:
+        """The method, the pair that it runs on with these values, and all settings of its parts."""
+        method = METHODS[name]
+        if lacking := self.pair.lacks(method, values):
+            raise UserError(lacking)
+        return method, self.pair if values["cache"] else self._recomputing, {**values, **method.preset}
+
+    def _decoded(
+        self,
+        target: Runner,
+        drafter: Drafter,
+        rule: GammaController,
+        verifier: Verifier,
+        values: Mapping[str, Any],
+        prompt: Sequence[int],
+        raw: Raw | None,
+    ) -> Iterator[Event]:
+        processor = make_processor(values["processor"])
+        if raw is not None:
+            processor, rule = raw.over(processor, rule)
+        return decode(
+            target,
+            drafter,
+            rule,
+            verifier,
+            processor,
+            prompt,
+            max_new_tokens=values["length"],
+            stop=self.pair.stop,
+            rng=torch.Generator(target.device).manual_seed(values["seed"]),
+        )
 
     def _target(self, method: Method, pair: Pair) -> Runner:
         if method.runs == "target":

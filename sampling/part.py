@@ -69,7 +69,7 @@ class Part:
     it does depends on earlier prompts; None = never. bounds: (low, high) parameters of which low is never above high.
     trees: whether, or when, its drafts are trees. read: when it reads a parameter of its own, by name; those left out
     it reads always. weighs: whether it reads what rounds cost, which is then measured first. hybrid: what drafts in it,
-    where that is not itself.
+    where that is not itself. limits: of a rule, whether its gamma is a limit, below which a draft or a proposal is cut.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Part:
     read: Mapping[str, Unless] = field(default_factory=dict)
     weighs: bool = False
     hybrid: Hybrid | None = None
+    limits: bool = False
 
     def load(self) -> Any:
         """The class behind `path`."""

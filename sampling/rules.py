@@ -36,6 +36,7 @@ PLAIN = (
         "stop after a draft below a probability",
         "transformers assistant_confidence_threshold",
         parameters.CONFIDENCE,
+        limits=True,
     ),
     Part(
         "ucb",
@@ -53,13 +54,21 @@ PLAIN = (
         parameters.COST_RATIO,
         weighs=True,
     ),
-    Part("svip", "egag.svip:SvipGamma", "stop after a spread-out draft", "arXiv 2411.18462", parameters.SVIP),
+    Part(
+        "svip",
+        "egag.svip:SvipGamma",
+        "stop after a spread-out draft",
+        "arXiv 2411.18462",
+        parameters.SVIP,
+        limits=True,
+    ),
     Part(
         "adaedl",
         "egag.adaedl:AdaEdlGamma",
         "stop before a draft whose entropy bounds its acceptance too low",
         "arXiv 2410.18351",
         parameters.ADAEDL,
+        limits=True,
     ),
     Part(
         "gammatune",
@@ -83,6 +92,7 @@ PLAIN = (
         "stop after an unsure draft, by a threshold that follows acceptance",
         "arXiv 2309.08168",
         parameters.DRAFT_VERIFY,
+        limits=True,
     ),
     Part(
         "specdec_pp",
@@ -91,6 +101,7 @@ PLAIN = (
         "arXiv 2405.19715",
         parameters.SPECDEC,
         remembers=Unless("specdec_remember", False),
+        limits=True,
     ),
     Part(
         "survival",
@@ -100,6 +111,7 @@ PLAIN = (
         parameters.SURVIVAL,
         remembers=Unless("survival_remember", False),
         weighs=True,
+        limits=True,
     ),
 )
 UCB_ARMS = choices(
