@@ -14,6 +14,7 @@ TRUST = 10.0
 """Rounds that a measured price is worth at the start."""
 # A round that something else disturbed counts as at most so many times what was expected.
 _MOST = 3.0
+_LISTED = 18
 _ALIKE = 4.0
 """Rounds with so many drafts that a price which is off for all alike is worth."""
 
@@ -59,6 +60,7 @@ class Side:
     """
 
     whole: Factor = field(default_factory=Factor)
+    rounds: int = 0
     _counts: dict[int, Factor] = field(default_factory=dict)
 
     def value(self, drafts: float) -> float:
@@ -68,6 +70,7 @@ class Side:
 
     def update(self, drafts: int, observed: float, predicted: float) -> None:
         """Learn from one round."""
+        self.rounds += 1
         self.whole.update(observed, predicted)
         if drafts not in self._counts:
             self._counts[drafts] = Factor(_ALIKE)
@@ -88,6 +91,7 @@ class LivePrice:
     price: Price
     target: Side = field(default_factory=Side)
     drafts: Factor = field(default_factory=Factor)
+    _listed: tuple[int, Price, list[float]] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, price: Price, target: Side | None = None) -> "LivePrice":
@@ -110,8 +114,14 @@ class LivePrice:
 
     def after(self, steps: float) -> Callable[[int], float]:
         """The seconds of a round by how many drafts are verified, after so many steps: to be asked many times."""
-        drafting, verify_s = self.draft_s(steps), self.verify_s
-        return lambda drafts: verify_s(drafts) + drafting
+        drafting, listed = self.draft_s(steps), self._list()
+        return lambda drafts: (listed[drafts] if drafts < _LISTED else self.verify_s(drafts)) + drafting
+
+    def _list(self) -> list[float]:
+        """The target's side by drafts, computed once a round."""
+        if self._listed is None or self._listed[0] != self.target.rounds or self._listed[1] is not self.price:
+            self._listed = self.target.rounds, self.price, [self.verify_s(drafts) for drafts in range(_LISTED)]
+        return self._listed[2]
 
     def see_target(self, round: "Round") -> None:
         """Learn from what the target's side took; where nothing was drafted, all of it."""

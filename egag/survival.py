@@ -69,7 +69,7 @@ class SurvivalGamma(GammaController):
         if drafted >= self.gamma or belief is None:
             return drafted < self.gamma
         self._steps = drafted + 1
-        read = features(belief.top, belief.entropy, drafted)
+        read = features(belief.top, drafted)
         survival = self.survival[-1] * self.learnt.acceptance.chance(read)
         # The forward that told this belief is paid for either way.
         without, with_it = (
@@ -169,7 +169,7 @@ class SurvivalGamma(GammaController):
         for chance, parent in zip(chances, above, strict=True):
             deep = depth[parent + 1]
             share = chance if parent < 0 else chance / max(chances[parent], 1e-9)
-            rows.append(features(share if share < 1.0 else acceptance.typical(deep), None, deep, match))
+            rows.append(features(share if share < 1.0 else acceptance.typical(deep), deep, match))
             survival.append(survival[parent + 1] * acceptance.chance(rows[-1]))
             depth.append(deep + 1)
             if survival[-1] < _OF_USE:

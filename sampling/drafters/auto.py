@@ -35,6 +35,8 @@ _DEAR = 1.1
 _HOPE = 0.1
 # Drafts of a round that are looked at.
 _DRAFTS = 16
+# Tokens of text after which prices are looked up anew.
+_PRICED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,6 @@ class AutoDrafter(Drafter):
         return cls(suffix, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)
 
     def begin(self, seq: Sequence) -> None:
-        if self.profile is not None:
-            for name in (NOTHING, COPIES, *self.models):
-                if price := self.profile.price(name, len(seq.tokens)):
-                    (seq.control if name == NOTHING else seq.control.of(name)).priced(price)
         for drafter in self._all():
             drafter.begin(seq)
 
@@ -85,6 +83,7 @@ class AutoDrafter(Drafter):
         room = min(limit, gamma.gamma)
         if room < 1:
             return replace(Proposal.empty(seq.device), source=NOTHING)
+        self._price(seq, gamma)
         nothing, copy = gamma.weigh(()).gain, self._copy(seq, gamma.of(COPIES), room)
         promises = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.weighed.gain}
         for name in self.models:
@@ -109,6 +108,16 @@ class AutoDrafter(Drafter):
 
     def memory(self) -> str:
         return self.suffix.memory()
+
+    def _price(self, seq: Sequence, gamma: GammaController) -> None:
+        """Tell the rules what rounds cost behind a text of this length, now and then as it grows."""
+        context = len(seq.tokens) // _PRICED * _PRICED
+        if self.profile is None or seq.drafting.get(self) == context:
+            return
+        seq.drafting[self] = context
+        for name in (NOTHING, COPIES, *self.models):
+            if price := self.profile.price(name, context):
+                (gamma if name == NOTHING else gamma.of(name)).priced(price)
 
     def _all(self) -> tuple[Drafter, ...]:
         return self.suffix, *self.models.values()

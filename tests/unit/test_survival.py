@@ -99,8 +99,8 @@ def test_an_assumed_price_is_in_seconds_after_the_first_round() -> None:
 
 def test_the_prior_says_what_the_features_weigh() -> None:
     acceptance = Acceptance()
-    assert acceptance.chance(features(math.exp(-0.7), 1.5, 0)) == pytest.approx(1 / (1 + math.exp(-PRIOR[0])))
-    assert acceptance.chance(features(0.9, 0.3, 0)) > 0.75 > 0.35 > acceptance.chance(features(0.1, 4.0, 0))
+    assert acceptance.chance(features(math.exp(-0.7), 0)) == pytest.approx(1 / (1 + math.exp(-PRIOR[0])))
+    assert acceptance.chance(features(0.9, 0)) > 0.75 > 0.35 > acceptance.chance(features(0.1, 0))
 
 
 def test_an_estimator_learns_how_likely_drafts_are_and_by_what() -> None:
@@ -110,12 +110,12 @@ def test_an_estimator_learns_how_likely_drafts_are_and_by_what() -> None:
     def play(rounds: int, bias: float, weight: float) -> None:
         for _ in range(rounds):
             for _ in range(3):
-                read = features(rng.uniform(0.05, 1.0), rng.uniform(0, 3), rng.randrange(3))
+                read = features(rng.uniform(0.05, 1.0), rng.randrange(3))
                 acceptance.add(read, rng.random() < 1 / (1 + math.exp(-bias - weight * read[1])))
             acceptance.refresh()
 
     def off(bias: float, weight: float) -> float:
-        reads = [features(top, 1.5, 1) for top in (0.1, 0.3, 0.6, 0.95)]
+        reads = [features(top, 1) for top in (0.1, 0.3, 0.6, 0.95)]
         return max(abs(acceptance.chance(read) - 1 / (1 + math.exp(-bias - weight * read[1]))) for read in reads)
 
     play(400, -1.0, 2.5)
@@ -128,9 +128,9 @@ def test_a_newton_step_is_that_of_the_whole_matrix() -> None:
     """One verdict from the prior: w = w0 + (A0 + p (1 - p) x x')^-1 (y - p) x, by numpy."""
     import numpy
 
-    acceptance, read = Acceptance(), features(0.5, 2.0, 1, 3)
+    acceptance, read = Acceptance(), features(0.5, 1, 3)
     x, p = numpy.array(read), acceptance.chance(read)
-    prior = numpy.diag(numpy.array((4.0, 20.0, 20.0, 20.0, 10.0)) / 4)
+    prior = numpy.diag(numpy.array((4.0, 20.0, 20.0, 10.0)) / 4)
     step = numpy.linalg.solve(prior + p * (1 - p) * numpy.outer(x, x), (1 - p) * x)
     acceptance.add(read, True)
     acceptance.refresh()
@@ -156,14 +156,14 @@ def test_a_position_that_was_not_reached_is_taken_for_like_the_one_before() -> N
 
 def test_verdicts_are_those_behind_what_was_accepted() -> None:
     """a -> b -> c and a -> d in rows 0, 2, 3, 1 of a tree of which a and d were accepted."""
-    drafts = Drafts([features(share, None, 0) for share in (0.1, 0.2, 0.3, 0.4)], [-1, 0, 1, 0], (0, 2, 3, 1))
+    drafts = Drafts([features(share, 0) for share in (0.1, 0.2, 0.3, 0.4)], [-1, 0, 1, 0], (0, 2, 3, 1))
     made = judged(4, 0, parents=(-1, 0, 0, 2), path=(0, 1))
     told = [(drafts.rows.index(read), depth, accepted) for read, depth, accepted in drafts.verdicts(made)]
     assert told == [(0, 0, True), (1, 1, False), (3, 1, True)]
 
 
 def test_nothing_behind_a_stop_token_was_judged() -> None:
-    drafts = Drafts([features(0.5, None, place) for place in range(3)], [-1, 0, 1], (0, 1, 2))
+    drafts = Drafts([features(0.5, place) for place in range(3)], [-1, 0, 1], (0, 1, 2))
     told = list(drafts.verdicts(judged(3, 1, next_token=None)))
     assert [(depth, accepted) for _, depth, accepted in told] == [(0, True)]
 
