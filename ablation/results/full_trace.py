@@ -136,7 +136,10 @@ def walkable(method: str, values: Mapping[str, Any]) -> bool:
 
 
 def drafter_of(place: "Place", values: Mapping[str, Any]) -> str:
-    """What drafts, with all that its drafts depend on: what remembers earlier prompts is each configuration's own."""
+    """What drafts, with all that its drafts depend on: where that is earlier prompts, each configuration has its own.
+
+    A rule that remembers them drafts no other tokens.
+    """
     from sampling.measure.replay.walk import most_drafts, walked_values
     from sampling.methods import DRAFTERS
 
@@ -144,7 +147,7 @@ def drafter_of(place: "Place", values: Mapping[str, Any]) -> str:
     settings = walked_values(place.method, {**values, **method.preset})
     part = DRAFTERS[method.drafter]
     told = [f"{p.name}={p.show(settings[p.name])}" for p in part.relevant(settings)]
-    own = [f"of {place.configuration.name}, repeat {place.repeat}"] if method.remembers(settings) else []
+    own = [f"of {place.configuration.name}, repeat {place.repeat}"] if any(part.memories(settings)) else []
     return ", ".join([method.drafter, *told, f"{most_drafts(place.method, settings)} drafts", *own])
 
 

@@ -118,6 +118,16 @@ def test_a_walk_is_written_once_a_drafter_and_prompt(traced: Path) -> None:
         assert line["q_top"][0][0][0] == line["drafts"][0], "greedy drafts are the likeliest"
 
 
+def test_a_rule_that_remembers_shares_the_walk_of_its_drafter(tmp_path: Path, pair: Pair) -> None:
+    out = tmp_path / "r.csv"
+    several = (("target", {}), ("speculative", {"gamma": "1"}), ("speculative", {"draft_rule": "survival"}))
+    play(out, plan_of(*several), PairEngine(pair), trace="full")
+    generations = list(read_generations(out.with_suffix(".trace.jsonl")))
+    drafting = [one for one in generations if one.drafter]
+    assert len({one.drafter for one in drafting}) == 1
+    assert sum(one.walk is not None for one in drafting) == len(drafting) // 2
+
+
 def test_heads_are_traced_and_bounded_too(tmp_path: Path, both: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "r.csv"
     engine = PairEngine(both)
