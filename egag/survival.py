@@ -152,7 +152,8 @@ class SurvivalGamma(GammaController):
     def adopt(self, earlier: GammaController) -> None:
         if isinstance(earlier, SurvivalGamma) and self.remember and earlier.learnt.rounds:
             self.learnt = earlier.learnt
-            self.learnt.priced(self.price)
+            if self.price.measured:
+                self.learnt.priced(self.price)
 
     def memory(self) -> str:
         return self.learnt.told() if self.remember else ""
@@ -196,6 +197,6 @@ class SurvivalGamma(GammaController):
     def _decide(self) -> None:
         """Whether to draft in the next round; a copy costs nothing until it is verified, and is cut then."""
         promised, rate = self.promise(), self.learnt.nothing().rate
-        pays = promised.rate > rate or self.learnt.copies or bool(self._parts)
+        pays = promised.rate > rate or self.learnt.copies or bool(self.learnt.parts)
         self._trying = not pays and self.learnt.allowance.tries(promised, rate)
         self.gamma = self.longest if pays else int(self._trying)

@@ -80,10 +80,10 @@ class AutoDrafter(Drafter):
             drafter.begin(seq)
 
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        self._price(seq, gamma)
         room = min(limit, gamma.gamma)
         if room < 1:
             return replace(Proposal.empty(seq.device), source=NOTHING)
-        self._price(seq, gamma)
         nothing, copy = gamma.weigh(()).gain, self._copy(seq, gamma.of(COPIES), room)
         promises = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.weighed.gain}
         for name in self.models:

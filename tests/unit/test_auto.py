@@ -75,6 +75,15 @@ def test_a_pair_without_drafters_copies() -> None:
     assert sources == {"none", "suffix"}
 
 
+def test_the_next_prompt_is_drafted_for_as_well() -> None:
+    """A rule that took over from the one before, and was told no price yet, chose to draft nothing, for good."""
+    bare = replace(toy_pair(), drafter=None, heads={}, profile=profile())
+    engine = PairEngine(bare)
+    for _ in range(3):
+        made = [one for one in engine.stream("auto", {**SETTINGS, "length": 60}, PROMPT) if isinstance(one, Round)]
+        assert "suffix" in {round.source for round in made}
+
+
 def test_what_cannot_win_is_not_built() -> None:
     pair = replace(toy_pair(), profile=profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS))
     assert set(built(pair).models) == {"mtp", "hydra"}
