@@ -40,7 +40,7 @@ class GammaController:
         return cls(**values)
 
     def priced(self, price: Price) -> None:
-        """What a round costs here; told before the first round, where it was measured."""
+        """What a round costs here; told before the first round and again as the text grows, where it was measured."""
         self.price = price
 
     def begin(self) -> None:

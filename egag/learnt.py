@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from egag.acceptance import Acceptance, Features
 from egag.gain import Allowance, Gain, best_length
-from egag.live_price import TRUST, LivePrice
+from egag.live_price import LivePrice
 from egag.price import ASSUMED, Price
 
 if TYPE_CHECKING:
@@ -99,13 +99,21 @@ class Learnt:
 
     def priced(self, price: Price) -> None:
         """Another price, such as that of another context; by how much it is off, where that is known, stays."""
+        guessed = price.measured and not self.live.price.measured
         if self.rounds:
             self.live.price = price
+            if guessed:  # the factors were seconds over forwards
+                self.live.measured()
             return
         target = self.live.target
-        if price.measured and not target.whole.known:
-            target.whole.trust = TRUST
+        if guessed:
+            target.measured()
         self.live, self.acceptance, self.mean = LivePrice.of(price, target), Acceptance(price.acceptance), Mean()
+
+    def forget_times(self) -> None:
+        """Take prices as they are, and what rounds took for nothing."""
+        for one in (self, *self.parts.values()):
+            one.live = LivePrice.of(one.live.price)
 
     def nothing(self) -> Gain:
         """A round without drafts."""
@@ -139,7 +147,7 @@ class Learnt:
         for position, accepted in tested.items():
             self.acceptance.count(position, accepted)
         self.acceptance.refresh()
-        known = len(drafts.rows) > 0
+        known = len(drafts.rows) > 0 or "+" in round.source  # of two together, each knows its own drafts
         self.mean.add(1.0 + (reached if known else round.accepted), len(drafts.place if known else round.drafts), steps)
         self.rounds, self.unused = self.rounds + 1, 0
 

@@ -61,7 +61,14 @@ class Side:
 
     whole: Factor = field(default_factory=Factor)
     rounds: int = 0
+    measured_s: bool = False
     _counts: dict[int, Factor] = field(default_factory=dict)
+
+    def measured(self) -> None:
+        """Prices are in measured seconds from now on, once: what was learnt of guessed ones is no factor of these."""
+        if not self.measured_s:
+            self.whole, self.measured_s = Factor(TRUST), True
+            self._counts.clear()
 
     def value(self, drafts: float) -> float:
         """Observed over predicted seconds of a round with so many drafts; of a mean number, for all alike."""
@@ -97,7 +104,12 @@ class LivePrice:
     def of(cls, price: Price, target: Side | None = None) -> "LivePrice":
         """One that trusts the price as far as it was measured."""
         trust = TRUST if price.measured else 0.0
-        return cls(price, target or Side(Factor(trust)), Factor(trust))
+        return cls(price, target or Side(Factor(trust), measured_s=price.measured), Factor(trust))
+
+    def measured(self) -> None:
+        """The price is in measured seconds from now on, and was in guessed ones."""
+        self.target.measured()
+        self.drafts = Factor(TRUST)
 
     def verify_s(self, drafts: float) -> float:
         """The target's side of a round: its forward and the rest."""

@@ -134,17 +134,18 @@ class SurvivalGamma(GammaController):
         if self.live:
             self.learnt.live.see_target(round)
         if self._parts:
-            for name in round.source.split("+"):
+            first, *others = round.source.split("+")
+            for name in (first, *others):
                 if name in self._parts:
-                    self._parts[name].learn(round)
+                    self._parts[name].learn(round, timed=name == first)
         elif self._steps or round.drafts:
             self.learn(round)
         self.learnt.passed(round)
         self._decide()
 
-    def learn(self, round: "Round") -> None:
-        """Learn from the verdict on its own drafts, and from what they took."""
-        if self.live:
+    def learn(self, round: "Round", timed: bool = True) -> None:
+        """Learn from the verdict on its own drafts, and from what they took; not timed: what another's took mostly."""
+        if self.live and timed:
             self.learnt.live.see_drafts(round, self._steps)
         self.learnt.judged(round, self._drafts, self._steps)
         self._start()
@@ -152,8 +153,11 @@ class SurvivalGamma(GammaController):
     def adopt(self, earlier: GammaController) -> None:
         if isinstance(earlier, SurvivalGamma) and self.remember and earlier.learnt.rounds:
             self.learnt = earlier.learnt
+            self.learnt.allowance.share = self.explore
             if self.price.measured:
                 self.learnt.priced(self.price)
+            if not self.live:
+                self.learnt.forget_times()
 
     def memory(self) -> str:
         return self.learnt.told() if self.remember else ""

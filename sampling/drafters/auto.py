@@ -8,12 +8,13 @@ import torch
 
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed
+from egag.price import ASSUMED, Price
 from ngram_assisted.suffix import SuffixDrafter
 from sampling.drafter import Drafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.joined import joined
 from sampling.events import Round
-from sampling.methods import MODELS
+from sampling.methods import HEADS, MODELS
 from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -115,9 +116,12 @@ class AutoDrafter(Drafter):
         if self.profile is None or seq.drafting.get(self) == context:
             return
         seq.drafting[self] = context
-        for name in (NOTHING, COPIES, *self.models):
-            if price := self.profile.price(name, context):
-                (gamma if name == NOTHING else gamma.of(name)).priced(price)
+        plain = self.profile.price(NOTHING, context)
+        assert plain is not None
+        gamma.priced(plain)
+        for name in (COPIES, *self.models):
+            branched = self.trees and name in HEADS
+            gamma.of(name).priced(self.profile.price(name, context, branched=branched) or _guessed(plain))
 
     def _all(self) -> tuple[Drafter, ...]:
         return self.suffix, *self.models.values()
@@ -144,6 +148,12 @@ class AutoDrafter(Drafter):
             return replace(own, source=name)
         gamma.of(COPIES).placed(rows)
         return replace(both, source=f"{name}+{COPIES}")
+
+
+def _guessed(plain: Price) -> Price:
+    """The price of a drafter that was not timed, on a target that was."""
+    forward_s = plain.verify_s(0)
+    return replace(plain, first_s=ASSUMED.first_s * forward_s, step_s=ASSUMED.step_s * forward_s)
 
 
 def _with_copy(own: Gain, copy: Copy | None, nothing: Gain) -> Gain:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.nn import functional as F
 
 from egag.gain import best_length
 from sampling.proposal import Proposal
@@ -43,7 +44,8 @@ def joined(
     if not count:
         return own, tuple(rows)
     ids = torch.tensor(tokens, dtype=torch.long, device=own.tokens.device)
-    return Proposal(ids, tuple(parents), None, own.first), tuple(rows)
+    chances = None if own.chances is None else F.pad(own.chances, (0, count), value=1.0)
+    return Proposal(ids, tuple(parents), None, own.first, chances), tuple(rows)
 
 
 def _at(survival: Sequence[float], row: int) -> float:

@@ -84,6 +84,15 @@ def test_the_next_prompt_is_drafted_for_as_well() -> None:
         assert "suffix" in {round.source for round in made}
 
 
+def test_a_drafter_that_was_not_timed_is_guessed_in_the_targets_seconds() -> None:
+    """In forwards beside a target in seconds it would be fifty times too dear."""
+    timed = Profile({64: ((1, 0.020), (17, 0.028))}, ((64, 0.05),), 0.0005, {})
+    bare = replace(toy_pair(), drafter=None, heads={}, profile=timed)
+    values = {**SETTINGS, "length": 60}
+    made = [one for one in PairEngine(bare).stream("auto", values, PROMPT) if isinstance(one, Round)]
+    assert sum(round.source == "suffix" for round in made) > 5
+
+
 def test_what_cannot_win_is_not_built() -> None:
     pair = replace(toy_pair(), profile=profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS))
     assert set(built(pair).models) == {"mtp", "hydra"}

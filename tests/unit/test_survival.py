@@ -97,6 +97,56 @@ def test_an_assumed_price_is_in_seconds_after_the_first_round() -> None:
     assert live.draft_s(2) == pytest.approx(0.002) and live.verify_s(0) == pytest.approx(0.021)
 
 
+def test_a_price_that_is_measured_later_is_in_seconds() -> None:
+    """What was learnt before was seconds over forwards: no factor of a price in seconds."""
+    rule = SurvivalGamma()
+    rule.begin()
+    for _ in range(60):
+        rule.before(0, Told(0.5))
+        rule.update(judged(1, 1, verify_s=0.020, draft_s=0.004))
+    later = SurvivalGamma()
+    later.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
+    later.adopt(rule)
+    assert later.learnt.live.verify_s(0) == pytest.approx(0.020)
+    assert later.learnt.live.draft_s(2) == pytest.approx(0.006)
+
+
+def test_of_two_that_draft_together_the_copier_costs_nothing_more() -> None:
+    rule = SurvivalGamma()
+    rule.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
+    rule.begin()
+    for name, first_s in (("model", 0.008), ("suffix", 0.0001)):
+        rule.of(name).priced(Price(((1, 0.020), (9, 0.028)), first_s=first_s, step_s=0.0))
+    for _ in range(50):
+        rule.of("suffix").keep((0.9, 0.8))
+        rule.update(judged(2, 2, verify_s=0.021, draft_s=0.0081, source="model+suffix"))
+    assert rule.of("suffix").learnt.live.draft_s(1) == pytest.approx(0.0001)
+
+
+def test_a_model_that_drafted_nothing_is_not_credited_with_the_copy() -> None:
+    rule = SurvivalGamma()
+    rule.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
+    rule.begin()
+    for name in ("model", "suffix"):
+        rule.of(name).priced(Price(((1, 0.020), (9, 0.028)), first_s=0.001, step_s=0.0, acceptance=(0.1,)))
+    for _ in range(50):
+        rule.of("suffix").keep((0.9, 0.8, 0.7))
+        rule.update(judged(3, 3, verify_s=0.021, source="model+suffix"))
+    assert rule.of("model").promise().tokens < 1.2 < 3.0 < rule.of("suffix").promise().tokens
+
+
+def test_settings_of_the_next_prompt_hold() -> None:
+    rule = SurvivalGamma()
+    rule.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
+    rule.begin()
+    rule.before(0, Told(0.5))
+    rule.update(judged(1, 1, verify_s=0.040, draft_s=0.004))
+    later = SurvivalGamma(survival_explore=0.0, survival_live=False)
+    later.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
+    later.adopt(rule)
+    assert later.learnt.allowance.share == 0.0 and later.learnt.live.verify_s(0) == 0.020
+
+
 def test_the_prior_says_what_the_features_weigh() -> None:
     acceptance = Acceptance()
     assert acceptance.chance(features(math.exp(-0.7), 0)) == pytest.approx(1 / (1 + math.exp(-PRIOR[0])))
