@@ -121,7 +121,7 @@ class Profile:
             _number("rest_s", given["rest_s"]),
             {name: _draft_times(name, times) for name, times in drafters.items()},
             measured,
-            _number("tree", given["tree"]),
+            _number("tree", given["tree"], above=0.0),
         )
 
 

@@ -59,7 +59,7 @@ def _stored(pair: Pair) -> Profile | None:
         return None
     try:
         return Profile.from_dict(entry.get("profile"))
-    except UserError:
+    except (UserError, OverflowError):  # JSON knows numbers that no float holds
         return None
 
 

@@ -1,6 +1,7 @@
 """What `scripts/replay.py` does with a trace: rows of what was not run, as a report shows them."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,8 +161,11 @@ def _price(text: str) -> Price | None:
         given = json.loads(path.read_text(encoding="utf-8"))
         forward = tuple((int(rows), float(seconds)) for rows, seconds in given["forward"])
         first_s, step_s, rest_s = (float(given[name]) for name in ("first_s", "step_s", "rest_s"))
-        if not forward or list(forward) != sorted(forward) or min(first_s, step_s, rest_s, forward[0][1]) < 0:
-            raise ValueError("rows ascending and seconds of 0 or more are wanted")
+        rows, taken = [count for count, _ in forward], [seconds for _, seconds in forward]
+        if not rows or rows[0] < 1 or rows != sorted(set(rows)) or taken != sorted(taken) or not taken[0] > 0:
+            raise ValueError("rows that ascend, with seconds above 0 that never fall, are wanted")
+        if not all(math.isfinite(one) for one in (*taken, first_s, step_s, rest_s)) or min(first_s, step_s, rest_s) < 0:
+            raise ValueError("seconds of 0 or more are wanted")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"--price {text!r}: {error!r}; expected fitted, or a file with "

@@ -122,7 +122,7 @@ class Replays:
         told = f"{record.method} {asked.words}" if asked.words else record.configuration
         rule = self._rule(generation, asked, told)
         price = self.cost(generation, alone=not asked.words)
-        run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded)
+        run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded or not asked.words)
         return self.record(generation, run, f"{REPLAYED}{told}", values)
 
     def _rule(self, generation: Generation, asked: Asked, told: str) -> GammaController:

@@ -97,14 +97,15 @@ class Forwards:
         self._times.setdefault((context, count), []).append(seconds)
 
     def forward(self) -> dict[int, Times]:
-        """Medians; contexts that time was too short for are left out."""
+        """Medians; contexts that time was too short for, behind which fewer rows were timed, are left out."""
         found = {
             context: tuple(
                 (count, self._median(context, count)) for count in sorted(self._rows) if self._known(context, count)
             )
             for context in self._runners
         }
-        return {context: times for context, times in found.items() if times}
+        most = max(map(len, found.values()))
+        return {context: times for context, times in found.items() if len(times) == most}
 
     def tree(self) -> float:
         """A tree's forward over a chain's: the median over contexts; 1 where time was too short to tell."""

@@ -223,12 +223,20 @@ def test_the_script_prices_rules_lengths_and_batches(traced: Path, tmp_path: Pat
         (("--gamma", "x"), "expected integers of 0 or more"),
         (("--methods", "medusa"), "the trace holds"),
         (("--price", other_file(tmp_path)), "expected fitted, or a file"),
+        (("--price", falling(tmp_path)), "that never fall, are wanted"),
         (("--methods", "prompt_lookup", "--set", "max_ngram_size=2"), "on which its drafts depend"),
         (("--methods", "speculative", "--gamma", "40"), "the walk holds 8 drafts a position"),
     ):
         status, said = replay(trace, *wrong)
         assert status == 2 and expected in " ".join(said.split()), (wrong, said)
     assert replay(trace, "--methods", "speculative", "--gamma", "40", "--bounded")[0] == 0
+
+
+def falling(folder: Path) -> Path:
+    """Where more rows took less, no oracle is a bound."""
+    path = folder / "falling.json"
+    path.write_text('{"forward": [[1, 1.0], [9, 0.9]], "first_s": 0.0, "step_s": 0.0, "rest_s": 0.0}')
+    return path
 
 
 def other_file(folder: Path) -> Path:

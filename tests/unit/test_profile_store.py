@@ -104,10 +104,11 @@ def test_another_number_of_threads_is_another_machine() -> None:
         "{",
         "[]",
         '{"format": 0, "machines": {}}',
-        '{"format": 1, "machines": []}',
-        '{"format": 1, "machines": {"MACHINE": []}}',
-        '{"format": 1, "machines": {"MACHINE": {"KEY": 3}}}',
-        '{"format": 1, "machines": {"MACHINE": {"KEY": {"profile": {"forward": 3}}}}}',
+        '{"format": 2, "machines": []}',
+        '{"format": 2, "machines": {"MACHINE": []}}',
+        '{"format": 2, "machines": {"MACHINE": {"KEY": 3}}}',
+        '{"format": 2, "machines": {"MACHINE": {"KEY": {"profile": {"forward": 3}}}}}',
+        '{"format": 2, "machines": {"MACHINE": {"KEY": {"profile": WHOLE}}}}',
     ],
 )
 def test_a_damaged_file_costs_a_measurement_and_nothing_else(content: str) -> None:
@@ -115,6 +116,8 @@ def test_a_damaged_file_costs_a_measurement_and_nothing_else(content: str) -> No
     machines = json.loads(store_path().read_text())["machines"]
     ((machine, pairs),) = machines.items()
     text = content.replace("MACHINE", machine.replace('"', "")).replace("KEY", next(iter(pairs)))
+    whole = {**next(iter(pairs.values()))["profile"], "rest_s": 10**400}  # which no float holds
+    text = text.replace("WHOLE", json.dumps(whole))
     store_path().write_text(text)
     assert known(tiny_pair()) is None
     drop(tiny_pair())

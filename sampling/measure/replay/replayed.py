@@ -107,7 +107,9 @@ def _asked_each(walk: Walk, position: int, rule: GammaController, bounded: bool)
         belief = _belief(ahead, count)
         if not rule.before(count, belief):
             return count
-        if count + 1 == walk.room(position) or not rule.after(count + 1, belief, token):
+        # A drafter that has no more for a round, as heads of so many steps, stops before the rule is asked.
+        last = count + 1 == walk.room(position) or count + 1 == len(ahead.drafts) < ahead.most
+        if last or not rule.after(count + 1, belief, token):
             return count + 1
     count = len(ahead.drafts)
     if _unknown(walk, position) and not bounded and rule.before(count, None):
