@@ -81,13 +81,12 @@ def advise(engine: PairEngine, prompts: Sequence[Prompt], common: Values, minute
     sample, held_out = halves(prompts)
     with Interrupt() as interrupt:
         runs = _sampled(engine, sample, common, began, seconds, interrupt, tell, advice)
-        _choose(runs, advice)
+        with Interrupt() as choosing:  # replays take seconds, and losing them would lose all
+            _choose(runs, advice)
+        interrupt.asked |= choosing.asked
+        if advice.best is not None:
+            _check(engine, held_out, common, advice, interrupt, began + seconds, tell)
         advice.stopped = interrupt.asked
-        if advice.best is not None and not interrupt.asked:
-            _check(
-                engine, held_out, common, advice, lambda: interrupt.asked or time.monotonic() - began > seconds, tell
-            )
-            advice.stopped = interrupt.asked
     return advice
 
 
@@ -121,15 +120,24 @@ def _sampled(
             if interrupt.asked or (place and time.monotonic() - began > end):
                 break
             try:
-                ids = engine.tokenise(prompt.turns[:1], common["chat"])
+                ids = engine.tokenise(prompt.opening, common["chat"], prompt.system)
                 length = min(prompt.max_new_tokens or advice.length, advice.length)
                 runs.play(ids, length, lambda done: interrupt.asked or (done > 0 and time.monotonic() - began > end))
-            except UserError as error:
-                advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error}")
+            except Exception as error:
+                _leave_out(engine, prompt, error, advice)
     advice.sampled = runs.prompts
+    if runs.prompts and advice.length < common["length"]:
+        advice.notes.append(f"answers were measured for {advice.length} tokens, as the time allows, and checked whole")
     if any(len(prompt.turns) > 1 for prompt in sample):
         advice.notes.append("of conversations the first turn was asked")
     return runs
+
+
+def _leave_out(engine: PairEngine, prompt: Prompt, error: Exception, advice: Advice) -> None:
+    """Go on without a prompt; what is no fault of the user's, such as too little memory, may leave caches torn."""
+    if not isinstance(error, UserError):
+        engine.renew()
+    advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error or type(error).__name__}")
 
 
 def _choose(runs: SampleRuns, advice: Advice) -> None:
@@ -159,10 +167,19 @@ def _ratio(logs: Sequence[float]) -> float:
 
 
 def _check(
-    engine: PairEngine, held_out: Sequence[Prompt], common: Values, advice: Advice, over: Callable[[], bool], tell: Tell
+    engine: PairEngine,
+    held_out: Sequence[Prompt],
+    common: Values,
+    advice: Advice,
+    interrupt: Interrupt,
+    end: float,
+    tell: Tell,
 ) -> None:
     """Decode the held-out prompts, plainly and with the best candidate; which goes first alternates."""
-    assert advice.best is not None
+
+    def over() -> bool:
+        return interrupt.asked or time.monotonic() > end
+
     logs: list[float] = []
     engine.forget()
     with _stopped_at_once(engine):
@@ -170,19 +187,19 @@ def _check(
             tell(place, len(held_out), f"checking {advice.configuration.name} on prompts held out")
             if over():
                 break
-            length = prompt.max_new_tokens or common["length"]
+            values = {**common, "length": prompt.max_new_tokens or common["length"]}
             try:
-                comparison = Comparison(
-                    engine, {**common, "length": length}, engine.tokenise(prompt.turns[:1], common["chat"])
-                )
+                ids = engine.tokenise(prompt.opening, common["chat"], prompt.system)
+                comparison = Comparison(engine, values, ids)
                 if (found := _speedup(comparison, advice.configuration, place, over)) is None:
                     break
-            except UserError as error:
-                advice.notes.append(f"prompt {shown(prompt.id)} is left out: {error}")
+            except Exception as error:
+                _leave_out(engine, prompt, error, advice)
                 continue
             logs.append(math.log(found))
             _note_differences(comparison, prompt, advice)
-    _judge(logs, len(held_out), advice)
+    why = "it was stopped" if interrupt.asked else "the time was over before" if over() else "none could be decoded"
+    _judge(logs, why if held_out else "there is no second prompt", advice)
 
 
 def _speedup(comparison: Comparison, one: Configuration, place: int, over: Callable[[], bool]) -> float | None:
@@ -202,11 +219,10 @@ def _note_differences(comparison: Comparison, prompt: Prompt, advice: Advice) ->
         advice.notes.append(f"BUG: on prompt {shown(prompt.id)} it says another thing than plain decoding")
 
 
-def _judge(logs: Sequence[float], held_out: int, advice: Advice) -> None:
-    """What the check says of the prediction."""
+def _judge(logs: Sequence[float], why: str, advice: Advice) -> None:
+    """What the check says of the prediction; why: there is none, where there is none."""
     assert advice.best is not None
     if not logs:
-        why = "there is no second prompt" if not held_out else "the time was over before"
         advice.notes.append(f"not checked on prompts held out: {why}")
         return
     judged = choose({advice.best.name: logs})
@@ -214,6 +230,8 @@ def _judge(logs: Sequence[float], held_out: int, advice: Advice) -> None:
     advice.measured, expected = judged.expected, advice.best.expected
     if advice.measured.prompts == 1:
         advice.notes.append("one prompt checked it, too few to tell a difference from noise")
+    elif advice.measured.prompts < FEW:
+        advice.notes.append(f"{len(logs)} prompts checked it: intervals of so few are narrower than the truth")
     if expected.pays and advice.contradicted:
         advice.notes.append("the check contradicts the expectation: on prompts held out it is not shown to pay")
     elif not math.isnan(expected.low) and advice.measured.high < expected.low:

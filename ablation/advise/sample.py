@@ -75,7 +75,7 @@ class SampleRuns:
         plain = (first + later) * (1 + len(self.run))
         passes = plain + first * len(self.live) * (1 + _WALK_COST) + later * min(len(self.live), _LEFT) * _WALK_COST
         fitting = seconds / (max(1.0, passes) * max(token_s, 1e-6))
-        return min(int(self.common["length"]), max(_LEAST, int(fitting)))
+        return int(min(self.common["length"], max(_LEAST, fitting)))
 
     def play(self, ids: Sequence[int], length: int, over: Over) -> bool:
         """Measure everything on a prompt (ids); whether it counts.
@@ -95,21 +95,23 @@ class SampleRuns:
             # Under a name of its own: from the memory of the run before it, the walk would know the answer.
             walked = walk(self.engine, one.base.method, one.base.values(values), ids, run=_WALK)
             found.append((one, walked, own))
+        logs = self._others(values, ids, plain)
         if not self.prompts:  # what time did not reach is no candidate
             self.live = [one for one, _, _ in found]
         self._plain += rounds
         for one, walked, own in found:
             one.walks.append(walked)
             one.own += own
-        self._measure_others(values, ids, plain)
+        for name, log in logs.items():
+            self.measured[name].append(log)
         self.prompts += 1
         self._drop_hopeless()
         return True
 
-    def _measure_others(self, values: Values, ids: Sequence[int], plain: RunMetrics) -> None:
-        for name, one in self.run.items():
-            account, _ = self._run(one, values, ids)
-            self.measured[name].append(math.log(_token_s(plain) / _token_s(account)))
+    def _others(self, values: Values, ids: Sequence[int], plain: RunMetrics) -> dict[str, float]:
+        """What is run and not replayed: the logarithms of its speedups."""
+        runs = {name: self._run(one, values, ids)[0] for name, one in self.run.items()}
+        return {name: math.log(_token_s(plain) / _token_s(account)) for name, account in runs.items()}
 
     def _run(self, one: Configuration, values: Values, ids: Sequence[int]) -> tuple[RunMetrics, list[Sample]]:
         """A generation, measured: its account, and what its rounds took."""
@@ -152,10 +154,12 @@ class SampleRuns:
         return found
 
     def _replays(self, one: Measuring) -> Iterator[tuple[Configuration, list[float]]]:
-        price = self.price(one)
-        by_prompt = [list(one.base.replays(walked, price, self.common)) for walked in one.walks]
-        for same in zip(*by_prompt, strict=True):
-            yield same[0][0], [self._log(account) for _, account in same]
+        """What can be told of every answer; of one of two tokens no rule can be replayed."""
+        price, found = self.price(one), dict[Configuration, list[float]]()
+        for walked in one.walks:
+            for configuration, account in one.base.replays(walked, price, self.common):
+                found.setdefault(configuration, []).append(self._log(account))
+        yield from ((made, logs) for made, logs in found.items() if len(logs) == len(one.walks))
 
     def _log(self, account: RunMetrics) -> float:
         return math.log(self.plain_s() / _token_s(account))

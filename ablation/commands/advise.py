@@ -84,11 +84,19 @@ class _Forms:
 
     def command(self, one: "Configuration") -> str:
         """The command line; it takes one file, the plan takes all."""
-        from ablation.plan.prompt_sets import find_sources
-
-        path = find_sources(self.prompts[:1], Path.cwd())[0]
+        path = self._files()[0]
         near = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         return command_line(one, str(near), self.models, self.length)
+
+    @property
+    def more(self) -> bool:
+        """Whether there are files of prompts that the command leaves out."""
+        return len(self._files()) > 1
+
+    def _files(self) -> list[Path]:
+        from ablation.plan.prompt_sets import find_sources
+
+        return list(find_sources(self.prompts, Path.cwd()))
 
     def plan(self, one: "Configuration") -> str:
         """The plan."""
@@ -149,6 +157,8 @@ def _show(advice: "Advice", forms: _Forms) -> None:
         return
     console.print(Text(verdict(advice), "bold"), soft_wrap=True)
     console.print(Text(f"\n{forms.command(advice.final)}\n"), soft_wrap=True)
+    if forms.more:
+        console.print(Text("the command plays the first file of prompts only; the plan has all", "dim"))
     console.print(Text(_for_servers(advice, forms)), soft_wrap=True)
     console.print(
         Text(f"\nas a plan (scripts/run_ablation.py FILE.toml):\n\n{forms.plan(advice.final)}"), soft_wrap=True

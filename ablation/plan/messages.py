@@ -53,7 +53,7 @@ def _turns(said: Sequence[tuple[str, str]], first: int) -> tuple[tuple[str, ...]
     turns, given = list[str](), list[tuple[str, ...]]()
     before: tuple[str, ...] = ()
     for place, (role, content) in enumerate(said):
-        follows = said[place - 1][0] if place else "nothing"
+        follows = said[place - 1][0] if place else "system" if first > 1 else "nothing"
         if role == "system":
             raise UserError(
                 f"message {first + place}: a system message is not the first; expected one at the beginning"

@@ -22,10 +22,10 @@ BOUND = f"{METHOD}: "
 _VERDICT = "computed, not tested"
 ABOUT = (
     "Rows that begin with 'bound:' were computed, not run, from the full trace beside these results, and no rule is "
-    "known to reach them: they are no methods and nothing is tested of them. The oracle knows what will be accepted "
-    "of the drafts that were recorded, up to 8 a round, and has no other verified; the best fixed length is the one "
-    "that takes the fewest seconds over all prompts, or on each. A round costs the mean time of verifying as many "
-    "rows on the same prompt, a line through the steps of drafting, and the mean of the rest, fitted to the rounds that were "
+    "known to reach them: they are no methods and nothing is tested of them. The oracle knows what will be accepted of "
+    "the drafts that were recorded, up to 8 a round, and has no other verified; the best fixed length is the one that "
+    "takes the fewest seconds over all prompts, or on each. A round costs the mean time of verifying as many rows on "
+    "the same prompt, a line through the steps of drafting, and the mean of the rest, fitted to the rounds that were "
     "measured (docs/replay.md)."
 )
 

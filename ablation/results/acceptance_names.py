@@ -47,15 +47,15 @@ NAMES = (
         "rounds that emitted L or more / n",
         "rounds",
         True,
-        "`joint` at position L - 1; exported",
+        "`joint` at position L - 1, but for rounds that an accepted stop token ended there; exported",
     ),
     Name(
         "`speculation_profile.json`",
         "`marginal_accept_rates`",
-        "a_i / n",
+        "rounds that emitted i + 1 or more / n",
         "rounds",
         False,
-        "`joint`; exported",
+        "`joint`, but for rounds that an accepted stop token ended there; exported",
     ),
     Name(
         "`speculation_profile.json`",

@@ -145,6 +145,50 @@ def test_a_check_that_contradicts_is_followed(monkeypatch: pytest.MonkeyPatch) -
     assert any("contradicts" in note for note in found.notes)
 
 
+class Listening(Priced):
+    """Writes down what it is asked to tokenise, and has no memory for one prompt."""
+
+    heard: list[tuple[tuple[str, ...], str | None]]
+
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        self.heard.append((tuple(turns), system))
+        if turns[-1] == "too long":
+            raise RuntimeError("out of memory")
+        return super().tokenise(turns, chat, system)
+
+
+def test_a_conversation_is_asked_with_all_that_stands_before_it() -> None:
+    engine = Listening(tiny_pair(), CHEAP)
+    engine.heard = []
+    spoken = Prompt("a", ("and again",), system="be short", given=(("hello", "hi"),))
+    found = advise(engine, [spoken, replace(spoken, id="b")], {**Settings(), "length": 12}, 1.0, untold)
+    assert found.sampled == 1 and found.measured is not None
+    assert {one for one in engine.heard if "again" in one[0][-1]} == {(("hello", "hi", "and again"), "be short")}
+
+
+def test_a_prompt_that_fails_costs_itself_alone() -> None:
+    engine = Listening(tiny_pair(), CHEAP)
+    engine.heard = []
+    several = prompts(6)
+    several[2] = replace(several[2], turns=("too long",))
+    several[3] = replace(several[3], turns=("too long",))
+    found = advise(engine, several, common(), 1.0, untold)
+    assert found.sampled == 2 and found.measured is not None and found.measured.prompts == 2
+    assert sum("out of memory" in note for note in found.notes) == 2
+    assert any("2 prompts checked it" in note for note in found.notes)
+
+
+def test_answers_of_two_tokens_stand_among_longer_ones() -> None:
+    """No rule can be replayed on them; lengths can, on all."""
+    several = [replace(one, max_new_tokens=2 if place == 2 else None) for place, one in enumerate(prompts(6))]
+    found = advise(Priced(tiny_pair(), CHEAP), several, common(), 1.0, untold)
+    assert found.sampled == 3 and found.candidates
+
+
+def test_all_the_time_there_is_gives_the_whole_length() -> None:
+    assert SampleRuns(Priced(tiny_pair(), CHEAP), common()).length_for(math.inf, 0.01, 4) == 16
+
+
 def test_one_prompt_is_too_few_to_check() -> None:
     found = advised(CHEAP, count=1)
     assert found.sampled == 1 and found.measured is None and found.best is not None

@@ -83,7 +83,7 @@ def test_user_messages_with_an_answer_are_context(roles: str, turns: str, given:
         (chat(("user", "a"), ("system", "b")), "message 2: a system message is not the first"),
         (chat(("system", "a"), ("system", "b"), ("user", "c")), "message 2: a system message is not the first"),
         (chat(("assistant", "a"), ("user", "b")), "message 1: an assistant message follows nothing; expected a user"),
-        (chat(("system", "s"), ("assistant", "a")), "message 2: an assistant message follows nothing"),
+        (chat(("system", "s"), ("assistant", "a")), "message 2: an assistant message follows system"),
         (chat(("user", "a"), ("assistant", "b"), ("assistant", "c")), "message 3: an assistant message follows assist"),
         (chat(("user", "a"), ("assistant", "b")), "the last message is of role assistant; expected user"),
         (chat(("user", "z"), ("user", "a"), ("assistant", "b")), "the last message is of role assistant"),
