@@ -1,6 +1,7 @@
 """A smaller causal model drafts, one token after the other."""
 
 from collections import abc
+from itertools import takewhile
 from typing import Any, Self
 
 from torch import Tensor
@@ -35,6 +36,10 @@ class ModelDrafter(ForwardDrafter):
         prefill(slot, seq.tokens[:-1][: slot.window])
 
     def observe(self, seq: Sequence, round: Round) -> None:
+        """Keep what was fed of the text, and the drafts that were accepted: another's may stand beside them."""
+        slot: Runner = seq.drafting[self]
+        own = sum(1 for _ in takewhile(lambda place: place[0] == place[1], enumerate(round.path)))
+        slot.crop(min(slot.length, len(seq.tokens) - len(round.emitted) + own))
         self._roll_back(seq)
 
     def room(self, seq: Sequence) -> int:

@@ -131,12 +131,16 @@ def paced(method: str, **parameters: Any) -> Pace | None:
 
 def test_the_pace_by_prices_by_hand() -> None:
     once = pytest.approx(0.12)
-    assert paced("target") == Pace(0.25, once, once, 0, pytest.approx(0.22))
+    assert paced("target") == Pace(
+        0.25, once, once, 0, pytest.approx(0.1875 + 0.02)
+    )  # behind 800 tokens: 7/8 of the way
     sd = paced("speculative", gamma=2)  # a round: 0.12 forward, 0.04 drafts, 0.02 rest; 1 + 0.8 + 0.4 tokens
-    assert sd == Pace(0.25, pytest.approx(0.06), pytest.approx(0.18), 0, pytest.approx(0.28 / 2.2))
+    assert sd == Pace(0.25, pytest.approx(0.06), pytest.approx(0.18), 0, pytest.approx((0.2075 + 0.06) / 2.2))
     copies = paced("prompt_lookup", num_speculative_tokens=4)  # a quarter of the rounds has four drafts
     tokens = 1 + 0.25 * (0.9 + 0.9**2 + 0.9**3 + 0.9**4)
-    assert copies is not None and copies.expected_s == pytest.approx((0.25 * 0.27 + 0.75 * 0.23) / tokens)
+    assert copies is not None and copies.expected_s == pytest.approx(
+        (0.25 * (0.2275 + 0.03) + 0.75 * (0.1875 + 0.03)) / tokens
+    )
     assert (copies.accepted_s, copies.rejected_s) == pytest.approx((0.17 / 5, 0.17))
 
 
