@@ -5,8 +5,6 @@ from copy import copy, deepcopy
 from itertools import islice
 from typing import Any, Self
 
-import torch
-
 from egag.controller import GammaController
 from ngram_assisted.ngram_storage import NGramStorage
 from sampling.choices import STORAGES
@@ -14,6 +12,7 @@ from sampling.drafter import Drafter
 from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 
 class NgramDrafter(Drafter):
@@ -52,7 +51,7 @@ class NgramDrafter(Drafter):
             if not gamma.after(len(drafts), None, None):
                 break
         kept = drafts[: gamma.keep((1.0,) * len(drafts))]
-        return Proposal(torch.tensor(kept, dtype=torch.long, device=seq.device))
+        return Proposal(sent(kept, seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The most frequent tokens after text and `pending` drafts, until a context is unknown."""

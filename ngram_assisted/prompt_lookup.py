@@ -3,12 +3,11 @@
 from collections import abc
 from typing import Any, Self
 
-import torch
-
 from egag.controller import GammaController
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 Gram = tuple[int, ...]
 
@@ -71,7 +70,7 @@ class PromptLookupDrafter(Drafter):
             return Proposal.empty(seq.device)
         copied, match = self.found(seq, min(gamma.gamma, limit))
         kept = copied[: gamma.keep((1.0,) * len(copied), match)]
-        return Proposal(torch.tensor(kept, dtype=torch.long, device=seq.device))
+        return Proposal(sent(kept, seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """What followed the end of text and `pending` drafts; a copy may run on into the drafts."""

@@ -4,8 +4,6 @@ from collections import abc
 from dataclasses import dataclass
 from typing import Any, Self
 
-import torch
-
 from egag.controller import GammaController
 from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
@@ -13,6 +11,7 @@ from ngram_assisted.suffix_tree import After, Draft, Limits, best_draft
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class SuffixDrafter(Drafter):
             return Proposal.empty(seq.device)
         draft = self.draft(seq, gamma.gamma, limit)
         kept = gamma.keep(draft.probs, draft.match_length, draft.parents if self.tree else None)
-        tokens = torch.tensor(draft.tokens[:kept], dtype=torch.long, device=seq.device)
+        tokens = sent(draft.tokens[:kept], seq.device)
         return Proposal(tokens, draft.parents[:kept] if self.tree else None)
 
     def draft(self, seq: Sequence, budget: int, room: int) -> Draft:

@@ -6,13 +6,12 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Self
 
-import torch
-
 from egag.controller import GammaController
 from sampling.drafter import Drafter
 from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 # How often the token of that rank follows, for the shape of the tree: the first about half of the time.
 _RANKS = (0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01)
@@ -80,7 +79,7 @@ class TokenRecyclingDrafter(Drafter):
                 parents.append(above)
                 chances.append(_RANKS[rank] * (1.0 if above < 0 else chances[above]))
         kept = gamma.keep(chances, 0, parents)
-        ids = torch.tensor(tokens[:kept], dtype=torch.long, device=seq.device)
+        ids = sent(tokens[:kept], seq.device)
         return Proposal(ids, tuple(parents[:kept]) if kept else None)
 
     def observe(self, seq: Sequence, round: Round) -> None:

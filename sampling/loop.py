@@ -20,6 +20,7 @@ from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
+from utils.sent import sent
 from utils.text import quoted
 from utils.timing import PhaseClock
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
@@ -132,8 +133,16 @@ def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
     seq.tokens.extend(round.emitted)
     seq.rounds += 1
     seq.logits = output.logits
-    seq.hidden = {layer: states[[0, *(row + 1 for row in round.path)]] for layer, states in output.hidden.items()}
+    seq.hidden = _kept(output.hidden, round.path, seq.device)
     seq.reason = _reason(seq)
+
+
+def _kept(hidden: Mapping[int, Tensor], path: Sequence[int], device: torch.device) -> dict[int, Tensor]:
+    """The states of the root and the accepted drafts; an output of the target holds until its next forward."""
+    if all(row == place for place, row in enumerate(path)):
+        return {layer: states[: len(path) + 1].clone() for layer, states in hidden.items()}
+    rows = sent([0, *(row + 1 for row in path)], device)
+    return {layer: states.index_select(0, rows) for layer, states in hidden.items()}
 
 
 def learn(seq: sequence.Sequence, drafter: Drafter, round: Round) -> None:
@@ -162,7 +171,7 @@ def begin(
 
 def fed(seq: sequence.Sequence, proposal: Proposal) -> Tensor:
     """What the target reads in a round: the last token and the drafts, `[n + 1]`."""
-    return torch.cat([torch.tensor(seq.tokens[-1:], device=seq.device), proposal.tokens])
+    return torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
 
 
 def timed(round: Round, seconds: Mapping[str, float]) -> Round:

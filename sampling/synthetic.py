@@ -7,6 +7,7 @@ from sampling.forward.tree import depths
 from sampling.proposal import Proposal
 from sampling.verifier import Decision, Verifier
 from utils.logits_processor import LogitsProcessor, sample
+from utils.sent import sent
 
 
 class SyntheticVerifier(Verifier):
@@ -32,7 +33,7 @@ class SyntheticVerifier(Verifier):
         rates = [self.rates[min(place, len(self.rates) - 1)] for place in range(len(path))]
         coins = torch.rand(len(path), generator=rng, device=p.device)
         accepted = (coins < torch.tensor(rates, device=p.device)).long().cumprod(0).sum()
-        end = torch.tensor((-1, *path), device=p.device)[accepted]
+        end = sent((-1, *path), p.device)[accepted]
         return Decision(end, sample(p.index_select(0, end.view(1) + 1), rng))
 
 

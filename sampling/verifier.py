@@ -19,6 +19,7 @@ from egag.entropy import entropy
 from sampling.forward.tree import ancestor_mask
 from sampling.proposal import Proposal
 from utils.logits_processor import LogitsProcessor, no_distribution, sample
+from utils.sent import moved, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class RejectionVerifier(Verifier):
 
     def _points(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
         """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
-        parents = torch.tensor(proposal.parents, device=p.device)
+        parents = sent(proposal.parent_rows, p.device)
         p_x = _of_drafts(proposal, p)[0].to(_exact(p.device))
         siblings = (parents.unsqueeze(1) == parents).tril(-1)
         again = (siblings & (proposal.tokens.unsqueeze(1) == proposal.tokens)).any(1)
@@ -176,7 +177,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 def deepest(proposal: Proposal, passed: Tensor) -> Tensor:
     """Row (0-d) of the deepest draft that `passed` `[n]` with all its ancestors, the first of equals; -1 = none."""
     count = len(proposal)
-    above = ancestor_mask(proposal.parent_rows)[1:, 1:].to(passed.device)
+    above = moved(ancestor_mask(proposal.parent_rows)[1:, 1:], passed.device)
     reached = (passed | ~above).all(1)
     rank = reached * (above.sum(1) * count + torch.arange(count, 0, -1, device=passed.device))
     return torch.where(reached.any(), rank.argmax(), -1)
@@ -200,7 +201,7 @@ def judging_rows(proposal: Proposal, device: torch.device) -> Tensor:
     """The row of p that judges each draft, `[n]`: its parent's."""
     if proposal.parents is None:
         return torch.arange(len(proposal), device=device)
-    return torch.tensor(proposal.parents, device=device) + 1
+    return sent(proposal.parents, device) + 1
 
 
 def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:

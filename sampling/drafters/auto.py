@@ -4,8 +4,6 @@ from collections import abc
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import torch
-
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed
 from egag.price import ASSUMED, Price
@@ -18,6 +16,7 @@ from sampling.methods import HEADS, MODELS
 from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 COPIES = "suffix"
 """The name of what copies: suffix trees, which find whatever occurred before, prompt lookup's n-grams as well."""
@@ -93,7 +92,7 @@ class AutoDrafter(Drafter):
         if chosen in self.models:
             return self._drafted(seq, gamma, chosen, copy, room)
         copied = [*copy.tokens[: copy.weighed.count]] if copy and chosen == COPIES else []
-        return Proposal(torch.tensor(copied, dtype=torch.long, device=seq.device), source=chosen)
+        return Proposal(sent(copied, seq.device), source=chosen)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         for drafter in self._all():

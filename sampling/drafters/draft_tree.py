@@ -11,6 +11,7 @@ from egag.controller import GammaController
 from sampling.heads.config import HeadConfig
 from utils.logits_processor import no_distribution
 from utils.parameter import Values
+from utils.sent import sent
 
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
@@ -73,7 +74,7 @@ def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: Ga
         if not rule.deeper(level, [node.chance for node in nodes], [nodes[place].chance for place in layer]):
             break
         parents = [fed[nodes[place].parent] for place in layer]
-        logits = feed(torch.tensor([nodes[place].token for place in layer], device=logits.device), parents)
+        logits = feed(sent([nodes[place].token for place in layer], logits.device), parents)
         fed |= {place: len(fed) - 1 + number for number, place in enumerate(layer)}
         grown = _children(shape, level, layer, [nodes[place].chance for place in layer], logits)
         layer = list(range(len(nodes), len(nodes) + len(grown)))

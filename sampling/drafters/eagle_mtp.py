@@ -13,6 +13,7 @@ from sampling.events import Round
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class RecurrentDrafter(ForwardDrafter):
         if self._cached:
             draft.features = []
         start = draft.rows.length
-        tokens = torch.tensor(seq.tokens[start + 1 :], device=feature.device)
+        tokens = sent(seq.tokens[start + 1 :], feature.device)
         logits = draft.rows.feed(tokens[: len(feature)], feature)
         draft.unseen = len(tokens) - len(feature)
         for number in range(draft.unseen):
@@ -100,7 +101,7 @@ class RecurrentDrafter(ForwardDrafter):
     def _read_prompt(self, draft: _Draft, tokens: abc.Sequence[int]) -> None:
         """All rows of the prompt but the last, from which the first draft comes."""
         feature = torch.cat(draft.features)
-        draft.rows.read(torch.tensor(tokens[1:-1], device=feature.device), feature[:-1])
+        draft.rows.read(sent(tokens[1:-1], feature.device), feature[:-1])
         draft.features = [feature[-1:]]
 
     def _learn(self, seq: Sequence) -> None:

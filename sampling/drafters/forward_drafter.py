@@ -13,6 +13,7 @@ from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.logits_processor import one_if_finite, sample
+from utils.sent import sent
 
 
 class ForwardDrafter(Drafter):
@@ -58,10 +59,10 @@ class ForwardDrafter(Drafter):
         tree = grow_tree(self.shape, depth, logits, feed, gamma)
         if not tree.tokens:
             return Proposal.empty(seq.device)
-        return Proposal(torch.tensor(tree.tokens, device=seq.device), tree.parents, None, logits[0])
+        return Proposal(sent(tree.tokens, seq.device), tree.parents, None, logits[0])
 
     def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, feed: Feed) -> Proposal:
-        first = logits[0]
+        first = logits[0].clone()  # what a forward gave holds until the next one
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []

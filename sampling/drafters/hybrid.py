@@ -11,6 +11,7 @@ from sampling.drafter import Drafter
 from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.sent import sent
 
 
 class Copier(Protocol):
@@ -75,7 +76,7 @@ class ExtendedDrafter(_Pair):
         gamma.placed(range(len(drawn), len(drawn) + len(tokens)))
         if not tokens:
             return drawn
-        copied = torch.tensor(tokens, dtype=torch.long, device=seq.device)
+        copied = sent(tokens, seq.device)
         both = torch.cat([drawn.tokens, copied])
         if drawn.probs is None:
             chances = None if drawn.chances is None else F.pad(drawn.chances, (0, len(tokens)), value=1.0)
@@ -111,6 +112,6 @@ class SuffixOrModelDrafter(_Pair):
         if draft.tokens and draft.score >= (self.enough or steps):
             parents = draft.parents if self.copier.tree else None
             kept = gamma.keep(draft.probs, draft.match_length, parents)
-            tokens = torch.tensor(draft.tokens[:kept], dtype=torch.long, device=seq.device)
+            tokens = sent(draft.tokens[:kept], seq.device)
             return Proposal(tokens, parents[:kept] if parents else None)
         return self.model.propose(seq, FixedGamma(steps), room)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch.nn import functional as F
 
 from egag.gain import best_length
 from sampling.proposal import Proposal
+from utils.sent import sent
 
 
 def joined(
@@ -43,7 +43,7 @@ def joined(
         at = rows[-1]
     if not count:
         return own, tuple(rows)
-    ids = torch.tensor(tokens, dtype=torch.long, device=own.tokens.device)
+    ids = sent(tokens, own.tokens.device)
     chances = None if own.chances is None else F.pad(own.chances, (0, count), value=1.0)
     return Proposal(ids, tuple(parents), None, own.first, chances), tuple(rows)
 

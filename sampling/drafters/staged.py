@@ -20,6 +20,7 @@ from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
 from utils.logits_processor import no_distribution
+from utils.sent import sent
 
 
 class Head(Protocol):
@@ -151,7 +152,7 @@ class StagedDrafter(Drafter):
         while True:
             room = min(gamma.gamma, limit) - (len(stage.text.tokens) - len(seq.tokens))
             logits, q = self._round(seq, stage, room - 1)
-            tokens = torch.tensor(stage.rounds[-1].emitted, device=logits.device)
+            tokens = sent(stage.rounds[-1].emitted, logits.device)
             yield from zip(logits, q, tokens, strict=True)
 
     def _round(self, seq: Sequence, stage: _Stage, room: int) -> tuple[Tensor, Tensor]:
@@ -160,7 +161,7 @@ class StagedDrafter(Drafter):
         unread = text.tokens[slot.length :]
         lag = len(unread) - 1
         proposal = self._drafts(seq, text, room if lag < 2 else 0)
-        fed = torch.cat([torch.tensor(unread, device=slot.device), proposal.tokens])
+        fed = torch.cat([sent(unread, slot.device), proposal.tokens])
         output = slot.forward(fed, _behind(proposal, lag), self.states, len(proposal) + 1)
         p = text.processor(output.logits)
         try:
@@ -186,7 +187,7 @@ class StagedDrafter(Drafter):
             return self.head.propose(text, FixedGamma(room), room)
         copier: Copier = self.inner  # type: ignore[assignment]
         tokens = copier.continuation(seq, text.tokens[len(seq.tokens) :], room)
-        return Proposal(torch.tensor(tokens, dtype=torch.long, device=text.device))
+        return Proposal(sent(tokens, text.device))
 
 
 def _behind(proposal: Proposal, lag: int) -> tuple[int, ...] | None:

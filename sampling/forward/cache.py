@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.tree import ancestor_mask, depths
+from utils.sent import moved, sent
 
 _GROWTH = 256
 
@@ -142,7 +143,7 @@ class RollbackCache:
         length 13.
         """
         if any(row != place for place, row in enumerate(path)):
-            self.move(torch.tensor(path, device=self.device) + base + 1, base + 1)
+            self.move(sent(path, self.device) + base + 1, base + 1)
         self.crop(base + 1 + len(path))
 
     def move(self, rows: Tensor, to: int) -> None:
@@ -169,7 +170,7 @@ def positions(length: int, count: int, parents: Sequence[int] | None, device: to
     """See `RollbackCache.positions`, behind `length` rows."""
     if parents is None:
         return torch.arange(length, length + count, device=device)
-    return torch.tensor([0, *depths(parents)], device=device) + length
+    return sent([0, *depths(parents)], device) + length
 
 
 def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
@@ -177,7 +178,7 @@ def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.d
     rows = torch.ones(count, length + count, dtype=torch.bool, device=device)
     if parents is None:
         return rows.tril(length)
-    rows[:, length:] = ancestor_mask(parents).to(device)
+    rows[:, length:] = moved(ancestor_mask(parents), device)
     return rows
 
 

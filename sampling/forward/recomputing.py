@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.runner import CausalModel, Output, Reading, as_ids
+from utils.sent import sent
 
 
 class RecomputingRunner:
@@ -41,7 +42,7 @@ class RecomputingRunner:
     def keep(self, base: int, path: Sequence[int]) -> None:
         """See `Runner.keep`."""
         rows = [*range(base + 1), *(base + 1 + row for row in path)]
-        self._fed = self._fed[torch.tensor(rows, device=self.device)]
+        self._fed = self._fed[sent(rows, self.device)]
 
     @torch.inference_mode()
     def read(self, prompt: Sequence[int]) -> Reading:

@@ -11,6 +11,7 @@ from sampling.forward import cache
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import CausalModel, Output, Reading, as_ids
 from sampling.forward.steady import UNIT, Sight
+from utils.sent import sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ class RowsCache:
         mask[..., 0] = True
         for one, count in zip(feeds, counts, strict=True):
             mask[one.slot.index - part.start, 0, :count, : one.seen.shape[1]] = one.seen
-        numbers = torch.tensor([one.slot.index for one in feeds], device=device)
-        starts = torch.tensor([one.slot.length for one in feeds], device=device)
+        numbers = sent([one.slot.index for one in feeds], device)
+        starts = sent([one.slot.length for one in feeds], device)
         which = torch.repeat_interleave(torch.arange(len(feeds)), torch.tensor(counts)).to(device)
         row = torch.cat([torch.arange(count, device=device) for count in counts])
         sights = tuple(self._sights(feeds)) if self._steady else ()
@@ -160,7 +161,7 @@ class Slot:
         """See `Runner.keep`."""
         if any(row != place for place, row in enumerate(path)):
             rows = [base + 1 + row for row in path]
-            self._owner.cache.move(self.index, torch.tensor(rows, device=self.device), base + 1)
+            self._owner.cache.move(self.index, sent(rows, self.device), base + 1)
             self._held[base + 1 : base + 1 + len(path)] = [self._held[row] for row in rows]
         self.crop(base + 1 + len(path))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.cache import RollbackCache, seen_by_branches
+from utils.sent import sent
 
 PREFILL_CHUNK = 512
 
@@ -206,7 +207,7 @@ def feed(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> d
 
 def as_ids(tokens: Tensor | Sequence[int], device: torch.device) -> Tensor:
     """Token ids `[n]` on a device."""
-    return tokens.to(device) if isinstance(tokens, Tensor) else torch.tensor(tokens, dtype=torch.long, device=device)
+    return tokens.to(device) if isinstance(tokens, Tensor) else sent(tokens, device)
 
 
 class ModelRunner:

@@ -18,6 +18,7 @@ from sampling.forward.tree import ancestor_mask, depths
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
+from utils.sent import moved, sent
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,14 @@ class RecurrentRunner:
     def branch(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Rows of k drafts; raw logits `[k, V]` behind each. parents: numbers of drafts fed before, -1 = the text."""
         count, fed = len(tokens), len(self._parents)
-        above = torch.cat([self._root, self._states])[[parent + 1 for parent in parents]]
+        above = torch.cat([self._root, self._states]).index_select(
+            0, sent([parent + 1 for parent in parents], self._root.device)
+        )
         self._parents += parents
         seen = ancestor_mask(self._parents)[fed + 1 :, 1:]
         whole = torch.cat([torch.ones(count, self._base, dtype=torch.bool), seen], dim=1)
-        mask = None if whole.all() else self._cache.additive(whole.to(above.device))
-        depth = torch.tensor(depths(self._parents)[fed:], device=above.device)
+        mask = None if whole.all() else self._cache.additive(moved(whole, above.device))
+        depth = sent(depths(self._parents)[fed:], above.device)
         state = self.forward.run(tokens, above, depth + self._base - 1, mask, self._cache)
         self._cache.advance(count)
         self._states = torch.cat([self._states, state])
