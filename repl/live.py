@@ -81,11 +81,18 @@ def numbers(account: RunMetrics, round: AnyRound | None) -> list[str]:
         ("score {:.3f}", account.score),
         ("accepted {:.0%}", account.acceptance_rate),
         ("{:.2f} tok/round", account.tokens_per_round),
-        ("gamma {}", judged.gamma or None if judged else _range(account)),
+        ("gamma {}", _gamma(judged) if judged else _range(account)),
         ("H {:.2f}", judged.entropy if judged else None),
         ("round {}", account.rounds or None),
     ]
     return [form.format(value) for form, value in facts if value is not None]
+
+
+def _gamma(round: Round) -> str | None:
+    """The length that the rule asked for; a rule or drafter that stopped earlier says so. Example: 16 (drafted 3)."""
+    drafted = len(round.drafts)
+    short = f" (drafted {drafted})" if 0 < drafted < round.gamma else ""
+    return f"{round.gamma}{short}" if round.gamma else None
 
 
 def _range(account: RunMetrics) -> str | None:

@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.commands.simulator import simulated, write_simulator
-from ablation.report.bounds import ABOUT, METHOD, frame_of
+from ablation.report.bounds import ABOUT, FITTED, frame_of
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
-from ablation.results.bounds import BOUND, bounds
+from ablation.results.bounds import bounds
+from ablation.results.computed import BOUND, BOUND_METHOD, REPLAYED
 from ablation.results.generations import Generation, read_generations
 from ablation.results.record import Record
-from ablation.results.replay import REPLAYED, Asked, Replays, refuse_foreign
+from ablation.results.replay import Asked, Replays, refuse_foreign
 from ablation.results.store import Store
 from ablation.results.table import columns, row
 from ablation.run.results_file import check_output
@@ -32,7 +33,7 @@ from utils.files import checked_path
 from utils.parameter import read_integer
 from utils.text import counted, quoted
 
-FITTED = "fitted"
+MEASURED = "fitted"
 NOTE = (
     "Rows that begin with 'replayed:' were computed from a trace, not run: their times are predicted, and no verdict "
     "is given."
@@ -51,7 +52,7 @@ class Call:
     strategy: str | None = None
     methods: str | None = None
     batch: int = 1
-    price: str = FITTED
+    price: str = MEASURED
     bounded: bool = False
     bounds: bool = False
 
@@ -85,8 +86,7 @@ def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], li
     records: list[Record] = []
     notes: dict[str, int] = {}
     for one in asked:
-        shared = one.rule is not None or one.gamma is not None
-        for generation in replays.drafting if shared else replays.drafted:
+        for generation in replays.drafting if one.rules else replays.drafted:
             refuse_foreign(one.values, generation)
             try:
                 records.append(replays.replay(generation, one))
@@ -107,8 +107,9 @@ def _show(call: Call, console: Console, out: Path | None, records: Sequence[Reco
     computed = summary["configuration"].str.startswith((REPLAYED, BOUND))
     summary.loc[computed, "against_ar"] = "computed, not tested"
     summary.loc[computed, ["p", "p_holm", "effect"]] = float("nan")
-    summary.loc[computed, "method"] = METHOD
-    told = [NOTE, *([ABOUT] if call.bounds else []), *notes]
+    summary.loc[computed, "method"] = BOUND_METHOD
+    cost = FITTED if call.price == MEASURED else f"A round costs what {call.price} says."
+    told = [f"{NOTE} {cost}", *([ABOUT] if call.bounds else []), *notes]
     print_summary(console, summary, (), bounds=tuple(told))
 
 
@@ -154,7 +155,7 @@ def _numbers(option: str, text: str | None, least: int) -> list[int | None]:
 
 def _price(text: str) -> Price | None:
     """The price in a file; None for `fitted`. Raises `UserError` for a file that holds none."""
-    if text == FITTED:
+    if text == MEASURED:
         return None
     path = checked_path(text, "--price")
     try:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ablation.results.column import measured
+from ablation.results.computed import REPLAYED
 from ablation.results.record import Record, relevant_settings
-from ablation.results.replay import REPLAYED, Asked, Replays
+from ablation.results.replay import Asked, Replays
 from egag.controller import FixedGamma
 from egag.price import Price
 from sampling.measure.metrics import RunMetrics

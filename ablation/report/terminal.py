@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ablation.report.bounds import METHOD as BOUND
 from ablation.report.cells import Table, bug, title_of
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.paired import TOO_FEW, UNSHOWN
@@ -23,6 +22,7 @@ from ablation.results.comparison_table import (
     comparison_table,
     ledger_table,
 )
+from ablation.results.computed import BOUND_METHOD
 from ablation.results.stamp import LOSSY
 from sampling.methods import REFERENCE
 
@@ -46,7 +46,7 @@ def print_summary(
         part = rows[rows["processor"] == processor]
         count = int(part["prompts"].max())
         console.print(Text(f"{processor}, n = {count} prompt{'s' if count != 1 else ''}", style="bold"))
-        run = part[part["method"] != BOUND]
+        run = part[part["method"] != BOUND_METHOD]
         lines = [_line(row) for _, row in part.iterrows()]
         console.print(comparison_table(lines, console, MANY_RUNS))
         if any(line.ledger for line in lines):

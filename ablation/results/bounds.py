@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ablation.results.computed import BOUND
 from ablation.results.generations import Generation
 from ablation.results.record import Record
 from ablation.results.replay import Replays
@@ -10,8 +11,6 @@ from egag.price import Price
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, best_fixed, oracle
 from utils.errors import UserError
-
-BOUND = "bound: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def _along(replays: Replays, generations: Sequence[Generation]) -> tuple[list[_A
     unknown: list[str] = []
     for one in generations:
         try:
-            found.append(_Along(one, replays.walk(one), replays.cost(one)))
+            found.append(_Along(one, replays.furthest(one), replays.cost(one)))
         except UserError as error:
             unknown.append(str(error))
     return found, unknown

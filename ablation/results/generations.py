@@ -190,6 +190,18 @@ def along(generation: Generation, walk: Walk) -> Walk:
     )
 
 
+def furthest(walk: Walk, visits: Sequence[Visit]) -> Walk:
+    """A walk with what was drafted in rounds on the same answer, wherever more of it was right than of the walk's."""
+    found = list(walk.ahead)
+    for visit in visits:
+        here, there = found[visit.position], visit.ahead
+        alike = (here.parents is None) == (there.parents is None)
+        right = (len(walk.path(visit.position, one.drafts, one.parents)) for one in (here, there))
+        if alike and next(right) < next(right):
+            found[visit.position] = replace(there, most=max(here.most, len(there.drafts)))
+    return replace(walk, ahead=tuple(found))
+
+
 def _seen(walked: Ahead, visited: Ahead) -> Ahead:
     """What is known of a position from its walk and from a round that was run there."""
     count = len(visited.drafts)

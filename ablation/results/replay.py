@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablation.results.column import measured
-from ablation.results.generations import Generation, along
+from ablation.results.computed import REPLAYED
+from ablation.results.generations import Generation, along, furthest
 from ablation.results.record import Record, relevant_settings
 from egag.controller import FixedGamma, GammaController
 from egag.price import Price
@@ -16,8 +17,6 @@ from sampling.rules import CONTROLLERS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError, one_of
 from utils.parameter import Values
-
-REPLAYED = "replayed: "
 
 Key = tuple[Any, ...]
 
@@ -35,6 +34,11 @@ class Asked:
     nodes: int | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     bounded: bool = False
+
+    @property
+    def rules(self) -> bool:
+        """Whether the rule is another: configurations of one drafter that differ in their rules are then the same."""
+        return self.rule is not None or self.gamma is not None
 
     @property
     def words(self) -> str:
@@ -101,6 +105,14 @@ class Replays:
             )
         return along(generation, found)
 
+    def furthest(self, generation: Generation) -> Walk:
+        """Its walk, with the drafts of every run of its drafter on the same answer where they were right further."""
+        found = self.walk(generation)
+        for one in self._sharing(generation):
+            if tuple(one.record.output_ids or ()) == found.tokens:
+                found = furthest(found, one.visits)
+        return found
+
     def cost(self, generation: Generation, alone: bool = False) -> Price:
         """What a round of its drafter costs on its prompt: as given, else fitted to rounds that were run.
 
@@ -119,11 +131,22 @@ class Replays:
         values = {**generation.values, **asked.values}
         tree = values["tree_tokens"] if "draft_tree" in record.settings else None
         nodes = tree if asked.nodes is None else asked.nodes
-        told = f"{record.method} {asked.words}" if asked.words else record.configuration
+        told = self._told(generation, asked)
         rule = self._rule(generation, asked, told)
         price = self.cost(generation, alone=not asked.words)
         run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded or not asked.words)
         return self.record(generation, run, f"{REPLAYED}{told}", values)
+
+    def _told(self, generation: Generation, asked: Asked) -> str:
+        """A name that no other replay has: the method, with its drafter where it has several, and what is asked."""
+        record = generation.record
+        if not asked.words:
+            return record.configuration
+        if not asked.rules:
+            return f"{record.configuration}, with {asked.words}"
+        drafters = {one.drafter for one in self.drafted if one.record.method == record.method}
+        own = f" of {generation.drafter}" if len(drafters) > 1 else ""
+        return f"{record.method}{own} {asked.words}"
 
     def _rule(self, generation: Generation, asked: Asked, told: str) -> GammaController:
         """The rule, which goes on with what it remembers of the prompts before."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import cycle, islice
+from itertools import accumulate, cycle, islice
 from statistics import median
 from typing import TypeVar
 
@@ -97,10 +97,10 @@ class Forwards:
         self._times.setdefault((context, count), []).append(seconds)
 
     def forward(self) -> dict[int, Times]:
-        """Medians; contexts that time was too short for, behind which fewer rows were timed, are left out."""
+        """By context and rows, without contexts that time was too short for, behind which fewer rows were timed."""
         found = {
-            context: tuple(
-                (count, self._median(context, count)) for count in sorted(self._rows) if self._known(context, count)
+            context: never_dearer(
+                [(count, self._took(context, count)) for count in sorted(self._rows) if self._known(context, count)]
             )
             for context in self._runners
         }
@@ -110,7 +110,7 @@ class Forwards:
     def tree(self) -> float:
         """A tree's forward over a chain's: the median over contexts; 1 where time was too short to tell."""
         ratios = [
-            median(times[1:]) / self._median(context, _FORKED)
+            undisturbed(times) / self._took(context, _FORKED)
             for context, times in self._forks.items()
             if len(times) > 1 and self._known(context, _FORKED)
         ]
@@ -118,15 +118,31 @@ class Forwards:
 
     def prefill(self) -> Times:
         """By tokens of the prompt."""
-        return tuple((context, self._median(context, 0)) for context in self._runners if self._known(context, 0))
+        return tuple((context, self._took(context, 0)) for context in self._runners if self._known(context, 0))
 
     def _known(self, context: int, count: int) -> bool:
         return (context, count) in self._times
 
-    def _median(self, context: int, count: int) -> float:
-        """The first one paid for first calls: it counts where there is no other."""
-        times = self._times[context, count]
-        return median(times[1:] or times)
+    def _took(self, context: int, count: int) -> float:
+        return undisturbed(self._times[context, count])
+
+
+def undisturbed(times: Sequence[float]) -> float:
+    """The lower quartile: whatever else a machine does adds time and takes none off.
+
+    The first one paid for first calls: it counts where there is no other.
+    """
+    after = sorted(times[1:] or times)
+    return after[(len(after) - 1) // 4]
+
+
+def never_dearer(times: Sequence[tuple[int, float]]) -> Times:
+    """(rows, seconds) with no number of rows dearer than a larger one: it could be filled up to that.
+
+    Example: 1 row 20.0, 2 rows 27.0, 3 rows 21.0 -> (1, 20.0), (2, 21.0), (3, 21.0).
+    """
+    most = accumulate((seconds for _, seconds in reversed(times)), min)
+    return tuple(reversed([(rows, seconds) for (rows, _), seconds in zip(reversed(times), most, strict=True)]))
 
 
 def _place(count: int) -> int:

@@ -13,10 +13,11 @@ from ablation.plan.prompt_file import Prompt
 from ablation.report.bounds import bound_rows
 from ablation.report.plot_trace import trace_figure
 from ablation.report.write import write_report
-from ablation.results.generations import read_generations
+from ablation.results.generations import Visit, furthest, read_generations
 from ablation.results.replay import Asked, Replays
 from ablation.results.trace import is_full, is_trace
 from ablation.run.results_file import Files
+from sampling.measure.replay.walk import Ahead, Sample
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import PARAMETERS, Settings
@@ -230,6 +231,39 @@ def test_the_script_prices_rules_lengths_and_batches(traced: Path, tmp_path: Pat
         status, said = replay(trace, *wrong)
         assert status == 2 and expected in " ".join(said.split()), (wrong, said)
     assert replay(trace, "--methods", "speculative", "--gamma", "40", "--bounded")[0] == 0
+
+
+def test_replays_of_two_drafters_or_two_configurations_never_share_a_name(pair: Pair, tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    copies = ("prompt_lookup", {}), ("prompt_lookup", {"max_ngram_size": "2"})
+    drawn = ("speculative", {"gamma": "3"}), ("speculative", {"draft_rule": "heuristic"})
+    play(out, plan_of(("target", {}), *copies, *drawn), PairEngine(pair), trace="full")
+    replays = Replays(read_generations(Files(out).trace))
+    for asked in (Asked(gamma=1), Asked(rule="ucb"), Asked(values={"heuristic_gamma": 3})):
+        replayed = [one for one in (replays.drafting if asked.rules else replays.drafted) if one.record.id == "a"]
+        names = {replays.replay(one, asked).configuration for one in replayed}
+        assert len(names) == len(replayed) == (3 if asked.rules else 4), names
+    status, said = replay(Files(out).trace, "--gamma", "1")
+    assert status == 0 and "fitted to the rounds" in " ".join(said.split())
+    price = tmp_path / "p.json"
+    price.write_text('{"forward": [[1, 1.0], [9, 1.0]], "first_s": 0.0, "step_s": 0.0, "rest_s": 0.0}')
+    said = " ".join(replay(Files(out).trace, "--price", price, "--bounds")[1].split())
+    assert f"A round costs what {price} says." in said and "fitted to the rounds" not in said
+
+
+def test_a_bound_looks_as_far_as_any_run_of_its_drafter(traced: Path) -> None:
+    replays = Replays(read_generations(Files(traced).trace))
+    one = next(one for one in replays.drafting if one.drafter.startswith("model"))
+    walk = replays.walk(one)
+    start = next(at for at in range(len(walk.tokens)) if walk.room(at) > 2)
+    further = Ahead(walk.tokens[start : start + 12], most=12)
+    visit = Visit(start, further, 0, 1, (), (), Sample(12, 12, 0.0, 0.0, 0.0))
+    known = furthest(walk, [visit])
+    assert known.hits(start) == len(further.drafts) >= walk.hits(start)
+    assert known.ahead[start].drafts == further.drafts and known.ahead[start + 1] == walk.ahead[start + 1]
+    tree = replace(further, parents=tuple(range(-1, 11)))
+    assert furthest(walk, [replace(visit, ahead=tree)]) == walk, "a tree says nothing of a chain's drafter"
+    assert replays.furthest(one).tokens == walk.tokens
 
 
 def falling(folder: Path) -> Path:

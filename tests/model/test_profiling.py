@@ -12,6 +12,7 @@ from sampling import profile_store
 from sampling.forward.lean import LeanModel
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure import profiling
+from sampling.measure.forward_times import never_dearer, undisturbed
 from sampling.measure.profiling import ensure_profile, measure, measuring
 from sampling.methods import COPIERS, HEADS
 from sampling.pair import Pair
@@ -60,6 +61,15 @@ def test_every_drafter_of_a_pair_is_timed() -> None:
     assert profile.drafters["model"].acceptance  # it agrees often, and not always
     assert told == sorted(told) and told[-1] == 1.0
     assert Profile.from_dict(json.loads(json.dumps(profile.as_dict()))) == profile
+
+
+def test_what_others_add_to_a_forward_does_not_count() -> None:
+    assert undisturbed([90.0, 21.0, 20.0, 64.0, 27.0]) == 20.0
+    assert undisturbed([90.0, *range(20, 29)]) == 22.0
+    assert undisturbed([90.0]) == 90.0, "the first one, where there is no other"
+    assert never_dearer([(1, 20.0), (2, 27.0), (3, 21.0)]) == ((1, 20.0), (2, 21.0), (3, 21.0))
+    assert never_dearer([(1, 22.0), (2, 22.0), (4, 21.0), (9, 30.0)]) == ((1, 21.0), (2, 21.0), (4, 21.0), (9, 30.0))
+    assert never_dearer([]) == ()
 
 
 def test_a_drafter_that_is_the_target_is_always_right() -> None:

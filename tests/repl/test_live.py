@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 
@@ -81,6 +82,12 @@ def test_debugging_leaves_a_line_a_round() -> None:
 def test_what_is_unknown_is_not_shown() -> None:
     account = RunMetrics(output_ids=[1, 2], rounds=2, verify_s=0.5)
     assert numbers(account, make_round()) == ["4.0 tok/s", "1.00 tok/round", "round 2"]
+
+
+@pytest.mark.parametrize(("gamma", "shown"), [(2, "gamma 2"), (16, "gamma 16 (drafted 2)"), (1, "gamma 1")])
+def test_a_round_with_fewer_drafts_than_were_asked_for_says_so(gamma: int, shown: str) -> None:
+    round = replace(make_round(drafts=(1, 2)), gamma=gamma)
+    assert shown in numbers(RunMetrics(output_ids=[1], rounds=1, verify_s=0.5), round)
 
 
 @pytest.mark.parametrize(("least", "most", "shown"), [(2, 2, "gamma 2"), (1, 6, "gamma 1 to 6"), (0, 0, None)])

@@ -19,7 +19,7 @@ DRAFTS, NODES = 8, 24
 UNKNOWN = -1
 """In place of a draft that is known to be wrong and no more."""
 
-Asked = Literal["each", "once", "never"]
+Asking = Literal["each", "once", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Walk:
     tokens: tuple[int, ...]
     reason: FinishReason
     ahead: tuple[Ahead, ...]
-    asked: Asked = "each"
+    asked: Asking = "each"
     vocab_size: int = 0
     prefill_s: float = 0.0
     samples: tuple[Sample, ...] = field(default=(), repr=False)
@@ -199,7 +199,7 @@ def _collected(
     )
 
 
-def how_asked(steps: Iterable[int]) -> Asked:
+def how_asked(steps: Iterable[int]) -> Asking:
     """From the steps that a rule was asked for in each round, -1 where it was not asked."""
     furthest = max(steps, default=-1)
     return "never" if furthest < 0 else "each" if furthest else "once"
