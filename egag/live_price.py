@@ -14,6 +14,7 @@ TRUST = 10.0
 """Rounds that a measured price is worth at the start."""
 # A round that something else disturbed counts as at most so many times what was expected.
 _MOST = 3.0
+# Up to so many drafts the seconds of a round are listed, once a round.
 _LISTED = 18
 _ALIKE = 4.0
 """Rounds with so many drafts that a price which is off for all alike is worth."""

@@ -131,13 +131,13 @@ class SurvivalGamma(GammaController):
         return self.learnt.chosen(promises)
 
     def update(self, round: "Round") -> None:
+        names = round.source.split("+")
         if self.live:
-            self.learnt.live.see_target(round)
+            drafted = self._parts.get(names[0], self)
+            drafted.learnt.live.see_target(round)
         if self._parts:
-            first, *others = round.source.split("+")
-            for name in (first, *others):
-                if name in self._parts:
-                    self._parts[name].learn(round, timed=name == first)
+            for name in filter(self._parts.__contains__, names):
+                self._parts[name].learn(round, timed=name == names[0])
         elif self._steps or round.drafts:
             self.learn(round)
         self.learnt.passed(round)
