@@ -12,6 +12,9 @@ PRIOR: Features = (0.4, 1.4, 0.0, 0.3)
 _WORTH: Features = (4.0, 20.0, 20.0, 10.0)
 # A share that nobody measured, and the judged drafts that the first word on a share is worth.
 _UNKNOWN, _TYPICAL = 0.4, 4.0
+# What stays of the shares' verdicts from round to round. Those of every position fade, so that one which a bad share
+# has kept from being drafted comes to be tried again.
+_SHARES_KEEP = 0.97
 _LEAST = 1e-4
 
 
@@ -87,8 +90,8 @@ class Acceptance:
         while len(self._judged) <= position:
             self._judged.append(0.0)
             self._accepted.append(0.0)
-        self._judged[position] = self.forgetting * self._judged[position] + 1.0
-        self._accepted[position] = self.forgetting * self._accepted[position] + accepted
+        self._judged[position] += 1.0
+        self._accepted[position] += accepted
 
     def refresh(self) -> None:
         """One Newton step with the verdicts that came since the last one."""
@@ -104,6 +107,8 @@ class Acceptance:
     def _fade(self) -> None:
         """Forget a little, and let the prior pull by what it then weighs too little."""
         keep = self.forgetting
+        self._judged = [_SHARES_KEEP * judged for judged in self._judged]
+        self._accepted = [_SHARES_KEEP * accepted for accepted in self._accepted]
         self._seen = [[keep * value for value in line] for line in self._seen]
         self._pull = [
             (1.0 - keep) * worth * (start - weight)

@@ -98,9 +98,10 @@ class Forwards:
 
     def forward(self) -> dict[int, Times]:
         """By context and rows, without contexts that time was too short for, behind which fewer rows were timed."""
+        level = self._level()
         found = {
             context: never_dearer(
-                [(count, self._took(context, count)) for count in sorted(self._rows) if self._known(context, count)]
+                [(n, level * self._took(context, n)) for n in sorted(self._rows) if self._known(context, n)]
             )
             for context in self._runners
         }
@@ -122,6 +123,10 @@ class Forwards:
 
     def _known(self, context: int, count: int) -> bool:
         return (context, count) in self._times
+
+    def _level(self) -> float:
+        """Usual times over undisturbed ones, of all forwards alike: runs are disturbed as often."""
+        return median(median(times[1:] or times) / undisturbed(times) for times in self._times.values())
 
     def _took(self, context: int, count: int) -> float:
         return undisturbed(self._times[context, count])

@@ -347,3 +347,17 @@ def test_costs_stay_as_measured_where_rounds_do_not_correct_them() -> None:
         for _ in range(300):
             made.update(judged(0, 0, verify_s=40.0))
         assert made.seconds(0) - made.learnt.live.draft_s(0) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_position_that_is_drafted_no_more_is_forgotten_to_be_bad() -> None:
+    """Else nothing would ever be drafted there again."""
+    learnt = Acceptance((0.7, 0.7))
+    for _ in range(20):
+        learnt.add(features(0.5, 0), True)
+        learnt.count(1, False)
+        learnt.refresh()
+    low = learnt.typical(1)
+    for _ in range(100):
+        learnt.add(features(0.5, 0), True)
+        learnt.refresh()
+    assert low < 0.2 and learnt.typical(1) > 0.55
