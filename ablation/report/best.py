@@ -1,4 +1,4 @@
-"""The best configuration of one method against the best of another, without choosing and judging on the same prompts.
+"""The best configuration of one method against the best of another, and rules for the draft length against fixed ones.
 
 Whoever picks the fastest of eight on some prompts and then measures it on them has picked their luck as well. So for
 each prompt the best is chosen on all the others (leave one out), and compared on that one.
@@ -17,6 +17,7 @@ from ablation.report.load import in_order
 from ablation.report.paired import Logs, judge
 from ablation.report.pairs import BEST, MethodPair, paired
 from ablation.report.summary import log_speedups, prompt_logs
+from sampling.method import FIXED
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,38 @@ def compare_best(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> pd.
         for (a, b), judged in zip(choices, judge([one.logs for one in choices.values()]), strict=True):
             found.append(paired(processor, f"{BEST}{a}", f"{BEST}{b}", judged, choices[a, b].chosen))
     return pd.DataFrame(found, columns=list(MethodPair.__dataclass_fields__))
+
+
+def compare_rules(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each rule for the draft length against the best fixed one of its method, with the columns of `MethodPair`.
+
+    The length is chosen on the other prompts; the rules of a method are one family of tests. Nothing where a method has
+    no rules, or fewer than two lengths.
+    """
+    rows = frame[~frame["failed"] & (frame["lossless"] == "true")]
+    if "draft_rule" not in rows:
+        return pd.DataFrame([], columns=list(MethodPair.__dataclass_fields__))
+    rows = rows.assign(log_speedup=log_speedups(rows), rule=rows["draft_rule"].astype(str))
+    found: list[MethodPair] = []
+    for (processor, method), part in rows.groupby(["processor", "method"], observed=True, sort=False):
+        found += _rules(part, str(processor), str(method))
+    return pd.DataFrame(found, columns=list(MethodPair.__dataclass_fields__))
+
+
+def _rules(part: pd.DataFrame, processor: str, method: str) -> list[MethodPair]:
+    logs = prompt_logs(part, ["configuration"]).unstack("configuration").dropna()
+    by_rule = part.drop_duplicates("configuration").set_index("configuration")["rule"]
+    names = [name for name in in_order(part) if name in logs]
+    fixed = [name for name in names if by_rule[name] in FIXED]
+    rules = [name for name in names if by_rule[name] not in (*FIXED, "nan")]
+    if len(fixed) < 2 or not rules or len(logs) < 2:
+        return []
+    best = leave_one_out(logs[fixed].to_numpy())
+    own = logs[fixed].to_numpy()[np.arange(len(logs)), best]
+    family = judge([logs[name].to_numpy() - own for name in rules])
+    chosen = f"chosen on the other prompts: {told([fixed[place] for place in best])}"
+    against = f"{BEST}fixed length of {method}"
+    return [paired(processor, name, against, judged, chosen) for name, judged in zip(rules, family, strict=True)]
 
 
 def _asked(manifest: Mapping[str, Any] | None) -> list[tuple[str, str]]:

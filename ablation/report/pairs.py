@@ -62,7 +62,7 @@ def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.Da
     """
     firsts = {method: name for name, method in reversed(methods.items())}.values()
     few = pairs.groupby("processor")["a"].transform("size") <= most
-    best = pairs["a"].str.startswith(BEST)
+    best = pairs["a"].str.startswith(BEST) | pairs["b"].str.startswith(BEST)
     return pairs[best | few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ablation.report.best import compare_best
+from ablation.report.best import compare_best, compare_rules
 from ablation.report.bounds import BoundRows, bound_rows
 from ablation.report.caveats import caveats
 from ablation.report.cells import Table
@@ -66,8 +66,8 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
     summary = summarise(frame, Prices.of(manifest))
-    best, pairs = compare_best(frame, manifest), compare(frame, summary)
-    pairs = pd.concat([best, pairs], ignore_index=True) if len(best) else pairs
+    asked = [one for one in (compare_best(frame, manifest), compare_rules(frame)) if len(one)]
+    pairs = pd.concat([*asked, compare(frame, summary)], ignore_index=True)
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     formats = formats_section(frame, manifest)
     bound = bound_rows(results)
@@ -86,7 +86,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         (folder / "pairs.tex").write_text(pair_tables(content), encoding="utf-8")
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
-    answers = tuple(f"{pair['processor']}: {pair['verdict']}" for _, pair in best.iterrows())
+    answers = tuple(f"{pair['processor']}: {pair['verdict']}" for one in asked for _, pair in one.iterrows())
     return Report(folder, told, warnings, answers, formats.tables if formats else (), bound.notes)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ablation.plan.file import read_experiment
 from ablation.plan.grid import Configuration
-from ablation.report.best import compare_best, leave_one_out
+from ablation.report.best import compare_best, compare_rules, leave_one_out
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path
 from tests.ablation.frames import SD, against_ar, table
@@ -38,6 +38,20 @@ def test_the_best_are_compared_on_each_prompt(tmp_path: Path) -> None:
     # The last prompt takes its 1.0 from the one that the others chose, not its own 3.0.
     assert found["ratio"] == pytest.approx(np.exp(np.median(np.log(np.array(BETTER) / 1.25))))
     assert f"{EGAG[0].name} on 8; {SD.name} on 8)" in found["verdict"]
+
+
+LENGTHS = [Configuration("mtp", (("gamma", gamma),)) for gamma in (1, 3)]
+RULES = [Configuration("mtp", (("draft_rule", rule),)) for rule in ("svip", "ucb")]
+
+
+def test_rules_are_compared_with_the_best_length_of_their_own_method(tmp_path: Path) -> None:
+    """Lengths 1.2 and 1.3, the second of which is chosen everywhere; a rule that is 1.1 times that, and one that is not."""
+    ratios = dict(zip([*LENGTHS, *RULES, SD], ([1.2] * 8, PLAIN, [1.375] * 8, [1.2] * 8, BETTER), strict=True))
+    better, worse = compare_rules(table(tmp_path, *against_ar(ratios))).to_dict("records")
+    assert (better["a"], better["b"], better["prompts"]) == (RULES[0].name, "best fixed length of mtp", 8)
+    assert better["ratio"] == pytest.approx(1.1) and worse["ratio"] == pytest.approx(1.2 / 1.25)
+    assert better["p_holm"] == pytest.approx(2 * better["p"]) and f"{LENGTHS[1].name} on 8" in better["verdict"]
+    assert compare_rules(table(tmp_path, *against_ar({LENGTHS[0]: PLAIN, RULES[0]: PLAIN}))).empty, "one length alone"
 
 
 @pytest.mark.parametrize("manifest", [None, {}, {"compare": None}, {"compare": [["egag"], 3, [1, 2], ["egag", "ucb"]]}])
