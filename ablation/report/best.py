@@ -18,6 +18,8 @@ from ablation.report.paired import Logs, judge
 from ablation.report.pairs import BEST, MethodPair, paired
 from ablation.report.summary import log_speedups, prompt_logs
 from sampling.method import FIXED
+from sampling.methods import METHODS
+from sampling.rules import OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ def compare_rules(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _rules(part: pd.DataFrame, processor: str, method: str) -> list[MethodPair]:
     logs = prompt_logs(part, ["configuration"]).unstack("configuration").dropna()
-    by_rule = part.drop_duplicates("configuration").set_index("configuration")["rule"]
+    own_rule = METHODS[method].controller if method in METHODS else ""
+    by_rule = part.drop_duplicates("configuration").set_index("configuration")["rule"].replace(OWN, own_rule)
     names = [name for name in in_order(part) if name in logs]
     fixed = [name for name in names if by_rule[name] in FIXED]
-    rules = [name for name in names if by_rule[name] not in (*FIXED, "nan")]
+    rules = [name for name in names if by_rule[name] not in (*FIXED, "nan", "")]
     if len(fixed) < 2 or not rules or len(logs) < 2:
         return []
     best = leave_one_out(logs[fixed].to_numpy())

@@ -106,8 +106,13 @@ class Replays:
         return along(generation, found)
 
     def furthest(self, generation: Generation) -> Walk:
-        """Its walk, with the drafts of every run of its drafter on the same answer where they were right further."""
-        found = self.walk(generation)
+        """The walk of its drafter as it was made, with the drafts of any run on that answer that were right further.
+
+        What its own rounds drafted otherwise, and cut short, says nothing of what could have been drafted there.
+        """
+        found, walked = self.walk(generation), self._walks.get(_answer(generation))
+        if walked is not None:
+            found = replace(found, ahead=walked.ahead)
         for one in self._sharing(generation):
             if tuple(one.record.output_ids or ()) == found.tokens:
                 found = furthest(found, one.visits)

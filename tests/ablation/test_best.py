@@ -45,7 +45,7 @@ RULES = [Configuration("mtp", (("draft_rule", rule),)) for rule in ("svip", "ucb
 
 
 def test_rules_are_compared_with_the_best_length_of_their_own_method(tmp_path: Path) -> None:
-    """Lengths 1.2 and 1.3, the second of which is chosen everywhere; a rule that is 1.1 times that, and one that is not."""
+    """Lengths at 1.2 and 1.25, the second chosen everywhere; a rule that is 1.1 times that, and one that is not."""
     ratios = dict(zip([*LENGTHS, *RULES, SD], ([1.2] * 8, PLAIN, [1.375] * 8, [1.2] * 8, BETTER), strict=True))
     better, worse = compare_rules(table(tmp_path, *against_ar(ratios))).to_dict("records")
     assert (better["a"], better["b"], better["prompts"]) == (RULES[0].name, "best fixed length of mtp", 8)

@@ -264,6 +264,7 @@ def test_a_bound_looks_as_far_as_any_run_of_its_drafter(traced: Path) -> None:
     tree = replace(further, parents=tuple(range(-1, 11)))
     assert furthest(walk, [replace(visit, ahead=tree)]) == walk, "a tree says nothing of a chain's drafter"
     assert replays.furthest(one).tokens == walk.tokens
+    assert min(ahead.most for ahead in replays.furthest(one).ahead) >= 8, "a short run's own drafts bound no length"
 
 
 def falling(folder: Path) -> Path:
