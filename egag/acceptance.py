@@ -119,13 +119,20 @@ class Acceptance:
 def _solved(matrix: list[list[float]], right: Sequence[float]) -> list[float]:
     """x of A x = b, A symmetric and positive definite, its lower half given: Cholesky's way, in place."""
     size, x = len(right), list(right)
-    for row in range(size):
-        line = matrix[row]
+    for row, line in enumerate(matrix):
+        left, own = line[row], x[row]
         for column in range(row):
-            other = matrix[column]
-            line[column] = (line[column] - sum(line[k] * other[k] for k in range(column))) / other[column]
-        line[row] = math.sqrt(line[row] - sum(value * value for value in line[:row]))
-        x[row] = (x[row] - sum(line[k] * x[k] for k in range(row))) / line[row]
+            other, value = matrix[column], line[column]
+            for k in range(column):
+                value -= line[k] * other[k]
+            line[column] = value = value / other[column]
+            left -= value * value
+            own -= value * x[column]
+        line[row] = math.sqrt(left)
+        x[row] = own / line[row]
     for row in reversed(range(size)):
-        x[row] = (x[row] - sum(matrix[k][row] * x[k] for k in range(row + 1, size))) / matrix[row][row]
+        line = matrix[row]
+        x[row] /= line[row]
+        for column in range(row):
+            x[column] -= line[column] * x[row]
     return x

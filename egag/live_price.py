@@ -14,7 +14,7 @@ TRUST = 10.0
 """Rounds that a measured price is worth at the start."""
 # A round that something else disturbed counts as at most so many times what was expected.
 _MOST = 3.0
-# Up to so many drafts the seconds of a round are listed, once a round.
+# For fewer drafts than these the seconds of a round are listed, once a round.
 _LISTED = 18
 _ALIKE = 4.0
 """Rounds with so many drafts that a price which is off for all alike is worth."""
@@ -61,7 +61,7 @@ class Side:
     """
 
     whole: Factor = field(default_factory=Factor)
-    rounds: int = 0
+    changes: int = 0
     measured_s: bool = False
     _counts: dict[int, Factor] = field(default_factory=dict)
 
@@ -70,15 +70,25 @@ class Side:
         if not self.measured_s:
             self.whole, self.measured_s = Factor(TRUST), True
             self._counts.clear()
+            self.changes += 1
 
     def value(self, drafts: float) -> float:
         """Observed over predicted seconds of a round with so many drafts; of a mean number, for all alike."""
         own = self._counts.get(drafts) if isinstance(drafts, int) else None
         return self.whole.value if own is None else self.whole.value * own.value
 
+    def scaled(self, priced: list[float]) -> list[float]:
+        """The seconds of 0, 1, ... drafts as rounds say that they are."""
+        whole = self.whole.value
+        seconds = [whole * one for one in priced]
+        for drafts, own in self._counts.items():
+            if drafts < len(seconds):
+                seconds[drafts] *= own.value
+        return seconds
+
     def update(self, drafts: int, observed: float, predicted: float) -> None:
         """Learn from one round."""
-        self.rounds += 1
+        self.changes += 1
         self.whole.update(observed, predicted)
         if drafts not in self._counts:
             self._counts[drafts] = Factor(_ALIKE)
@@ -99,7 +109,8 @@ class LivePrice:
     price: Price
     target: Side = field(default_factory=Side)
     drafts: Factor = field(default_factory=Factor)
-    _listed: tuple[int, Price, list[float]] | None = field(default=None, repr=False)
+    _priced: tuple[Price, list[float]] | None = field(default=None, repr=False)
+    _listed: tuple[int, list[float], list[float]] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, price: Price, target: Side | None = None) -> "LivePrice":
@@ -114,6 +125,8 @@ class LivePrice:
 
     def verify_s(self, drafts: float) -> float:
         """The target's side of a round: its forward and the rest."""
+        if isinstance(drafts, int) and drafts < _LISTED:
+            return self._list()[drafts]
         return self.target.value(drafts) * (self.price.verify_s(drafts) + self.price.rest_s)
 
     def draft_s(self, steps: float) -> float:
@@ -131,9 +144,13 @@ class LivePrice:
         return lambda drafts: (listed[drafts] if drafts < _LISTED else self.verify_s(drafts)) + drafting
 
     def _list(self) -> list[float]:
-        """The target's side by drafts, computed once a round."""
-        if self._listed is None or self._listed[0] != self.target.rounds or self._listed[1] is not self.price:
-            self._listed = self.target.rounds, self.price, [self.verify_s(drafts) for drafts in range(_LISTED)]
+        """The target's side by drafts, computed once a round from what the price says, which is read once."""
+        price, target = self.price, self.target
+        if self._priced is None or self._priced[0] is not price:
+            self._priced = price, [price.verify_s(drafts) + price.rest_s for drafts in range(_LISTED)]
+        priced = self._priced[1]
+        if self._listed is None or self._listed[0] != target.changes or self._listed[1] is not priced:
+            self._listed = target.changes, priced, target.scaled(priced)
         return self._listed[2]
 
     def see_target(self, round: "Round") -> None:

@@ -200,7 +200,10 @@ class SurvivalGamma(GammaController):
 
     def _decide(self) -> None:
         """Whether to draft in the next round; a copy costs nothing until it is verified, and is cut then."""
+        if self.learnt.copies or self.learnt.parts:
+            self.gamma, self._trying = self.longest, False
+            return
         promised, rate = self.promise(), self.learnt.nothing().rate
-        pays = promised.rate > rate or self.learnt.copies or bool(self.learnt.parts)
+        pays = promised.rate > rate
         self._trying = not pays and self.learnt.allowance.tries(promised, rate)
         self.gamma = self.longest if pays else int(self._trying)

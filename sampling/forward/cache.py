@@ -160,8 +160,8 @@ class RollbackCache:
         """What they see, additive, `[n, length + n]`: all committed rows, and among the new ones the ancestors."""
         return None if count == 1 else self.additive(seen(self.length, count, parents, self.device))
 
-    def additive(self, seen: Tensor) -> Tensor:
-        """A mask of booleans as what is added to scores."""
+    def additive(self, seen: Tensor) -> Tensor | None:
+        """A mask of booleans as what is added to scores; None from a cache whose layers know it without."""
         low = torch.finfo(self.dtype).min
         return torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, low)
 

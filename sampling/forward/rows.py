@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from sampling.forward import cache
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import CausalModel, Output, Reading, as_ids
-from sampling.forward.steady import UNIT, Sight
+from sampling.forward.steady import UNIT, Sight, sight
 from utils.sent import sent
 
 
@@ -78,8 +78,8 @@ class _SteadyLayer(_Layer):
         """See `_Layer.attend`."""
         self._write(keys, values)
         parts = [
-            sight.attend(query[rows], self._keys[which : which + 1], self._values[which : which + 1])
-            for which, rows, sight in self._owner.layout.sights
+            sees.attend(query[rows], self._keys[which : which + 1], self._values[which : which + 1])
+            for which, rows, sees in self._owner.layout.sights
         ]
         return torch.cat(parts)
 
@@ -119,7 +119,7 @@ class RowsCache:
         start = 0
         for one in feeds:
             stop = start + len(one.ids)
-            yield one.slot.index, slice(start, stop), Sight.of(one.seen, self._keys.dtype)
+            yield one.slot.index, slice(start, stop), sight(one.seen, self._keys.dtype)
             start = stop
 
     def move(self, sequence: int, rows: Tensor, to: int) -> None:

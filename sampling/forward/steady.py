@@ -6,8 +6,7 @@ multiple of `UNIT`, and not as many as another row needs; its query heads are fi
 every thread begins at a multiple of `_LINE` numbers, or with those of rows that see as many.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from typing import NamedTuple
@@ -70,33 +69,19 @@ class _Heads(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """Which rows of a sequence each of n tokens sees.
+class Chain:
+    """Tokens of which each sees the first rows of a sequence, side by side; `counts` says how many.
 
-    parts: tokens one after the other that see as many columns as each other, and how many. order: `[n, columns]`, the
-    rows that each sees, where they do not lie side by side from the first on. mask: additive, `[n, columns]`.
+    parts: tokens one after the other that see as many columns as each other, and how many.
     """
 
-    parts: tuple[tuple[slice, int], ...]
-    order: Tensor | None
-    mask: Tensor
-    _tiles: dict[_Heads, list[_Tiles]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, seen: Tensor, dtype: torch.dtype) -> "Sight":
-        """seen: `[n, L]` bool; every token sees at least itself."""
-        counts = seen.sum(1, keepdim=True)
-        columns = [-(-count // UNIT) * UNIT for count in counts.flatten().tolist()]
-        widest = max(columns)
-        side_by_side = torch.arange(widest, device=seen.device) < counts
-        shared = min(widest, seen.shape[1])
-        order = None
-        if not torch.equal(seen[:, :shared], side_by_side[:, :shared]):
-            order = F.pad(torch.argsort(~seen, dim=1, stable=True)[:, :shared], (0, widest - shared))
+    def __init__(self, counts: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
+        columns = [-(-count // UNIT) * UNIT for count in counts]
+        self.parts = _runs(columns)
+        unseen = torch.arange(max(columns)) >= torch.tensor(counts).unsqueeze(1)
         low = torch.finfo(dtype).min
-        mask = torch.zeros(side_by_side.shape, dtype=dtype, device=seen.device).masked_fill_(~side_by_side, low)
-        return cls(tuple(_runs(columns)), order, mask)
+        self._mask = torch.zeros(unseen.shape, dtype=dtype).masked_fill_(unseen, low).to(device)
+        self._tiles: dict[_Heads, list[_Tiles]] = {}
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """`[n, heads, D]` on the rows of a sequence, `[1, kv_heads, capacity, D]` -> `[n, heads * D]`.
@@ -108,32 +93,85 @@ class Sight:
         group = heads // kv_heads
         shape = _Heads(kv_heads, group, dim, _filled(group, dim))
         grouped = query.reshape(count, kv_heads, group, dim)
-        rows = [
-            tiles.collect(self._attend(tiles.lay_out(grouped), tiles, part, keys, values))
-            for (part, _), tiles in zip(self.parts, self._cut(shape), strict=True)
-        ]
+        rows = [tiles.collect(self._attend(tiles.lay_out(grouped), tiles, keys, values)) for tiles in self._cut(shape)]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def _cut(self, heads: _Heads) -> list[_Tiles]:
-        """The parts as products of these heads; tokens that see scattered rows share none."""
+        """The parts as products of these heads."""
         if heads not in self._tiles:
-            shares = self.order is None and _places_alike(heads.size, heads.dim, self.mask.dtype)
-            tokens = heads.size // heads.group if shares else 1
-            self._tiles[heads] = [_Tiles(*part, self.mask, heads, tokens) for part in self.parts]
+            tokens = heads.size // heads.group if _places_alike(heads.size, heads.dim, self._mask.dtype) else 1
+            self._tiles[heads] = [_Tiles(*part, self._mask, heads, tokens) for part in self.parts]
         return self._tiles[heads]
 
-    def _attend(self, query: Tensor, tiles: _Tiles, rows: slice, keys: Tensor, values: Tensor) -> Tensor:
-        if self.order is None:
-            known, meant = keys.narrow(2, 0, tiles.columns), values.narrow(2, 0, tiles.columns)
-        else:
-            order = self.order[rows, : tiles.columns]
-            known, meant = (all_[0, :, order].transpose(0, 1) for all_ in (keys, values))
+    def _attend(self, query: Tensor, tiles: _Tiles, keys: Tensor, values: Tensor) -> Tensor:
+        known, meant = keys.narrow(2, 0, tiles.columns), values.narrow(2, 0, tiles.columns)
         count = len(query)
         # One tile on one key head is one product, which threads would share; two are one for each thread.
         batch = 2 if query.shape[:2] == (1, 1) else count
         if batch > 1:
             query, known, meant = (one.expand(batch, -1, -1, -1) for one in (query, known, meant))
         return F.scaled_dot_product_attention(query, known, meant, attn_mask=tiles.mask)[:count]
+
+
+class _Line(NamedTuple):
+    """One way through a tree: the tokens that attend on it, `[m]`, and which rows it moves to the front, `[depth]`."""
+
+    tokens: Tensor
+    rows: Tensor
+    chain: Chain
+
+
+class Lines:
+    """Tokens of a tree, or of branches: they attend line by line.
+
+    The rows on one way from the root to a leaf are moved side by side behind those that all tokens see, as if they
+    alone had been fed, and in the end every row goes back to its place. A line costs what a chain of its tokens costs.
+    """
+
+    def __init__(self, seen: Tensor, dtype: torch.dtype) -> None:
+        self._start, self._stop = int(seen.all(0).long().cumprod(0).sum()), seen.shape[1]
+        ways = [tuple(row.nonzero().flatten().tolist()) for row in seen[:, self._start :].cpu()]
+        self._lines = [
+            _Line(
+                torch.tensor(tokens, device=seen.device),
+                torch.tensor(ways[tokens[-1]], device=seen.device),
+                Chain([self._start + len(ways[token]) for token in tokens], dtype, seen.device),
+            )
+            for tokens in _share_lines(ways)
+        ]
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See `Chain.attend`; the rows lie as they did when it ends."""
+        out = query.new_empty(len(query), query.shape[1] * query.shape[2])
+        held = [(moving, moving.clone()) for moving in (one[:, :, self._start : self._stop] for one in (keys, values))]
+        for tokens, rows, chain in self._lines:
+            for moving, before in held:
+                torch.index_select(before, 2, rows, out=moving.narrow(2, 0, len(rows)))
+            out.index_copy_(0, tokens, chain.attend(query.index_select(0, tokens), keys, values))
+        for moving, before in held:
+            moving.copy_(before)
+        return out
+
+
+Sight = Chain | Lines
+
+
+def sight(seen: Tensor, dtype: torch.dtype) -> Sight:
+    """Which rows of a sequence n tokens see, `[n, L]` bool; every token sees at least itself."""
+    counts = seen.sum(1, keepdim=True)
+    if torch.equal(seen, torch.arange(seen.shape[1], device=seen.device) < counts):
+        return Chain(counts.flatten().tolist(), dtype, seen.device)
+    return Lines(seen, dtype)
+
+
+def _share_lines(ways: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Tokens on one way each, shortest first: `[(), (1,), (2,), (2, 3)]` -> `[0, 2, 3]`, `[1]`."""
+    left = sorted(range(len(ways)), key=lambda token: len(ways[token]))
+    while left:
+        longest = ways[left[-1]]
+        begun = {token for token in left if ways[token] == longest[: len(ways[token])]}
+        yield [token for token in left if token in begun]
+        left = [token for token in left if token not in begun]
 
 
 def _runs(columns: Sequence[int]) -> list[tuple[slice, int]]:
@@ -187,7 +225,7 @@ class SteadyLayer(RollbackLayer):
 
 
 class SteadyCache(RollbackCache):
-    """See the module. Trees and branches cost a copy of the rows that each draft sees."""
+    """See the module."""
 
     sight: Sight
 
@@ -195,11 +233,10 @@ class SteadyCache(RollbackCache):
         super().__init__(num_layers, device, dtype)
         self.layers = [SteadyLayer(self, index) for index in range(num_layers)]
 
-    def mask(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
-        """Which of its columns each of n tokens sees, additive, `[n, columns]`."""
-        return self.additive(seen(self.length, count, parents, self.device))
+    def mask(self, count: int, parents: Sequence[int] | None = None) -> None:
+        """Prepare what each of n tokens sees; its layers need no mask."""
+        self.additive(seen(self.length, count, parents, self.device))
 
-    def additive(self, seen: Tensor) -> Tensor:
-        """The same for tokens that see any rows, `[n, length + n]` bool; a token's own are moved side by side."""
-        self.sight = Sight.of(seen, self.dtype)
-        return self.sight.mask
+    def additive(self, seen: Tensor) -> None:
+        """The same for tokens that see any rows, `[n, length + n]` bool."""
+        self.sight = sight(seen, self.dtype)
