@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.commands.simulator import simulated, write_simulator
-from ablation.report.bounds import ABOUT, FITTED, frame_of
+from ablation.report.bounds import ABOUT, FITTED_COST, UNTESTED, frame_of
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.results.bounds import bounds
@@ -33,7 +33,7 @@ from utils.files import checked_path
 from utils.parameter import read_integer
 from utils.text import counted, quoted
 
-MEASURED = "fitted"
+FITTED = "fitted"
 NOTE = (
     "Rows that begin with 'replayed:' were computed from a trace, not run: their times are predicted, and no verdict "
     "is given."
@@ -52,7 +52,7 @@ class Call:
     strategy: str | None = None
     methods: str | None = None
     batch: int = 1
-    price: str = MEASURED
+    price: str = FITTED
     bounded: bool = False
     bounds: bool = False
 
@@ -105,10 +105,10 @@ def _show(call: Call, console: Console, out: Path | None, records: Sequence[Reco
                 store.append(row(record))
     summary = summarise(frame_of(records))
     computed = summary["configuration"].str.startswith((REPLAYED, BOUND))
-    summary.loc[computed, "against_ar"] = "computed, not tested"
+    summary.loc[computed, "against_ar"] = UNTESTED
     summary.loc[computed, ["p", "p_holm", "effect"]] = float("nan")
     summary.loc[computed, "method"] = BOUND_METHOD
-    cost = FITTED if call.price == MEASURED else f"A round costs what {call.price} says."
+    cost = FITTED_COST if call.price == FITTED else f"A round costs what {call.price} says."
     told = [f"{NOTE} {cost}", *([ABOUT] if call.bounds else []), *notes]
     print_summary(console, summary, (), bounds=tuple(told))
 
@@ -155,7 +155,7 @@ def _numbers(option: str, text: str | None, least: int) -> list[int | None]:
 
 def _price(text: str) -> Price | None:
     """The price in a file; None for `fitted`. Raises `UserError` for a file that holds none."""
-    if text == MEASURED:
+    if text == FITTED:
         return None
     path = checked_path(text, "--price")
     try:

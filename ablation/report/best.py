@@ -24,7 +24,7 @@ from sampling.rules import OWN
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The log ratio on each prompt, and how often which configuration was chosen on either side."""
+    """A log on each prompt, and how often which configuration was chosen for it."""
 
     logs: Logs
     chosen: str
@@ -33,8 +33,7 @@ class _Choice:
 def compare_best(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> pd.DataFrame:
     """What the plan asked for, with the columns of `MethodPair`; all of a processor are one family of tests."""
     asked = _asked(manifest)
-    rows = frame[~frame["failed"] & (frame["lossless"] == "true")]
-    rows = rows.assign(log_speedup=log_speedups(rows))
+    rows = _lossless(frame)
     found: list[MethodPair] = []
     for processor in dict.fromkeys(rows["processor"].astype(str)):
         part = rows[rows["processor"] == processor]
@@ -50,29 +49,27 @@ def compare_rules(frame: pd.DataFrame) -> pd.DataFrame:
     The length is chosen on the other prompts; the rules of a method are one family of tests. Nothing where a method has
     no rules, or fewer than two lengths.
     """
-    rows = frame[~frame["failed"] & (frame["lossless"] == "true")]
-    if "draft_rule" not in rows:
-        return pd.DataFrame([], columns=list(MethodPair.__dataclass_fields__))
-    rows = rows.assign(log_speedup=log_speedups(rows), rule=rows["draft_rule"].astype(str))
+    rows = _lossless(frame)
     found: list[MethodPair] = []
-    for (processor, method), part in rows.groupby(["processor", "method"], observed=True, sort=False):
-        found += _rules(part, str(processor), str(method))
+    if "draft_rule" in rows:
+        for (processor, method), part in rows.groupby(["processor", "method"], observed=True, sort=False):
+            found += _rules(part, str(processor), str(method))
     return pd.DataFrame(found, columns=list(MethodPair.__dataclass_fields__))
 
 
 def _rules(part: pd.DataFrame, processor: str, method: str) -> list[MethodPair]:
-    logs = prompt_logs(part, ["configuration"]).unstack("configuration").dropna()
+    logs = _by_configuration(part)
     own_rule = METHODS[method].controller if method in METHODS else ""
-    by_rule = part.drop_duplicates("configuration").set_index("configuration")["rule"].replace(OWN, own_rule)
+    by_rule = part.drop_duplicates("configuration").set_index("configuration")["draft_rule"].astype(str)
+    by_rule = by_rule.replace(OWN, own_rule)
     names = [name for name in in_order(part) if name in logs]
     fixed = [name for name in names if by_rule[name] in FIXED]
     rules = [name for name in names if by_rule[name] not in (*FIXED, "nan", "")]
     if len(fixed) < 2 or not rules or len(logs) < 2:
         return []
-    best = leave_one_out(logs[fixed].to_numpy())
-    own = logs[fixed].to_numpy()[np.arange(len(logs)), best]
-    family = judge([logs[name].to_numpy() - own for name in rules])
-    chosen = f"chosen on the other prompts: {told([fixed[place] for place in best])}"
+    best = _best(logs[fixed])
+    family = judge([logs[name].to_numpy() - best.logs for name in rules])
+    chosen = f"chosen on the other prompts: {best.chosen}"
     against = f"{BEST}fixed length of {method}"
     return [paired(processor, name, against, judged, chosen) for name, judged in zip(rules, family, strict=True)]
 
@@ -86,15 +83,31 @@ def _asked(manifest: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 def _choose(rows: pd.DataFrame, a: str, b: str) -> _Choice | None:
     """None where either method has no speedup, or fewer than two prompts have those of all configurations."""
-    logs = prompt_logs(rows[rows["method"].isin([a, b])], ["configuration"]).unstack("configuration").dropna()
+    logs = _by_configuration(rows[rows["method"].isin([a, b])])
     methods = rows.drop_duplicates("configuration").set_index("configuration")["method"].astype(str)
     names = {method: [name for name in in_order(rows) if name in logs and methods[name] == method] for method in (a, b)}
     if not all(names.values()) or len(logs) < 2:
         return None
-    best = {method: leave_one_out(logs[names[method]].to_numpy()) for method in (a, b)}
-    own = {method: logs[names[method]].to_numpy()[np.arange(len(logs)), best[method]] for method in (a, b)}
-    said = "; ".join(told([names[method][place] for place in best[method]]) for method in (a, b))
-    return _Choice(own[a] - own[b], f"each chosen on the other prompts: {said}")
+    one, other = _best(logs[names[a]]), _best(logs[names[b]])
+    return _Choice(one.logs - other.logs, f"each chosen on the other prompts: {one.chosen}; {other.chosen}")
+
+
+def _lossless(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that count, with the log of their speedup."""
+    rows = frame[~frame["failed"] & (frame["lossless"] == "true")]
+    return rows.assign(log_speedup=log_speedups(rows))
+
+
+def _by_configuration(rows: pd.DataFrame) -> pd.DataFrame:
+    """Logs by prompt and configuration, of the prompts that all configurations have."""
+    return prompt_logs(rows, ["configuration"]).unstack("configuration").dropna()
+
+
+def _best(logs: pd.DataFrame) -> _Choice:
+    """Of some configurations, on each prompt, the one that is the best on the others."""
+    table = logs.to_numpy()
+    best = leave_one_out(table)
+    return _Choice(table[np.arange(len(table)), best], told([logs.columns[place] for place in best]))
 
 
 def leave_one_out(logs: NDArray[np.float64]) -> NDArray[np.intp]:

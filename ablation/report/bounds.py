@@ -18,14 +18,14 @@ from ablation.results.trace import is_full, trace_path
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 
-_VERDICT = "computed, not tested"
+UNTESTED = "computed, not tested"
 ABOUT = (
     "Rows that begin with 'bound:' were computed, not run, from the full trace beside these results, and no rule is "
     "known to reach them: they are no methods and nothing is tested of them. The oracle knows what will be accepted of "
     "the drafts that were recorded, 8 a round and more where a run had more, and has no other verified; the best fixed "
     "length is the one that takes the fewest seconds over all prompts, or on each."
 )
-FITTED = (
+FITTED_COST = (
     "A round costs the mean time of verifying as many rows on the same prompt, a line through the steps of drafting, "
     "and the mean of the rest, fitted to the rounds that were measured (docs/replay.md)."
 )
@@ -67,7 +67,7 @@ def bound_rows(results: Path) -> BoundRows:
         frame = frame_of([*replays.references(replays.drafting), *found.records])
     except UserError as error:
         return BoundRows(pd.DataFrame(), (f"There are no bounds: {error}",))
-    return BoundRows(_stripped(summarise(frame)), (f"{ABOUT} {FITTED}", *found.notes))
+    return BoundRows(_stripped(summarise(frame)), (f"{ABOUT} {FITTED_COST}", *found.notes))
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
@@ -82,6 +82,6 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 
 def _stripped(summary: pd.DataFrame) -> pd.DataFrame:
     """The rows of the bounds, without any test's findings."""
-    rows = summary[summary["configuration"].str.startswith(BOUND)].assign(method=BOUND_METHOD, against_ar=_VERDICT)
+    rows = summary[summary["configuration"].str.startswith(BOUND)].assign(method=BOUND_METHOD, against_ar=UNTESTED)
     assert REFERENCE not in set(rows["configuration"])
     return rows.assign(**dict.fromkeys(("p", "p_holm", "effect"), np.nan))
