@@ -1,0 +1,146 @@
+"""Models of any shape with random weights: what forwards cost without a checkpoint. Their text means nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import psutil
+import torch
+from torch import Tensor
+
+from sampling.forward import lean
+from sampling.forward.fit import Sizes, refuse_misfit
+from sampling.forward.formats import FORMATS
+from sampling.forward.lean import LeanModel
+from sampling.loading.checkpoint import Loaded, Placement
+from sampling.loading.gguf_cache import converted
+from sampling.loading.options import RANDOM
+from sampling.loading.origin import embedded_gguf
+from sampling.loading.stages import Progress
+from sampling.pair import ModelInfo
+from utils.errors import UserError, one_of
+from utils.files import checked_path
+from utils.text import first_line
+
+# Sizes of published models: SmolLM2-135M, Llama 3.2 1B and Llama 3.1 8B.
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "llama-135m": {
+        "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+        "num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192, "tie_word_embeddings": True,
+    },
+    "llama-1b": {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": True,
+    },
+    "llama-8b": {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
+_DEVIATION, _THETA = 0.02, 10000.0
+_COPIES = 1.3  # fused products stand beside their parts, and packed ones beside plain ones, while they are made
+
+
+class RandomWeights:
+    """Weights of a shape by their transformers names, each made when it is asked for: norms of ones, all else normal.
+
+    Each is a function of its name and size alone, so that whoever asks, in whatever order, gets the same model. Zeros
+    would be faster to multiply on some processors.
+    """
+
+    def __init__(self, config: Any, place: Placement) -> None:
+        self._shapes, self._place = _shapes(config), place
+
+    @property
+    def numbers(self) -> int:
+        """How many there are in all."""
+        return sum(shape.numel() for shape in self._shapes.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._shapes
+
+    def pop(self, name: str, default: Any = None) -> Any:
+        """The weight on the device, or `default` where the shape has none of this name."""
+        if name not in self._shapes:
+            return default
+        made: Tensor = torch.empty(self._shapes[name], device=self._place.device, dtype=self._place.dtype)
+        rng = torch.Generator(self._place.device).manual_seed(crc32(name.encode()))
+        return made.fill_(1.0) if name.endswith("norm.weight") else made.normal_(0.0, _DEVIATION, generator=rng)
+
+
+def load_random(given: str, place: Placement, progress: Progress) -> Loaded:
+    """A `random_model` with the default's tokenizer. Raises `UserError` as that does."""
+    progress(f"Making {given}")
+    model = random_model(given, config_of(given), place)
+    detail = f"random weights, whose text means nothing; {model.num_layers} layers, lean forward"
+    dtype = str(model.dtype).removeprefix("torch.")
+    info = ModelInfo(given, str(model.device), dtype, detail, kernel=model.kernel, stored=place.weights)
+    note = f"{given} has random weights: its text means nothing, and of its numbers times do."
+    return Loaded(model, _tokenizer(given, model.vocab_size, progress), frozenset(), info, (note,))
+
+
+def random_model(given: str, config: Any, place: Placement) -> LeanModel:
+    """A lean model of this configuration with `RandomWeights`; given: what it is called in errors.
+
+    The rotary table is that of plain RoPE, whatever the shape says: it costs the same. Raises `UserError` for a shape
+    that the lean forward does not cover, or that does not fit into memory.
+    """
+    architecture = (config.architectures or ["LlamaForCausalLM"])[0]
+    if not lean.covers(architecture, config):
+        raise UserError(f"{given}: {architecture} has no lean forward; expected one of {one_of(lean.FAMILIES)}")
+    refuse_misfit(place.weights, given, Sizes.of_config(config), f"target_weights {place.weights}")
+    weights = RandomWeights(config, place)
+    _refuse_too_large(given, weights.numbers, place)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    inv_freq = _THETA ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    return lean.from_weights(config, weights, inv_freq, format=FORMATS[place.weights])
+
+
+def config_of(given: str) -> Any:
+    """The configuration that `random:NAME` or `random:PATH` of a config.json names. Raises `UserError`."""
+    from transformers import AutoConfig, LlamaConfig
+
+    name = given.removeprefix(RANDOM)
+    if name in SHAPES:
+        return LlamaConfig(**SHAPES[name])
+    path = checked_path(name, "--target") if name else None
+    if path is None or not path.exists():
+        raise UserError(f"{given} given; expected {RANDOM} with {one_of([*SHAPES, 'a config.json'])}")
+    try:
+        return AutoConfig.from_pretrained(path if path.is_dir() else path.parent)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{given}: {first_line(error)}; expected the config.json of a causal language model") from None
+
+
+def _shapes(config: Any) -> dict[str, torch.Size]:
+    """Of every weight by its name, a tied one once."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return {name: weight.shape for name, weight in AutoModelForCausalLM.from_config(config).named_parameters()}
+
+
+def _refuse_too_large(given: str, numbers: int, place: Placement) -> None:
+    """Raises `UserError` before memory runs out, which on a CPU would end the process."""
+    if place.device.type == "cuda":
+        free = torch.cuda.mem_get_info(place.device)[0]
+    else:
+        free = psutil.virtual_memory().available
+    needed = numbers * place.dtype.itemsize * _COPIES
+    if needed > free:
+        raise UserError(
+            f"{given} needs {needed / 2**30:.1f} GiB while it is made in {str(place.dtype).removeprefix('torch.')}, "
+            f"and {place.device} has {free / 2**30:.1f} GiB free; expected a smaller shape, --dtype bfloat16 or "
+            "another --device"
+        )
+
+
+def _tokenizer(given: str, vocab_size: int, progress: Progress) -> Any:
+    """The embedded default's: prompts need one, and answers are read by nobody."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(Path(converted(embedded_gguf(), progress))))
+    if len(tokenizer) > vocab_size:
+        raise UserError(f"{given}: vocab_size {vocab_size:,} given; expected {len(tokenizer):,} or more")
+    return tokenizer
