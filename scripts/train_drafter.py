@@ -127,7 +127,7 @@ def _data(given: list[str], tokens: int) -> "Data":
     """The corpora, all files read before anything is written."""
     from sampling.distill.make_head import Corpus, Data
 
-    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, _measured())
+    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, refused_turns())
 
 
 def _contents(data: str) -> str | list[str] | None:
@@ -142,7 +142,7 @@ def _learnable(path: Path) -> list[str]:
     """First turns of a prompt file, without those that results are measured on."""
     from ablation.plan.prompt_file import read_prompts
 
-    measured, turns = _measured(), [prompt.turns[0] for prompt in read_prompts(path)]
+    measured, turns = refused_turns(), [prompt.turns[0] for prompt in read_prompts(path)]
     left = [turn for turn in turns if not measured(turn)]
     if len(left) < len(turns):
         typer.echo(f"{path}: left out {len(turns) - len(left)} of {len(turns)} prompts, used in measurements", err=True)
@@ -158,7 +158,7 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read: {error}; expected self, a .jsonl of prompts, or a text") from error
 
 
-def _measured() -> "Callable[[str], bool]":
+def refused_turns() -> "Callable[[str], bool]":
     """Whether a user turn is one of the prompts that results are measured on: none of them is learned from."""
     from ablation.plan.prompt_file import read_prompts
 

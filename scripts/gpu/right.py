@@ -1,0 +1,155 @@
+"""The stage `right`: does it run on the card, is every method's output the target's, how often does a round wait?"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from rich.table import Table
+
+from sampling.loading.origin import embedded_gguf
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.measure.divergence import judge
+from sampling.measure.metrics import RunMetrics
+from sampling.methods import REFERENCE
+from sampling.pair import MODEL, Pair
+from sampling.pair_engine import PairEngine
+from sampling.proof.selftest import Selftest, testable
+from scripts.gpu.calls import call
+from scripts.gpu.machine import clocks
+from scripts.gpu.models import save_tiny
+from scripts.gpu.record import LeftOut, Record
+from scripts.gpu.rounds import launches, settings_of, waits
+from utils.errors import UserError
+from utils.provenance import ROOT
+
+ON, OFF = "on", "off"
+_TESTS_S, _METHOD_S = 150.0, 45.0
+# One of each family, before the others of it take the time.
+_FIRST = ("speculative", "mtp", "ngram", "suffix", "medusa", "extended")
+_DRAWS, _TINY_DRAWS = 500, 120
+_TEXT = "one two three four five six seven. one two three four five six seven. one two three"
+_LENGTH, _COMPARED = 300, 64
+_TREE = {"draft_tree": "dynamic", "gamma": "4", "tree_width": "4", "tree_tokens": "16"}
+
+
+class WrongOutput(Exception):
+    """A method's output is not what the target alone would have said."""
+
+
+def right(record: Record) -> Table:
+    """Tests, greedy outputs, waits and launches; then distributions, while there is time."""
+    record.measure("tests", partial(_tests, record))
+    pairs: dict[str, Pair] = {}
+    given = _models(record)
+    for way in (ON, OFF):
+        record.measure(f"models, graphs {way}", partial(_load, record, {**given, "graphs": way}, pairs))
+    if len(pairs) == 2:
+        record.measure("AR, graphs on against off", partial(_same_text, pairs))
+    for way, pair in pairs.items():
+        _check(record, f"greedy, graphs {way}", pair, draws=0)
+    for way, pair in pairs.items():
+        _watch(record, way, replace(pair, stop=frozenset()))
+    if ON in pairs:
+        draws, names = (_TINY_DRAWS, _FIRST[:1]) if record.tiny else (_DRAWS, None)
+        _check(record, "distribution", pairs[ON], draws, names)
+    record.extra["clocks_after"] = clocks(record.device)
+    return _table(record)
+
+
+def _tests(record: Record) -> str:
+    """What pytest says of the tests that need a card."""
+    if record.tiny:
+        raise LeftOut("a dry run")
+    files = (path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8"))
+    words = ["-m", "pytest", "-m", "gpu", "-q", *(str(path.relative_to(ROOT)) for path in files)]
+    return call(words, record.folder / "pytest.txt", _TESTS_S).strip().splitlines()[-1]
+
+
+def _models(record: Record) -> dict[str, str]:
+    """The embedded default where its weights are there, else a tiny pair that is made here."""
+    try:
+        if record.tiny:
+            raise UserError("a dry run")
+        embedded_gguf()
+    except UserError as error:
+        record.extra["pair"] = f"tiny: {error}"
+        return save_tiny(record.folder / "tiny")
+    return {}
+
+
+def _load(record: Record, given: dict[str, str], pairs: dict[str, Pair]) -> dict[str, Any]:
+    """Put the pair among the pairs, in float32."""
+    pair = load_pair(LoadOptions(**given, device=str(record.device), dtype="float32"))
+    pairs[given["graphs"]] = pair
+    drafter = None if pair.drafter_info is None else asdict(pair.drafter_info)
+    return {"target": asdict(pair.target_info), "drafter": drafter, "notes": pair.notes}
+
+
+def _same_text(pairs: dict[str, Pair]) -> dict[str, Any]:
+    """Whether graphs change what plain decoding says."""
+    engines = {way: PairEngine(pair) for way, pair in pairs.items()}
+    prompt, values = pairs[OFF].encode([_TEXT], chat=True), settings_of(_COMPARED)
+    texts = {}
+    for way, engine in engines.items():
+        account = RunMetrics()
+        for event in engine.stream(REFERENCE, values, prompt):
+            account.add(event)
+        texts[way] = account.output_ids
+    found = judge(partial(engines[OFF].reference, prompt), texts[OFF], texts[ON])
+    if found.verdict == "BUG":
+        raise WrongOutput(str(asdict(found)))
+    return asdict(found)
+
+
+def _check(record: Record, what: str, pair: Pair, draws: int, names: Sequence[str] | None = None) -> None:
+    """The project's selftest, a measurement a method."""
+    made: list[Selftest] = []
+    record.measure(f"{what}: references", lambda: made.append(Selftest(pair, names, draws)))
+    for checks in made:
+        for name in sorted(checks.methods, key=lambda name: name not in _FIRST):
+            record.measure(f"{what}: {name}", partial(_verdict, checks, name), _METHOD_S if draws else 0.0)
+
+
+def _verdict(checks: Selftest, name: str) -> dict[str, Any]:
+    report = checks.report(name)
+    found = {check.name: {"verdict": check.verdict, **check.numbers} for check in report.checks}
+    if report.verdict == "FAIL":
+        raise WrongOutput(str(found))
+    return {"verdict": report.verdict, **found}
+
+
+def _watch(record: Record, way: str, pair: Pair) -> None:
+    """Waits of every method, launches of plain and of speculative decoding."""
+    engine, prompt = PairEngine(pair), pair.encode([_TEXT], chat=True)
+    for title, method, given in _watched(pair):
+        values = settings_of(_LENGTH, **given)
+        record.measure(f"waits, graphs {way}: {title}", partial(waits, engine, method, values, prompt))
+    values = settings_of(_LENGTH)
+    for method in (REFERENCE, *(["speculative"] if pair.has(MODEL) else [])):
+        record.measure(f"launches, graphs {way}: {method}", partial(launches, engine, method, values, prompt))
+
+
+def _watched(pair: Pair) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """(name, method, values) of what is watched."""
+    names = testable(pair)
+    yield from ((name, name, {}) for name in (REFERENCE, *names))
+    yield from ((f"{name}, dynamic tree", name, _TREE) for name in ("eagle", "mtp") if name in names)
+
+
+def _table(record: Record) -> Table:
+    """A line a method; what was left out is a dash."""
+    table = Table("method", "greedy, graphs on", "off", "distribution", "waits a round, graphs on", "off")
+    titles = [f"greedy, graphs {way}" for way in (ON, OFF)] + ["distribution"]
+    noted = [*record.found, *record.failed]
+    names = dict.fromkeys(name.split(": ", 1)[1] for name in noted if name.startswith(("greedy", "waits")))
+    for name in names:
+        if name != "references":
+            waited = [record.found.get(f"waits, graphs {way}: {name}") for way in (ON, OFF)]
+            cells = [_cell(record, f"{title}: {name}") for title in titles]
+            table.add_row(name, *cells, *("-" if one is None else f"{one['a_round']:g}" for one in waited))
+    return table
+
+
+def _cell(record: Record, name: str) -> str:
+    return "FAIL" if name in record.failed else record.found.get(name, {}).get("verdict", "-")

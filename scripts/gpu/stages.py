@@ -1,0 +1,40 @@
+"""The stages by name, and how one is run to its end."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from scripts.gpu.record import STAGE_S, Record
+
+_WIDTH = 120
+
+Stage = Callable[[Record], Table]
+
+
+def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float = STAGE_S) -> bool:
+    """Run a stage, write `folder/NAME.json` as it goes, and show a table at its end; whether nothing failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = Record(name, folder.resolve(), torch.device(device), tiny, seconds)
+    console = Console(width=_WIDTH)
+    tables: list[Table] = []
+    if record.device.type == "cuda" and not torch.cuda.is_available():
+        record.fail("device", f"{device} given, and torch {torch.__version__} finds no CUDA device")
+    else:
+        record.run(lambda: tables.append(_stage(name)(record)))
+    right = record.finish()
+    for table in tables:
+        console.print(table)
+    for title, reasons in (("left out", record.left_out), ("FAILED", record.failed)):
+        for what, why in reasons.items():
+            console.print(f"{title}: {what}: {why}", markup=False, highlight=False, soft_wrap=True)
+    return right
+
+
+def _stage(name: str) -> Stage:
+    """The stage, imported now: what it cannot import is its own failure."""
+    stage: Stage = getattr(import_module(f"scripts.gpu.{name}"), name)
+    return stage

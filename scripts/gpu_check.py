@@ -1,0 +1,68 @@
+"""Does all of it run on this GPU, and how fast is it there? `python scripts/gpu_check.py --out DIR`; see docs/gpu.md.
+
+Each stage is a process of its own, so that what breaks one, or its memory, is gone before the next.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ROOT = Path(__file__).resolve().parent.parent
+STAGES = ("right", "fast", "real", "train")
+LIMIT_S = 540.0
+"""Behind this a stage is ended; it begins nothing new long before."""
+
+Stages = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help=f"{', '.join(STAGES)}; default: all")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="where each stage writes STAGE.json and what else it makes")]
+Device = Annotated[str, typer.Option(help="cuda, cuda:1 or cpu")]
+Tiny = Annotated[bool, typer.Option("--tiny", help="tiny models and few tokens: a dry run, in seconds on a CPU")]
+
+
+def main(stages: Stages = None, *, out: Out, device: Device = "cuda", tiny: Tiny = False) -> None:
+    """Run the stages one after the other, each for nine minutes at most.
+
+    Where `right` fails, the others are not run, unless stages were named. Exit status: 0 all went well; 1 a stage
+    failed; 2 the call is wrong.
+    """
+    named = tuple(stages or ())
+    if unknown := [name for name in named if name not in STAGES]:
+        print(f"error: unknown stage {unknown[0]!r}; expected one of {', '.join(STAGES)}", file=sys.stderr)
+        raise typer.Exit(2)
+    out.mkdir(parents=True, exist_ok=True)
+    failed: list[str] = []
+    for name in named or STAGES:
+        if run(name, out.resolve(), device, tiny):
+            continue
+        failed.append(name)
+        if name == "right" and not named:
+            print("right failed: no other stage is run; name one to run it all the same", file=sys.stderr)
+            break
+    if failed:
+        print(f"failed: {', '.join(failed)}; the reasons are in {out}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def run(name: str, out: Path, device: str, tiny: bool) -> bool:
+    """Whether a stage went well, in a process of its own, which is ended behind `LIMIT_S` with all that it started."""
+    words = [sys.executable, "-m", "scripts.gpu", name, str(out), device, *(["tiny"] if tiny else [])]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait(LIMIT_S) == 0
+    except subprocess.TimeoutExpired:
+        print(f"{name}: ended behind {LIMIT_S:.0f} s; what it had is in {out}", file=sys.stderr)
+        return False
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+if __name__ == "__main__":
+    typer.run(main)

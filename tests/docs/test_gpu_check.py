@@ -1,0 +1,245 @@
+"""scripts/gpu_check.py: every stage rehearsed on a CPU, and what becomes of one that fails or has no time left."""
+
+import ast
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from sampling.loading.checkpoint import Placement
+from sampling.loading.random_weights import random_model
+from sampling.measure.metrics import RunMetrics
+from sampling.methods import HEADS, REFERENCE
+from sampling.pair_engine import PairEngine
+from sampling.proof.selftest import Check, MethodReport
+from scripts import gpu_check
+from scripts.gpu import predictions, right, stages
+from scripts.gpu.calls import CallFailed, call
+from scripts.gpu.fast import PROMPT
+from scripts.gpu.models import in_transformers, pair_of
+from scripts.gpu.predictions import EAGER, GRAPHS, LARGE, PREDICTIONS, SMALL, Prediction
+from scripts.gpu.record import LeftOut, Record
+from scripts.gpu.rivals import _generate
+from scripts.gpu.rounds import settings_of
+from scripts.gpu.stages import run_stage
+from tests.docs.pages import ROOT
+from tests.tiny import llama, tiny_pair
+from utils.files import CACHE_VARIABLE
+
+CPU = torch.device("cpu")
+app = typer.Typer()
+app.command()(gpu_check.main)
+
+
+def written(folder: Path, stage: str) -> dict[str, Any]:
+    """The file of a stage."""
+    said: dict[str, Any] = json.loads((folder / f"{stage}.json").read_text(encoding="utf-8"))
+    return said
+
+
+def rehearsed(stage: str, folder: Path) -> dict[str, Any]:
+    """What the file of a stage says behind a dry run, in which nothing failed."""
+    assert run_stage(stage, folder, "cpu", tiny=True)
+    said = written(folder, stage)
+    assert said["finished"] and said["failed"] == {}
+    assert said["command"].startswith(f"scripts/gpu_check.py {stage} --out")
+    assert torch.__version__.startswith(said["versions"]["torch"]) and said["card"] is None
+    return said
+
+
+def test_right(tmp_path: Path) -> None:
+    found = rehearsed("right", tmp_path)["found"]
+    for way in ("on", "off"):
+        greedy = {name for name in found if name.startswith(f"greedy, graphs {way}: ")}
+        assert {f"greedy, graphs {way}: {name}" for name in (*HEADS, "speculative", "ngram", "extended")} <= greedy
+        assert found[f"waits, graphs {way}: target"] is None and found[f"launches, graphs {way}: speculative"] is None
+    assert found["AR, graphs on against off"]["verdict"] in ("exact", "tie")
+    assert found["distribution: speculative"]["distribution"]["verdict"] in ("PASS", "WEAK")
+
+
+def test_fast(tmp_path: Path) -> None:
+    said = rehearsed("fast", tmp_path)
+    found = said["found"]
+    for way in (GRAPHS, EAGER):
+        own = found[f"tiny: AR, {way}"]
+        assert own["ms"] > 0 and own["tokens_a_round"] == 1.0 and own["drafts_a_round"] == 0
+        assert set(found[f"tiny: v(n), {way}"]["v"]) == {"1", "2", "5"}
+    assert found["tiny: floor"]["share"] > 0 and found["matmul"]["operations_per_s"] > 0
+    drafting = [one for name, one in found.items() if ", acceptance 0.8" in name]
+    assert len(drafting) == 5 and all(one["c"] > 0 and one["speedup"] > 0 for one in drafting)
+    assert any(one["tokens_a_round"] > 1.5 for one in drafting)
+    turns = found["tiny: against generate"]
+    assert turns["eager_ratio"] > 0 and turns["eager_agreed"] == 8, "equal weights say the same"
+    assert "dry run" in said["left_out"]["tiny: generate compiles"]
+    assert len(said["predictions"]) == len(PREDICTIONS) and {goal["reached"] for goal in said["goals"]} == {None}
+
+
+def test_real(tmp_path: Path) -> None:
+    found = rehearsed("real", tmp_path)["found"]
+    duels = {name: one for name, one in found.items() if name.startswith("duel")}
+    assert len(duels) == 5 and all(one["runs"] and not one["other_text"] for one in duels.values())
+    plan = found["plan: dry_run"]
+    assert plan["rows"] == 4 and plan["failed"] == 0 and set(plan["verdicts"]) <= {"exact", "tie"}
+    assert {row["configuration"] for row in plan["summary"]} >= {"target", "speculative", "mtp"}
+
+
+def test_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    found = rehearsed("train", tmp_path)["found"]
+    assert found["data"]["tokens_per_s"] > 0 and found["data"]["new_tokens"] >= found["data"]["tokens"]
+    for method in ("mtp", "eagle"):
+        assert found[f"train: {method}"]["finished"] and "held-out tokens a round" in found[f"train: {method}"]
+        assert (tmp_path / method / "training.svg").is_file() and (tmp_path / method / "model.safetensors").is_file()
+
+
+class Clock:
+    """Seconds that a test passes."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_fails_and_what_no_time_is_left_for_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+    clock = Clock()
+    record = Record("right", tmp_path, CPU, clock=clock, seconds=100.0)
+
+    def broken() -> None:
+        raise RuntimeError("no kernel\nand more")
+
+    def lacking() -> None:
+        raise LeftOut("no compiler")
+
+    assert record.measure("broken", broken) is None and record.measure("lacking", lacking) is None
+    assert written(tmp_path, "right")["failed"] == {"broken": "RuntimeError: no kernel"}
+    assert written(tmp_path, "right")["left_out"] == {"lacking": "no compiler"}
+    assert record.measure("one", lambda: {"ms": float("nan")}) is not None
+    assert written(tmp_path, "right")["found"] == {"one": {"ms": None}} and not written(tmp_path, "right")["finished"]
+    clock.now = 60.0
+    assert record.measure("long", lambda: 1, needs_s=50.0) is None and record.measure("short", lambda: 2) == 2
+    clock.now = 101.0
+    assert record.measure("late", lambda: 3) is None
+    late = {"long": "40 s were left", "late": "0 s were left"}
+    assert written(tmp_path, "right")["left_out"] == {"lacking": "no compiler", **late}
+    assert not record.finish() and written(tmp_path, "right")["finished"]
+
+
+def test_a_stage_without_its_device_or_that_breaks_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        assert not run_stage("fast", tmp_path, "cuda", tiny=True)
+        assert "finds no CUDA device" in written(tmp_path, "fast")["failed"]["device"]
+
+    def no_such_package(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'prompt_toolkit'")
+
+    monkeypatch.setattr(stages, "import_module", no_such_package)
+    assert not run_stage("real", tmp_path, "cpu", tiny=True)
+    assert "prompt_toolkit" in written(tmp_path, "real")["failed"]["stage"]
+
+
+def test_a_method_with_another_output_fails_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        """Finds one method, which is wrong."""
+
+        methods = ("speculative",)
+
+        def __init__(self, *given: object) -> None:
+            pass
+
+        def report(self, name: str) -> MethodReport:
+            return MethodReport(name, (Check("greedy", "FAIL", {"BUG": 3}),))
+
+    monkeypatch.setattr(right, "Selftest", Failing)
+    record = Record("right", tmp_path, CPU, tiny=True)
+    right._check(record, "greedy, graphs on", tiny_pair(), 0)
+    assert "'BUG': 3" in record.failed["greedy, graphs on: speculative"] and not record.finish()
+    assert right._cell(record, "greedy, graphs on: speculative") == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("named", "failing", "ran", "status"),
+    [
+        ((), (), ("right", "fast", "real", "train"), 0),
+        ((), ("right",), ("right",), 1),
+        ((), ("fast",), ("right", "fast", "real", "train"), 1),
+        (("right", "fast"), ("right",), ("right", "fast"), 1),
+    ],
+)
+def test_where_right_fails_the_others_are_not_run_unless_named(
+    named: tuple[str, ...], failing: tuple[str, ...], ran: tuple[str, ...], status: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    seen: list[str] = []
+
+    def run(name: str, *given: object) -> bool:
+        seen.append(name)
+        return name not in failing
+
+    monkeypatch.setattr(gpu_check, "run", run)
+    assert CliRunner().invoke(app, [*named, "--out", str(tmp_path)]).exit_code == status
+    assert tuple(seen) == ran
+
+
+def test_an_unknown_stage_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["quick", "--out", str(tmp_path / "no")])
+    assert done.exit_code == 2 and "unknown stage 'quick'" in done.output and not (tmp_path / "no").exists()
+
+
+def test_a_command_is_stopped_behind_its_time_and_its_status_told(tmp_path: Path) -> None:
+    waiting = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise SystemExit(130)"
+    began = time.monotonic()
+    call(["-c", waiting], tmp_path / "log.txt", 2.0, allowed=(130,))
+    assert time.monotonic() - began < 30
+    with pytest.raises(CallFailed, match="ended with 3: the last line"):
+        call(["-c", "print('first')\nprint('the last line')\nraise SystemExit(3)"], tmp_path / "log.txt", 60.0)
+
+
+def test_the_command_asks_for_nothing_of_the_project_before_its_folder_is_known() -> None:
+    """So that `python scripts/gpu_check.py` finds it where it is not installed."""
+    tree = ast.parse((ROOT / "scripts" / "gpu_check.py").read_text(encoding="utf-8"))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= {*sys.stdlib_module_names, "typer"}
+
+
+def test_predictions_stand_beside_what_was_measured() -> None:
+    found = {predictions.plain(SMALL, GRAPHS): {"ms": 2.48}, predictions.floor(LARGE): {"share": 0.8}}
+    graphs = next(one for one in PREDICTIONS if one.what == "SmolLM2-135M AR, graphs").beside(found)
+    assert (graphs["value"], graphs["measured"], graphs["ratio"]) == (1.24, 2.48, 2.0)
+    assert Prediction("fused", 1.0, "ms").beside(found)["ratio"] is None
+    reached = {goal.what: goal.beside(found)["reached"] for goal in predictions.GOALS}
+    assert reached["8B: share of the roofline, at least"] and reached["135M: ms a token, at most"] is False
+    assert reached["8B: times compiled generate, at least"] is None
+
+
+def test_the_page_says_what_was_predicted() -> None:
+    """After a change: scripts.gpu.predictions.markdown()"""
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert predictions.markdown() in page
+    for goal in ("75 %", "45 %", "1.3 ms"):
+        assert goal in page
+    assert "never run on a GPU" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_predicted_number_has_a_measurement_of_that_name() -> None:
+    """The names are made in one place; the numbers are those of the records that stand there."""
+    numbers = {one.number for one in PREDICTIONS if one.measurement}
+    assert numbers == {"ms", "speedup", "c", "v5"}
+
+
+def test_random_weights_are_the_same_in_transformers() -> None:
+    config = llama(max_position_embeddings=64)
+    place = Placement(CPU, torch.float32)
+    ours, theirs = random_model("tiny", config, place), in_transformers(config, place)
+    account = RunMetrics()
+    for event in PairEngine(pair_of("tiny", ours, graphs=False)).stream(REFERENCE, settings_of(8), PROMPT):
+        account.add(event)
+    assert account.output_ids == _generate(theirs, 8, PROMPT)
