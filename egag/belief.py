@@ -47,6 +47,8 @@ class Logits:
         return self._probs.max().item()
 
     def chance(self, token: Token) -> float:
+        if isinstance(token, Tensor):  # as an index it would be read, and the chance once more
+            return self._probs.index_select(0, token.view(1)).item()
         return self._probs[token].item()
 
     @cached_property

@@ -103,7 +103,6 @@ class NgramDrafter(Drafter):
         """The target's most likely tokens at each judged position, `top_k_filler` of them."""
         if self.top_k_filler == 1 or seq.logits is None:
             return [[] for _ in rows]
-        top: list[list[int]] = (
-            seq.logits[rows].topk(min(self.top_k_filler, seq.logits.shape[-1]), dim=-1).indices.tolist()
-        )
+        judged = seq.logits.index_select(0, sent(rows, seq.logits.device))
+        top: list[list[int]] = judged.topk(min(self.top_k_filler, judged.shape[-1]), dim=-1).indices.tolist()
         return top

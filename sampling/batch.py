@@ -1,4 +1,4 @@
-"""decode_many(): the decode loop of many sequences in lockstep, through the same `propose`, `judge` and `commit`."""
+"""decode_many(): the decode loop of many sequences in lockstep, through the same `propose`, `judged` and `commit`."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.rows import BatchRunner, Slot
 from sampling.forward.runner import Output, feed
-from sampling.loop import begin, commit, fed, judge, learn, propose, timed
+from sampling.loop import begin, commit, fed, judged, learn, propose, timed
 from sampling.sequence import Sequence
 from sampling.verifier import Verifier
 from utils.logits_processor import LogitsProcessor
@@ -85,7 +85,7 @@ def _play(
     clock.lap("verify")
     rounds = []
     for seq, proposal, output, p in zip(seqs, proposals, outputs, distributions(seqs, outputs), strict=True):
-        rounds.append(judge(seq, proposal, verifier, p))
+        rounds.append(judged(seq, proposal, verifier.verify(proposal, p, seq.rng)))
         commit(seq, rounds[-1], output)
     clock.lap("other")
     for seq, round in zip(seqs, rounds, strict=True):

@@ -9,6 +9,7 @@ import torch
 
 from egag.price import Price
 from sampling.events import Event
+from sampling.forward.traffic import Traffic
 from sampling.forward.twice import Twice
 from sampling.methods import METHODS
 from sampling.pair import ModelInfo
@@ -17,13 +18,17 @@ from sampling.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit."""
+    """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit.
+
+    traffic: what a forward of the target reads; None where that is not known.
+    """
 
     target: ModelInfo
     drafter: ModelInfo | None
     window: int
     device: torch.device
     heads: Mapping[str, Path] = field(default_factory=dict)
+    traffic: Traffic | None = None
 
 
 class Engine(Protocol):

@@ -1,6 +1,6 @@
 """decode(): the decode loop of one sequence. Autoregression is the empty proposal; a method is what fills it.
 
-A round is three functions, which know nothing of who drives them: `propose`, `judge`, `commit`. The driver of many
+A round is three functions, which know nothing of who drives them: `propose`, `judged`, `commit`. The driver of many
 sequences (`sampling/batch.py`) calls the same three.
 """
 
@@ -16,8 +16,10 @@ from sampling import sequence
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, FinishReason, Prefilled, Round
 from sampling.forward.runner import Output, Runner, prefill
+from sampling.forward.tree import is_chain
+from sampling.judge import Judge
 from sampling.proposal import Proposal
-from sampling.verifier import Verifier
+from sampling.verifier import Verdict, Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.sent import sent
@@ -72,6 +74,7 @@ def decode(
     clock = PhaseClock(target.device)
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, rng)
+    judging = Judge(target, verifier, processor)
     seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     clock.lap("prefill")
@@ -84,7 +87,7 @@ def decode(
         clock.lap("draft")
         output = target.forward(fed(seq, proposal), proposal.parents, drafter.needs_hidden)
         clock.lap("verify")
-        round = judge(seq, proposal, verifier, processor(output.logits))
+        round = judged(seq, proposal, judging(proposal, output.logits, rng))
         commit(seq, round, output)
         clock.lap("other")
         learn(seq, drafter, round)
@@ -104,15 +107,14 @@ def propose(seq: sequence.Sequence, drafter: Drafter) -> Proposal:
     return drafter.propose(seq, seq.control, seq.room)
 
 
-def judge(seq: sequence.Sequence, proposal: Proposal, verifier: Verifier, p: Tensor) -> Round:
-    """The round, from the target's distributions `p` `[n + 1, V]`; nothing has changed yet."""
-    verdict = verifier.verify(proposal, p, seq.rng)
+def judged(seq: sequence.Sequence, proposal: Proposal, verdict: Verdict) -> Round:
+    """The round that a verdict makes of a proposal; nothing has changed yet."""
     round = Round(
         number=seq.rounds,
         position=seq.position,
         gamma=seq.control.gamma,
         drafts=verdict.drafts,
-        parents=proposal.parents,
+        parents=verdict.parents,
         q=verdict.q,
         p=verdict.p,
         path=verdict.path,
@@ -139,7 +141,7 @@ def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
 
 def _kept(hidden: Mapping[int, Tensor], path: Sequence[int], device: torch.device) -> dict[int, Tensor]:
     """The states of the root and the accepted drafts; an output of the target holds until its next forward."""
-    if all(row == place for place, row in enumerate(path)):
+    if is_chain(path):
         return {layer: states[: len(path) + 1].clone() for layer, states in hidden.items()}
     rows = sent([0, *(row + 1 for row in path)], device)
     return {layer: states.index_select(0, rows) for layer, states in hidden.items()}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sampling.proposal import Proposal
 from sampling.verifier import Decision, RejectionVerifier, Verifier, deepest, judging_rows
+from utils.coins import Coins
 from utils.logits_processor import LogitsProcessor, sample
 
 
@@ -24,12 +25,12 @@ class TopPVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         kept = self._kept(p)
-        return _accept(proposal, kept > 0.0, kept, rng)
+        return _accept(proposal, kept > 0.0, kept, coins)
 
-    def last(self, p: Tensor, rng: torch.Generator) -> Tensor:
-        return sample(self._kept(p), rng)
+    def last(self, p: Tensor, coins: Coins) -> Tensor:
+        return sample(self._kept(p), coins)
 
     def _kept(self, p: Tensor) -> Tensor:
         return torch.where(_top_p_set(p, self.top_p), p, 0.0)
@@ -47,10 +48,10 @@ class TypicalVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
         threshold = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
-        return _accept(proposal, p > threshold, p, rng)
+        return _accept(proposal, p > threshold, p, coins)
 
 
 class UnadjustedVerifier(RejectionVerifier):
@@ -72,8 +73,8 @@ class AcceptAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
-        return _accept(proposal, torch.ones_like(p, dtype=torch.bool), p, rng)
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
+        return _accept(proposal, torch.ones_like(p, dtype=torch.bool), p, coins)
 
 
 class RejectAllVerifier(Verifier):
@@ -82,8 +83,8 @@ class RejectAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
-        return _accept(proposal, torch.zeros_like(p, dtype=torch.bool), p, rng)
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
+        return _accept(proposal, torch.zeros_like(p, dtype=torch.bool), p, coins)
 
 
 def _top_p_set(p: Tensor, top_p: float) -> Tensor:
@@ -93,11 +94,11 @@ def _top_p_set(p: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
-def _accept(proposal: Proposal, allowed: Tensor, final: Tensor, rng: torch.Generator) -> Decision:
+def _accept(proposal: Proposal, allowed: Tensor, final: Tensor, coins: Coins) -> Decision:
     """The deepest path of allowed drafts, the first of equals, and a token drawn from `final` where it ends.
 
     allowed, final: `[n + 1, V]`, rows as in p.
     """
     rows = judging_rows(proposal, final.device)
     end = deepest(proposal, allowed[rows, proposal.tokens])
-    return Decision(end, sample(final.index_select(0, end.view(1) + 1), rng))
+    return Decision(end, sample(final.index_select(0, end.view(1) + 1), coins))

@@ -37,7 +37,8 @@ class ModelInfo:
 
     place: the folder or hub id that the weights came from. trained: to draft for this target, here.
     kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
-    whether what lies between the products is.
+    whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
+    captured where it is on CUDA.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ModelInfo:
     kernel: str | None = None
     stored: str = "full"
     compiled: bool = False
+    graphs: bool = False
 
 
 def compiled(
@@ -58,7 +60,7 @@ def compiled(
 
     tell: see `forward.compiled`. Raises `UserError` where they are asked for and cannot be had.
     """
-    if wanted == "off" or (wanted == "auto" and info.stored == FULL):
+    if wanted == "off" or (wanted == "auto" and (info.stored == FULL or model.device.type != "cpu")):
         return model, info, None
     try:
         if not isinstance(model, LeanModel):
@@ -254,6 +256,8 @@ class Pair:
                 "expected full, or a model with a lean forward (docs/models.md)"
             )
         refuse_misfit(name, info.name, Sizes.of_model(model), asked)
+        if info.graphs and FORMATS[name].steady_on(self.target.device):
+            raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")
         info = replace(info, kernel=None, stored=name, compiled=False)
         made, info, note = compiled(model.with_format(FORMATS[name]), info, self.compile)
         notes = (*self.notes, *([note] if note else []))

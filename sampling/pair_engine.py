@@ -13,7 +13,9 @@ from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
 from sampling.engine import Description
 from sampling.events import Event
+from sampling.forward.formats import FULL
 from sampling.forward.runner import Runner
+from sampling.forward.traffic import Traffic
 from sampling.forward.twice import Twice, computed_twice
 from sampling.loop import decode
 from sampling.lossy import RejectAllVerifier
@@ -29,6 +31,7 @@ from sampling.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import Chosen
+from utils.text import first_line
 
 
 def make_processor(chosen: Chosen) -> LogitsProcessor:
@@ -62,10 +65,15 @@ class PairEngine:
     def _recomputing(self) -> Pair:
         return self.pair.recomputing()
 
+    @cached_property
+    def _traffic(self) -> Traffic | None:
+        return Traffic.of(self.pair.target.model)
+
     def describe(self) -> Description:
         """See `Engine.describe`."""
         pair = self.pair
-        return Description(pair.target_info, pair.drafter_info, pair.target.window, pair.target.device, pair.heads)
+        window, device = pair.target.window, pair.target.device
+        return Description(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic)
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """See `Engine.tokenise`."""
@@ -191,7 +199,7 @@ class PairEngine:
         processor = make_processor(values["processor"])
         if raw is not None:
             processor, rule = raw.over(processor, rule)
-        return decode(
+        events = decode(
             target,
             drafter,
             rule,
@@ -202,6 +210,23 @@ class PairEngine:
             stop=self.pair.stop,
             rng=torch.Generator(target.device).manual_seed(values["seed"]),
         )
+        return self._within_memory(events, target.device)
+
+    def _within_memory(self, events: Iterator[Event], device: torch.device) -> Iterator[Event]:
+        """The same events; where memory runs out, `UserError` says what helps, and caches begin anew."""
+        try:
+            yield from events
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            self.renew()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            info = self.pair.target_info
+            less = "" if info.stored != FULL else ", --target-weights int8"
+            graphs = ", --graphs off" if info.graphs else ""
+            raise UserError(
+                f"out of memory on {device} ({first_line(error)}): expected a shorter text, "
+                f"--dtype bfloat16{less}{graphs}, a smaller model, or another --device"
+            ) from error
 
     def _target(self, method: Method, pair: Pair) -> Runner:
         if method.runs == "target":

@@ -78,7 +78,7 @@ def _about(pair: Pair) -> dict[str, Any]:
 
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
-    names = ("device", "dtype", "kernel", "stored", "compiled")
+    names = ("device", "dtype", "kernel", "stored", "compiled", "graphs")
     return {name: getattr(info, name) for name in names}
 
 

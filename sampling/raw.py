@@ -102,7 +102,7 @@ class _Rule(DelegatingGamma):
         return self._watched
 
     def before(self, drafted: int, belief: Belief | None) -> bool:
-        self.raw.seen.drafter[drafted:] = [belief.logits if isinstance(belief, Logits) else None]
+        self.raw.seen.drafter[drafted:] = [belief.logits.clone() if isinstance(belief, Logits) else None]
         self.raw.seen.steps = max(self.raw.seen.steps, drafted)
         return self.rule.before(drafted, belief)
 
@@ -111,7 +111,7 @@ class _Rule(DelegatingGamma):
         return self.rule.after(drafted, belief, token)
 
     def plant(self, belief: Belief | None) -> bool:
-        self.raw.seen.drafter[:] = [belief.logits if isinstance(belief, Logits) else None]
+        self.raw.seen.drafter[:] = [belief.logits.clone() if isinstance(belief, Logits) else None]
         self.raw.seen.steps = max(self.raw.seen.steps, 0)
         return self.rule.plant(belief)
 

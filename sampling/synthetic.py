@@ -6,8 +6,9 @@ from torch import Tensor
 from sampling.forward.tree import depths
 from sampling.proposal import Proposal
 from sampling.verifier import Decision, Verifier
+from utils.coins import Coins, uniform
 from utils.logits_processor import LogitsProcessor, sample
-from utils.sent import sent
+from utils.sent import moved, sent
 
 
 class SyntheticVerifier(Verifier):
@@ -28,13 +29,13 @@ class SyntheticVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         path = _deepest_path(proposal.parent_rows)
         rates = [self.rates[min(place, len(self.rates) - 1)] for place in range(len(path))]
-        coins = torch.rand(len(path), generator=rng, device=p.device)
-        accepted = (coins < torch.tensor(rates, device=p.device)).long().cumprod(0).sum()
-        end = sent((-1, *path), p.device)[accepted]
-        return Decision(end, sample(p.index_select(0, end.view(1) + 1), rng))
+        fallen = uniform((len(path),), coins, p.device, torch.float32)
+        accepted = (fallen < moved(torch.tensor(rates), p.device)).long().cumprod(0).sum()
+        end = sent((-1, *path), p.device).index_select(0, accepted.view(1))[0]
+        return Decision(end, sample(p.index_select(0, end.view(1) + 1), coins))
 
 
 def _least_variance(length: float) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ Everything is decided where the distributions lie, and read once: `Verifier.veri
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from egag.entropy import entropy
-from sampling.forward.tree import ancestor_mask
+from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
-from utils.logits_processor import LogitsProcessor, no_distribution, sample
-from utils.sent import moved, sent
+from utils.argmax import argmax
+from utils.coins import Coins, uniform
+from utils.logits_processor import GreedyProcessor, LogitsProcessor, no_distribution, one_if_finite, sample, wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Verdict:
     """Accepted rows in order, and the token that follows them.
 
     drafts, p, q: of each draft its token, and its probability under the target and the drafter at its place.
-    entropy: nats, of the drafter's raw distribution for the first draft; None where there is none.
+    parents: of the drafts of a tree, as in a proposal. entropy: nats, of the drafter's raw distribution for the first
+    draft; None where there is none.
     """
 
     drafts: tuple[int, ...]
@@ -36,6 +38,7 @@ class Verdict:
     p: tuple[float, ...]
     q: tuple[float, ...]
     entropy: float | None
+    parents: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,12 @@ class Verifier(ABC):
         """Whether the output has the target's own distribution under this processor."""
 
     @abstractmethod
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """Which of n > 0 drafts are accepted and what follows, from `p` `[n + 1, V]`; nothing is read."""
 
-    def last(self, p: Tensor, rng: torch.Generator) -> Tensor:
+    def last(self, p: Tensor, coins: Coins) -> Tensor:
         """The next token `[1]` where nothing was drafted, from `p` `[1, V]`."""
-        return sample(p, rng)
+        return sample(p, coins)
 
     def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
         """The verdict from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i.
@@ -72,8 +75,8 @@ class Verifier(ABC):
         Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
         """
         if not len(proposal):
-            return Verdict((), (), _token(p, self.last(p, rng)), (), (), None)
-        return _read(proposal, p, self.decide(proposal, p, rng))
+            return told(proposal, packet_of_none(p, self.last(p, rng)).tolist())
+        return told(proposal, packet(proposal, p, self.decide(proposal, p, rng)).tolist())
 
 
 class RejectionVerifier(Verifier):
@@ -90,55 +93,55 @@ class RejectionVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         if proposal.parents is None:
-            return self._chain(proposal, p, rng)
-        return self._points(proposal, p, rng) if proposal.probs is None else self._siblings(proposal, p, rng)
+            return self._chain(proposal, p, coins)
+        return self._points(proposal, p, coins) if proposal.probs is None else self._siblings(proposal, p, coins)
 
     def rest(self, p: Tensor, q: Tensor) -> Tensor:
         """What is left of a node's distribution `[V]` when drafts from `q` were rejected."""
         return residual(p, q)
 
-    def _chain(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def _chain(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """The drafts up to the first whose coin fails; behind it the residual, behind all of them p."""
         count = len(proposal)
         p_x, q_x = _of_drafts(proposal, p)
-        coins = torch.rand(count, generator=rng, device=p.device)
-        accepted = (coins * q_x < p_x).long().cumprod(0).sum()
+        fallen = uniform((count,), coins, p.device, torch.float32)
+        accepted = (fallen * q_x < p_x).long().cumprod(0).sum()
         here = p.index_select(0, accepted.view(1))[0]
         rejected = self.rest(here, _distribution_of(proposal, accepted.clamp(max=count - 1), p))
-        return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, here).unsqueeze(0), rng))
+        return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, here).unsqueeze(0), coins))
 
-    def _points(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def _points(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
-        parents = sent(proposal.parent_rows, p.device)
-        p_x = _of_drafts(proposal, p)[0].to(_exact(p.device))
+        parents = proposal.parents_on(p.device)
+        p_x = _of_drafts(proposal, p)[0].to(wide(p.device))
         siblings = (parents.unsqueeze(1) == parents).tril(-1)
         again = (siblings & (proposal.tokens.unsqueeze(1) == proposal.tokens)).any(1)
         width = p_x.masked_fill(again, 0.0)
         start = (siblings * width).sum(1)
-        coins = torch.rand(len(proposal) + 1, generator=rng, device=p.device, dtype=width.dtype)[parents + 1]
-        end = deepest(proposal, (start <= coins) & (coins < start + width))
+        fallen = uniform((len(proposal) + 1,), coins, p.device, width.dtype).index_select(0, parents + 1)
+        end = deepest(proposal, (start <= fallen) & (fallen < start + width))
         here = p.index_select(0, end.view(1) + 1)[0]
         tried = torch.zeros_like(here).scatter_reduce_(0, proposal.tokens, (parents == end).float(), "amax")
-        return Decision(end, sample(self.rest(here, tried).unsqueeze(0), rng))
+        return Decision(end, sample(self.rest(here, tried).unsqueeze(0), coins))
 
-    def _siblings(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
+    def _siblings(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
         _, q_x = _of_drafts(proposal, p)
-        coins = torch.rand(len(proposal), generator=rng, device=p.device)
-        yes = torch.ones((), dtype=torch.bool, device=p.device)
+        fallen = uniform((len(proposal),), coins, p.device, torch.float32)
+        yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(proposal), device=p.device)
         left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
         for row, parent in enumerate(proposal.parent_rows):
-            accepted = alive[parent] & (coins[row] * q_x[row] < left[parent][proposal.tokens[row]])
+            accepted = alive[parent] & (fallen[row] * q_x[row] < left[parent][proposal.tokens[row]])
             rejected = alive[parent] & ~accepted
             left[parent] = torch.where(
-                rejected, self.rest(left[parent], _distribution_of(proposal, row, p)), left[parent]
+                rejected, self.rest(left[parent], _distribution_of(proposal, rows[row], p)), left[parent]
             )
             alive[parent], alive[row], left[row] = rejected, accepted, p[row + 1]
             end = torch.where(accepted, row, end)
         ends = torch.stack([left[row] for row in range(-1, len(proposal))])
-        return Decision(end, sample(ends.index_select(0, end.view(1) + 1), rng))
+        return Decision(end, sample(ends.index_select(0, end.view(1) + 1), coins))
 
 
 class TargetMatchVerifier(Verifier):
@@ -150,8 +153,8 @@ class TargetMatchVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
-        return _follow(proposal, sample(p, rng))
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
+        return _follow(proposal, sample(p, coins))
 
 
 class GreedyVerifier(Verifier):
@@ -160,11 +163,22 @@ class GreedyVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Decision:
-        return _follow(proposal, p.argmax(dim=-1))
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
+        return _follow(proposal, argmax(p))
 
-    def last(self, p: Tensor, rng: torch.Generator) -> Tensor:
-        return p.argmax(dim=-1)
+    def last(self, p: Tensor, coins: Coins) -> Tensor:
+        return argmax(p)
+
+
+_FOLLOWING = (RejectionVerifier, TargetMatchVerifier, GreedyVerifier)
+
+
+def follows_best(verifier: Verifier, processor: LogitsProcessor) -> bool:
+    """Whether the verdict is the way along the best tokens whatever is drawn, as of all of ours under greedy.
+
+    A class of somebody else's may judge otherwise, and is asked.
+    """
+    return type(processor) is GreedyProcessor and type(verifier) in _FOLLOWING
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
@@ -176,8 +190,9 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 def deepest(proposal: Proposal, passed: Tensor) -> Tensor:
     """Row (0-d) of the deepest draft that `passed` `[n]` with all its ancestors, the first of equals; -1 = none."""
-    count = len(proposal)
-    above = moved(ancestor_mask(proposal.parent_rows)[1:, 1:], passed.device)
+    if proposal.parents is None:
+        return passed.long().cumprod(0).sum() - 1
+    count, above = len(proposal), proposal.seen_on(passed.device)
     reached = (passed | ~above).all(1)
     rank = reached * (above.sum(1) * count + torch.arange(count, 0, -1, device=passed.device))
     return torch.where(reached.any(), rank.argmax(), -1)
@@ -190,65 +205,102 @@ def _follow(proposal: Proposal, wanted: Tensor) -> Decision:
     return Decision(end, wanted.index_select(0, end.view(1) + 1))
 
 
-def _distribution_of(proposal: Proposal, row: Tensor | int, p: Tensor) -> Tensor:
-    """q of a draft, `[V]`: the distribution it was drawn from, one-hot for a point mass."""
+def _distribution_of(proposal: Proposal, row: Tensor, p: Tensor) -> Tensor:
+    """q of the draft in a row (0-d), `[V]`: the distribution it was drawn from, one-hot for a point mass."""
     if proposal.probs is not None:
-        return proposal.probs[row]
-    return torch.zeros_like(p[0]).scatter_(0, proposal.tokens[row].view(1), 1.0)
+        return proposal.probs.index_select(0, row.view(1))[0]
+    return torch.zeros_like(p[0]).scatter_(0, proposal.tokens.index_select(0, row.view(1)), 1.0)
 
 
 def judging_rows(proposal: Proposal, device: torch.device) -> Tensor:
     """The row of p that judges each draft, `[n]`: its parent's."""
-    if proposal.parents is None:
-        return torch.arange(len(proposal), device=device)
-    return sent(proposal.parents, device) + 1
+    return proposal.parents_on(device) + 1
 
 
 def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
     """(p, q) of each draft at its place, `[n]`."""
     p_x = p[judging_rows(proposal, p.device), proposal.tokens]
-    if proposal.probs is None:
-        return p_x, torch.ones_like(p_x) if proposal.chances is None else proposal.chances
-    return p_x, proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1)
+    return p_x, _q_of_drafts(proposal, p_x)
 
 
-def _exact(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64
+def _q_of_drafts(proposal: Proposal, like: Tensor) -> Tensor:
+    """q of each draft, `[n]`; where it is certain, ones as numerous as `like`."""
+    if proposal.probs is not None:
+        return proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1)
+    return torch.ones_like(like) if proposal.chances is None else proposal.chances
 
 
-def _read(proposal: Proposal, p: Tensor, decision: Decision) -> Verdict:
-    """One packet, read once: where the path ends, the next token and its chance, the entropy, then tokens, p and q."""
-    count, wide = len(proposal), _exact(p.device)
-    surprise = p.new_full((1,), torch.nan) if proposal.first is None else entropy(proposal.first).to(p.device).view(1)
-    chosen = p[decision.end + 1, decision.token]
-    parts = (decision.end.view(1), decision.token, chosen, surprise, proposal.tokens, *_of_drafts(proposal, p))
-    end, token, chance, nats, *rows = torch.cat([part.to(wide) for part in parts]).tolist()
-    path = _path(proposal, int(end))
-    if not chance > 0.0 or any(math.isnan(rows[count + row]) for row in path):
+def told(proposal: Proposal, numbers: Sequence[float]) -> Verdict:
+    """The verdict that a packet holds, once it was read.
+
+    Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
+    """
+    count = len(proposal)
+    end, token, chance, nats, *rows = numbers
+    drafts, p_x, q_x, above = (rows[count * part : count * (part + 1)] for part in range(4))
+    parents = None if proposal.parents is None else tuple(map(int, above)) or tuple(proposal.parents)
+    path = _path(range(-1, count - 1) if parents is None else parents, int(end))
+    if not chance > 0.0 or any(math.isnan(p_x[row]) for row in path):
         raise no_distribution("model")
-    if any(math.isnan(q) for q in rows[2 * count :]):
+    if any(math.isnan(q) for q in q_x):
         raise no_distribution("drafter")
     return Verdict(
-        drafts=tuple(int(draft) for draft in rows[:count]),
+        drafts=tuple(map(int, drafts)),
         path=path,
         token=int(token),
-        p=tuple(rows[count : 2 * count]),
-        q=tuple(rows[2 * count :]),
+        p=tuple(p_x),
+        q=tuple(q_x),
         entropy=None if proposal.first is None else nats,
+        parents=parents,
     )
 
 
-def _token(p: Tensor, token: Tensor) -> int:
-    """The next token where nothing was drafted, read together with its probability."""
-    chosen, chance = torch.cat([token.to(_exact(p.device)), p[0, token].to(_exact(p.device))]).tolist()
-    if not chance > 0.0:
-        raise no_distribution("model")
-    return int(chosen)
+def packet(proposal: Proposal, p: Tensor, decision: Decision) -> Tensor:
+    """All that the host has to know of a round, in one tensor: where the path ends, the next token and its chance.
+
+    Then the entropy, NaN where there is none, and of each draft its token, p, q and, where the tree was grown on the
+    device, its parent.
+    """
+    chosen = p.index_select(0, decision.end.view(1) + 1)[0].gather(0, decision.token)
+    return _packed(proposal, decision, chosen, *_of_drafts(proposal, p))
 
 
-def _path(proposal: Proposal, end: int) -> tuple[int, ...]:
+def _packed(proposal: Proposal, decision: Decision, chosen: Tensor, p_x: Tensor, q_x: Tensor) -> Tensor:
+    """See `packet`. chosen: `[1]`, the chance of the next token."""
+    surprise = (
+        p_x.new_full((1,), torch.nan) if proposal.first is None else entropy(proposal.first).to(p_x.device).view(1)
+    )
+    there = proposal.parents.there if isinstance(proposal.parents, Parents) else p_x.new_empty(0)
+    parts = (decision.end.view(1), decision.token, chosen, surprise, proposal.tokens, p_x, q_x, there)
+    return torch.cat([part.to(wide(p_x.device)) for part in parts])
+
+
+def packet_of_best(proposal: Proposal, logits: Tensor) -> Tensor:
+    """The packet of greedy decoding from raw logits `[n + 1, V]`: that of p being one-hot, which is not written out."""
+    best = argmax(logits)
+    sure = one_if_finite(logits.gather(-1, best.unsqueeze(-1)).squeeze(-1))
+    if not len(proposal):
+        return _packet_of_none(best, sure)
+    decision = _follow(proposal, best)
+    rows = judging_rows(proposal, best.device)
+    p_x = sure.index_select(0, rows) - (best.index_select(0, rows) != proposal.tokens).float()
+    return _packed(proposal, decision, sure.index_select(0, decision.end.view(1) + 1), p_x, _q_of_drafts(proposal, p_x))
+
+
+def packet_of_none(p: Tensor, token: Tensor) -> Tensor:
+    """The same where nothing was drafted, from `p` `[1, V]` and the next token `[1]`."""
+    return _packet_of_none(token, p[0].gather(0, token))
+
+
+def _packet_of_none(token: Tensor, chance: Tensor) -> Tensor:
+    exact = wide(token.device)
+    nothing = torch.full((1,), torch.nan, dtype=exact, device=token.device)
+    return torch.cat([nothing.nan_to_num(nan=-1.0), token.to(exact), chance.to(exact), nothing])
+
+
+def _path(parents: Sequence[int], end: int) -> tuple[int, ...]:
     """The rows that lead to a row, itself the last; none for -1."""
-    parents, path = proposal.parent_rows, []
+    path = list[int]()
     while end >= 0:
         path.append(end)
         end = parents[end]

@@ -21,7 +21,7 @@ from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
 from ablation.plan.grid import Configuration
 from sampling.forward.formats import FULL
-from sampling.loading.options import DTYPES, EVERYWHERE
+from sampling.loading.options import DEVICES, DTYPES, EVERYWHERE, GRAPHS
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
@@ -45,6 +45,8 @@ Gamma = Annotated[int, typer.Option(min=1, help="drafted tokens a round, on both
 LookupGamma = Annotated[int, typer.Option(min=1, help="drafted tokens a round of what copies, on both sides")]
 Repeats = Annotated[int, typer.Option(min=1, help="runs of each side on each prompt")]
 Dtype = Annotated[str, typer.Option(help=", ".join(DTYPES))]
+Device = Annotated[str, typer.Option(help=f"where both sides run: {', '.join(DEVICES)}")]
+Graphs = Annotated[str, typer.Option(help=f"our forwards as CUDA graphs: {', '.join(GRAPHS)}")]
 PromptFile = Annotated[Path, typer.Option(help="prompt file")]
 ONLY = (
     f"comparisons, comma-separated: {','.join(DUELS)} with transformers; AR, Prompt lookup and methods such as "
@@ -69,6 +71,8 @@ def main(
     lookup_gamma: LookupGamma = 10,
     repeats: Repeats = 3,
     dtype: Dtype = "auto",
+    device: Device = "cpu",
+    graphs: Graphs = "auto",
     prompts: PromptFile = ROOT / "scripts/benchmark_prompts.jsonl",
     only: Only = None,
     limit: Limit = 100,
@@ -77,13 +81,15 @@ def main(
     weights: WeightFormats = EVERY_FORMAT,
     write: Write = False,
 ) -> None:
-    """Measure the embedded default on the CPU, ours against transformers or llama.cpp."""
+    """Measure the embedded default, ours against transformers or llama.cpp."""
     transformers.utils.logging.set_verbosity_error()
     with exit_statuses():
         asked, python = _with_peer(read_asked(peer, only, weights), peer_python)
         if not asked.loaded:
             return
-        engines = _engines(asked.loaded, dtype)
+        if asked.runs and device != "cpu":
+            raise UserError(f"--device {device} given with --peer {LLAMA}, which is met on the CPU; expected cpu")
+        engines = _engines(asked.loaded, LoadOptions(dtype=dtype, device=device, graphs=graphs))
         chosen = first_prompts(next(iter(engines.values())).pair, prompts, limit)
         if asked.duels:
             _meet_transformers(asked.duels, engines[FULL], chosen, length, gamma, lookup_gamma, repeats, write)
@@ -113,11 +119,9 @@ def _with_peer(asked: Asked, given: str | None) -> tuple[Asked, Path | None]:
     return asked, python
 
 
-def _engines(formats: Sequence[str], dtype: str) -> dict[str, PairEngine]:
+def _engines(formats: Sequence[str], options: LoadOptions) -> dict[str, PairEngine]:
     """The embedded default with its target in each of these formats."""
-    return {
-        name: PairEngine(load_pair(LoadOptions(dtype=dtype, device="cpu", target_weights=name))) for name in formats
-    }
+    return {name: PairEngine(load_pair(replace(options, target_weights=name))) for name in formats}
 
 
 def _meet_transformers(

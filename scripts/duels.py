@@ -4,19 +4,19 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 import transformers
 
+from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import load_head
-from sampling.loading.heads import heads_for
-from sampling.loading.origin import EMBEDDED_NAME, resolve
-from sampling.loading.stages import silent
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import REFERENCE
-from sampling.pair import MODEL
+from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.intervals import bootstrap_median
@@ -97,29 +97,34 @@ class DuelOutcome:
 
 
 class Transformers:
-    """`model.generate` with the same weights: plain, with an assistant of the same blocks, with prompt lookup."""
+    """`model.generate` with the same weights: plain, with the pair's drafter as the assistant, with prompt lookup."""
 
-    def __init__(self, dtype: torch.dtype, length: int, gamma: int, stop: list[int]) -> None:
-        folder = resolve(None, silent).place
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    def __init__(self, pair: Pair, length: int, gamma: int) -> None:
+        stop = sorted(pair.stop)
+        self.model = _loaded(pair.target_info.place, pair.target.model)
         self.model.generation_config = transformers.GenerationConfig(eos_token_id=stop, pad_token_id=stop[0])
-        self.assistant = _distilled(self.model)
-        assisting = self.assistant.generation_config
-        assisting.num_assistant_tokens = gamma
+        self.length, self.gamma, self._pair = length, gamma, pair
+
+    @cached_property
+    def assistant(self) -> Any:
+        """The pair's drafter, which drafts as many tokens as ours does. Raises `UserError` where there is none."""
+        made = _assistant(self._pair, self.model)
+        assisting = made.generation_config
+        assisting.num_assistant_tokens = self.gamma
         assisting.num_assistant_tokens_schedule = "constant"
         assisting.assistant_confidence_threshold = 0.0
-        self.length, self.gamma = length, gamma
+        return made
 
     def generate(self, prompt: list[int], **options: Any) -> list[int]:
         """New ids, greedy."""
-        ids = torch.tensor([prompt])
+        ids = torch.tensor([prompt], device=self.model.device)
         output = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=self.length, do_sample=False, **options
         )
         return list(output[0, len(prompt) :].tolist())
 
     def assisted(self, prompt: list[int]) -> list[int]:
-        """With the distilled drafter as the assistant model."""
+        """With the drafter as the assistant model."""
         return self.generate(prompt, assistant_model=self.assistant)
 
     def lookup(self, size: int) -> Callable[[list[int]], list[int]]:
@@ -127,9 +132,20 @@ class Transformers:
         return lambda prompt: self.generate(prompt, prompt_lookup_num_tokens=self.gamma, max_matching_ngram_size=size)
 
 
-def _distilled(model: Any) -> Any:
-    """The distilled drafter as a transformers model; its output is the whole vocabulary's, which `generate` needs."""
-    head = load_head(heads_for(EMBEDDED_NAME, None)[MODEL])
+def _loaded(place: str, like: CausalModel) -> Any:
+    """The checkpoint as a transformers model, where our model is and in its number format."""
+    return transformers.AutoModelForCausalLM.from_pretrained(place, dtype=like.dtype).to(like.device).eval()
+
+
+def _assistant(pair: Pair, model: Any) -> Any:
+    """The pair's drafter as a transformers model."""
+    info = pair.of_drafter.target_info
+    return _distilled(model, Path(info.place)) if info.trained else _loaded(info.place, pair.of_drafter.target.model)
+
+
+def _distilled(model: Any, folder: Path) -> Any:
+    """The distilled drafter with an output matrix of the whole vocabulary, which `generate` needs."""
+    head = load_head(folder)
     config = deepcopy(model.config)
     config.num_hidden_layers = head.config.layers
     if getattr(config, "layer_types", None):
@@ -138,7 +154,7 @@ def _distilled(model: Any) -> Any:
     blocks = {name.replace("blocks.", "layers."): weight for name, weight in head.weights.items()}
     small.model.load_state_dict({**blocks, "embed_tokens.weight": model.model.embed_tokens.weight})
     small.tie_weights()
-    return small.to(model.dtype).eval()
+    return small.to(model.device, model.dtype).eval()
 
 
 def of_method(
@@ -157,8 +173,7 @@ def of_method(
 
 def duels(engine: PairEngine, plain: Settings, lookup: Settings) -> list[Duel]:
     """Every comparison; `lookup` holds the settings of what copies, whose drafts may be longer."""
-    dtype, stop = engine.pair.target.model.dtype, sorted(engine.pair.stop)
-    theirs, searching = (Transformers(dtype, one["length"], one["gamma"], stop) for one in (plain, lookup))
+    theirs, searching = (Transformers(engine.pair, one["length"], one["gamma"]) for one in (plain, lookup))
     assisting, copying = "generate(assistant_model)", "generate(prompt_lookup)"
     longest, shorter = searching.lookup(NGRAM_ORDER), searching.lookup(NGRAM_ORDER - 1)
     ours = {name: of_method(engine, name, lookup) for name in ("ngram", "prompt_lookup", "suffix")}

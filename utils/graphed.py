@@ -1,15 +1,27 @@
 """A function of fixed shapes: captured once for each on CUDA, and called as it is elsewhere."""
 
+import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from utils.captured import add_captured
+from utils.text import first_line
+
 Tensors = tuple[Tensor, ...]
 _WARM_UPS = 2
+_log = logging.getLogger(__name__)
+
+
+@cache
+def _say_once(reason: str) -> None:
+    """One line for each reason, however many functions it stops."""
+    _log.warning("called without a CUDA graph from now on, which could not be captured: %s", reason)
 
 
 @dataclass(slots=True)
@@ -43,7 +55,7 @@ class Graphed:
 
     def __init__(self, function: Callable[..., Tensors], device: torch.device) -> None:
         self._function = function
-        self._capturing = device.type == "cuda"
+        self._device, self._capturing = device, device.type == "cuda"
         self._captured: dict[Hashable, _Captured] = {}
         self._given: dict[Hashable, Tensors] = {}
         self.capture_s = 0.0
@@ -74,9 +86,9 @@ class Graphed:
     def _capture(self, key: Hashable, inputs: Tensors) -> None:
         began = time.perf_counter()
         own = tuple(one.clone() for one in inputs)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
         try:
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for _ in range(_WARM_UPS):
                     self._function(*own)
@@ -87,7 +99,11 @@ class Graphed:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self._capturing, self.reason = False, str(error).splitlines()[0]
+            self._capturing, self.reason = False, first_line(error)
+            _say_once(self.reason)
             return
         self._captured[key] = _Captured(graph, own, outputs)
-        self.capture_s += time.perf_counter() - began
+        torch.cuda.synchronize(self._device)
+        took = time.perf_counter() - began
+        self.capture_s += took
+        add_captured(took)

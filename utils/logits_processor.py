@@ -11,6 +11,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from utils.argmax import argmax
+from utils.coins import Coins, uniform
 from utils.errors import UserError
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
@@ -50,17 +52,22 @@ class LogitsProcessor(ABC):
         return sample(probs, rng)
 
 
-def sample(probs: Tensor, rng: torch.Generator | None) -> Tensor:
+def sample(probs: Tensor, coins: Coins | None) -> Tensor:
     """One token id a row: `[n]` from probabilities `[n, V]`, by inverting the cumulative sum.
 
     One uniform number a row in double precision; `torch.multinomial` draws V of them, which at 50,000
     tokens costs several times as much. A token of probability 0 is never drawn.
     """
-    exact = torch.float32 if probs.device.type == "mps" else torch.float64
+    exact = wide(probs.device)
     mass = probs.cumsum(dim=-1, dtype=exact)
-    coin = torch.rand(probs.shape[0], 1, generator=rng, device=probs.device, dtype=exact)
+    coin = uniform((probs.shape[0], 1), coins, probs.device, exact)
     drawn = torch.searchsorted(mass, coin * mass[:, -1:], right=True)
     return drawn.clamp(max=probs.shape[-1] - 1).squeeze(-1)
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """The widest number format of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def one_if_finite(logits: Tensor) -> Tensor:
@@ -85,7 +92,7 @@ class GreedyProcessor(LogitsProcessor):
         self.temperature = TEMPERATURE.checked(temperature)
 
     def __call__(self, logits: Tensor) -> Tensor:
-        best = logits.argmax(dim=-1, keepdim=True)
+        best = argmax(logits).unsqueeze(-1)
         one = one_if_finite(logits.gather(-1, best))
         return (one - 1.0).expand(logits.shape).contiguous().scatter_(-1, best, one)
 
@@ -149,15 +156,23 @@ def _top_p(probs: Tensor, p: float) -> Tensor:
     """Cut by value: the edge is the probability of the token whose cumulative mass first reaches p.
 
     Sorting a whole vocabulary costs more than a small model's layer, and a nucleus is nearly always
-    within the first few hundred tokens; where it is not, the whole row is sorted.
+    within the first few hundred tokens; where it is not, the whole row is sorted. On CUDA to look would be to wait,
+    and it is sorted at once.
     """
     if p >= 1.0:
         return probs
     look = min(_NUCLEUS_FIRST_LOOK, probs.shape[-1])
-    top = probs.topk(look, dim=-1).values
+    top = _most_likely(probs, look)
     mass = top.cumsum(dim=-1)
-    if look < probs.shape[-1] and bool((mass[..., -1] < p).any()):
-        top = probs.sort(dim=-1, descending=True).values
+    if top.shape[-1] < probs.shape[-1] and bool((mass[..., -1] < p).any()):
+        top = _most_likely(probs, probs.shape[-1])
         mass = top.cumsum(dim=-1)
     last = (mass < p).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
     return torch.where(probs >= top.gather(-1, last), probs, 0.0)
+
+
+def _most_likely(probs: Tensor, count: int) -> Tensor:
+    """The greatest probabilities of each row, descending; all of them where looking at the first would have to wait."""
+    if count < probs.shape[-1] and probs.device.type != "cuda":
+        return probs.topk(count, dim=-1).values
+    return probs.sort(dim=-1, descending=True).values

@@ -7,6 +7,8 @@ from typing import Self
 
 import psutil
 
+from utils.captured import captured_s
+
 BUSY_CORES = 0.2
 """So many cores kept busy by others are a disturbance; less is what any system does in passing."""
 
@@ -18,16 +20,19 @@ class Machine:
 
     `other_cores`: processor cores that other processes, or a hypervisor's other guests, kept busy meanwhile,
     on average; None where it was over too soon to tell, since systems count in hundredths of a second.
-    `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC.
+    `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC. `capture_s`: seconds that
+    capturing graphs took.
     """
 
     def __init__(self) -> None:
         self.started = ""
         self.other_cores: float | None = None
         self.cpu_mhz: float | None = None
+        self.capture_s = 0.0
 
     def __enter__(self) -> Self:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._captured_s = captured_s()
         self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_s()
         return self
 
@@ -36,6 +41,7 @@ class Machine:
         own = time.process_time() - self._own
         if wall >= _SHORTEST_S:
             self.other_cores = max(0.0, (_busy_s() - self._busy - own) / wall)
+        self.capture_s = captured_s() - self._captured_s
         self.cpu_mhz = _mhz()
 
 

@@ -1,9 +1,13 @@
-"""From the host to a device without waiting for what runs there."""
+"""Numbers between the host and a device: sent without waiting for what runs there, read only when looked at."""
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T", int, float)
 
 
 def sent(values: Sequence[int], device: torch.device) -> Tensor:
@@ -17,4 +21,39 @@ def sent(values: Sequence[int], device: torch.device) -> Tensor:
 
 def moved(made: Tensor, device: torch.device) -> Tensor:
     """A tensor that was made on the host, on a device: see `sent`."""
-    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
+    return _queued(made, device) if device.type == "cuda" else made.to(device)
+
+
+def _queued(made: Tensor, device: torch.device) -> Tensor:
+    return made.pin_memory().to(device, non_blocking=True)
+
+
+class OnDevice(Sequence[T]):
+    """The numbers of a tensor `there` `[n]`, read all together when somebody looks; their count is known without.
+
+    To read is to wait for the device.
+    """
+
+    def __init__(self, there: Tensor) -> None:
+        self.there = there
+
+    @cached_property
+    def read(self) -> tuple[T, ...]:
+        """All of them."""
+        return tuple(self.there.tolist())
+
+    def __len__(self) -> int:
+        return self.there.shape[0]
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        return self.read[at]
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Sequence) and self.read == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.read)

@@ -46,7 +46,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(f"no speedup: the reference, {REFERENCE}, did not run", style="dim"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
-    for reason in (*_reasons(records), *_gammas(records), *_rounded(records)):
+    for reason in (*_roofline(records), *_reasons(records), *_gammas(records), *_rounded(records)):
         console.print(Text(reason, style="dim"), soft_wrap=True)
     for record in records:
         if record.score is not None and record.decode_s and record.new_tokens:
@@ -56,6 +56,18 @@ def show(console: Console, records: Sequence[Record]) -> None:
             console.print(Text(said, style="dim"), soft_wrap=True)
         if record.error is not None:
             console.print(Text(f"{record.configuration} failed: {shown(record.error)}", style="red"), soft_wrap=True)
+
+
+def _roofline(records: Sequence[Record]) -> Iterator[str]:
+    """How good a baseline AR is: against a memory that did nothing but hand it what it reads."""
+    for record in records:
+        if (
+            record.configuration == REFERENCE
+            and record.roofline_share is not None
+            and record.bytes_per_token is not None
+        ):
+            read = f"{record.bytes_per_token / 1e6:,.0f} MB a token"
+            yield f"{REFERENCE}: {record.roofline_share:.0%} of the memory roofline ({read} at the speed of a copy)"
 
 
 def _reasons(records: Sequence[Record]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """One measured generation: the object that `run --json` prints and a row of a results file."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from utils.parameter import Chosen, Values
 if TYPE_CHECKING:
     from ablation.plan.grid import Place
     from sampling.engine import Engine
+    from sampling.forward.traffic import Traffic
     from sampling.measure.comparison import Comparison
+    from sampling.measure.metrics import RunMetrics
     from utils.machine import Machine
 
 
@@ -152,6 +155,21 @@ class Record:
         "checkpoint that was quantised before (`gptq`)",
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
+    graphs: bool | None = column("", "whether the target's forwards had fixed shapes; on CUDA they are captured graphs")
+    bytes_per_token: float | None = column(
+        "B",
+        "that the target's forwards read at the least: weights, and the keys and values of the text; null for another "
+        "output, without a cache, and for models without a lean forward",
+        "(rounds * weights + cached tokens of each round * bytes of one) / new_tokens",
+    )
+    roofline_share: float | None = column(
+        "",
+        "decoding speed against a memory that did nothing but this, at the copy bandwidth measured once in the process",
+        "bytes_per_token * tokens_per_s / bandwidth",
+    )
+    capture_s: float | None = column(
+        "s", "that capturing graphs took during the generation, which no other time contains; null without graphs"
+    )
     drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
 
     @property
@@ -211,9 +229,12 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "kernel": about_engine.target.kernel,
         "target_weights": about_engine.target.stored,
         "compiled": about_engine.target.compiled,
+        "graphs": about_engine.target.graphs,
+        "capture_s": machine.capture_s if about_engine.target.graphs else None,
     }
     if error is not None:
         return Record(**about, error=error)
+    from sampling.forward.traffic import copy_bandwidth
     from utils.memory import peak_memory_mb  # with torch, which reading results does not need
 
     name = configuration.name
@@ -226,6 +247,7 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         speedup=comparison.speedup(name),
         c=comparison.cost_ratio(name),
         **_ledger(comparison, name),
+        **_roofline(about_engine.traffic, metrics, place.method, values, lambda: copy_bandwidth(about_engine.device)),
         first_divergence=divergence.index if divergence else None,
         divergence_verdict=divergence.verdict if divergence else None,
     )
@@ -239,3 +261,15 @@ def _ledger(comparison: "Comparison", name: str) -> dict[str, Any]:
         values |= {f"token_{part}_ms": getattr(found, part) * 1e3 for part in PARTS}
         values |= {"break_even_tokens": found.break_even, "break_even_alpha": found.needed_alpha}
     return values
+
+
+def _roofline(
+    traffic: "Traffic | None", metrics: "RunMetrics", method: str, values: Values, bandwidth: Callable[[], float]
+) -> dict[str, Any]:
+    """What its tokens cost in reads, against what the memory gives; nothing where that is not known."""
+    if traffic is None or METHODS[method].other is not None or not values["cache"]:
+        return {}
+    read = traffic.a_token(metrics.prompt_tokens, metrics.tokens_by_round)
+    if read is None or metrics.tokens_per_s is None:
+        return {}
+    return {"bytes_per_token": read, "roofline_share": read * metrics.tokens_per_s / bandwidth()}

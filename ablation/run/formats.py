@@ -7,10 +7,11 @@ from statistics import median
 
 from ablation.plan.prompt_file import Prompt
 from ablation.report.paired import ratio_interval
+from sampling.forward.traffic import weight_bytes
 from sampling.loading.options import WEIGHTS
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
-from sampling.measure.rounded import compare, greedy_run, weight_bytes
+from sampling.measure.rounded import compare, greedy_run
 from sampling.measure.warm_up import warm_up_prompt
 from sampling.pair_engine import PairEngine
 

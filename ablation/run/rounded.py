@@ -7,8 +7,9 @@ from rich.console import Console
 from ablation.plan.grid import Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.bar import told
+from sampling.forward.traffic import weight_bytes
 from sampling.measure.quality import AnswerSums, Quality, summed_up
-from sampling.measure.rounded import compare, greedy_run, weight_bytes
+from sampling.measure.rounded import compare, greedy_run
 from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 

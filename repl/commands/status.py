@@ -47,7 +47,7 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
     for role, info in (("target", pair.target_info), ("drafter", pair.drafter_info)):
         kernel = "" if info is None or info.kernel is None else f", {info.kernel} kernel"
         rounded = "" if info is None or info.stored == "full" else f", weights in {info.stored}"
-        made = ", compiled" if info is not None and info.compiled else ""
+        made = "" if info is None else f"{', compiled' * info.compiled}{', fixed shapes' * info.graphs}"
         value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{kernel}{rounded}{made}"
         yield role, value, info.detail if info else ""
     for note in pair.notes:

@@ -1,22 +1,24 @@
 """A tree of drafts, grown layer by layer from the chances that a drafter gives."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from egag.controller import GammaController
+from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
-from utils.logits_processor import no_distribution
+from utils.logits_processor import no_distribution, wide
 from utils.parameter import Values
-from utils.sent import sent
+from utils.sent import OnDevice, moved
 
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
 
-Feed = Callable[[Tensor, Sequence[int]], Tensor]
+Feed = Callable[[Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +44,40 @@ class TreeShape:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """A draft: its token, its parent's number (-1 = the text), the chance that the path down to it is right."""
+class Tree:
+    """Drafts `[n]`, most likely first, parents before children.
 
-    token: int
-    parent: int
-    chance: float
+    chances: `[n]`, that the path down to each is right; NaN where logits were.
+    """
+
+    tokens: Tensor
+    parents: Parents
+    chances: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """Drafts, most likely first, parents before children. chances: that the path down to each is right."""
+class _Nodes:
+    """Drafts of one layer or of several, `[m]` each: token, the parent's number (-1 = the text), chance of the path."""
 
-    tokens: list[int]
-    parents: tuple[int, ...]
-    chances: tuple[float, ...]
+    tokens: Tensor
+    parents: Tensor
+    chances: Tensor
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def at(self, places: Tensor) -> "_Nodes":
+        """Some of them, in that order."""
+        return _Nodes(*(one.index_select(0, places) for one in (self.tokens, self.parents, self.chances)))
+
+    def best(self, count: int) -> Tensor:
+        """Places of the most likely ones, the first of equals before the others."""
+        return self.chances.sort(descending=True, stable=True).indices[:count]
+
+    def and_then(self, more: "_Nodes") -> "_Nodes":
+        """These and those behind them."""
+        pairs = zip((self.tokens, self.parents, self.chances), (more.tokens, more.parents, more.chances), strict=True)
+        return _Nodes(*(torch.cat(pair) for pair in pairs))
 
 
 def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController) -> Tree:
@@ -64,45 +85,51 @@ def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: Ga
 
     logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. The best `width` nodes of each layer get
     `width` children each; of all nodes the best are kept. A child's chance is at most its parent's, so that
-    the best nodes form a tree.
+    the best nodes form a tree. All of it happens where the logits are: only a rule that looks at chances reads them.
     """
-    nodes = _children(shape, 0, [-1], [1.0], logits)
-    layer = list(range(len(nodes)))
-    fed: dict[int, int] = {-1: -1}
+    root = torch.full((1,), -1, device=logits.device)
+    layer = nodes = _children(shape, 0, root, root.new_ones(1, dtype=wide(logits.device)), logits)
+    above, fed = layer.parents, 0
     for level in range(1, depth):
-        layer = sorted(layer, key=lambda place: -nodes[place].chance)[: shape.width]
-        if not rule.deeper(level, [node.chance for node in nodes], [nodes[place].chance for place in layer]):
+        places = layer.best(shape.width)
+        chosen = layer.at(places)
+        if not rule.deeper(level, OnDevice(nodes.chances), OnDevice(chosen.chances)):
             break
-        parents = [fed[nodes[place].parent] for place in layer]
-        logits = feed(sent([nodes[place].token for place in layer], logits.device), parents)
-        fed |= {place: len(fed) - 1 + number for number, place in enumerate(layer)}
-        grown = _children(shape, level, layer, [nodes[place].chance for place in layer], logits)
-        layer = list(range(len(nodes), len(nodes) + len(grown)))
-        nodes += grown
-    best = sorted(range(len(nodes)), key=lambda place: (-nodes[place].chance, place))[: shape.tokens]
-    return _cut([nodes[place] for place in best], {place: row for row, place in enumerate(best)}, rule)
+        logits = feed(chosen.tokens, above.index_select(0, places))
+        numbers = places + (len(nodes) - len(layer))
+        layer = _children(shape, level, numbers, chosen.chances, logits)
+        above = torch.arange(fed, fed + len(chosen), device=logits.device).repeat_interleave(len(layer) // len(chosen))
+        nodes, fed = nodes.and_then(layer), fed + len(chosen)
+    return _kept(nodes, shape.tokens, rule)
 
 
-def _cut(best: Sequence[_Node], row_of: Mapping[int, int], rule: GammaController) -> Tree:
-    """As many of the best nodes as the rule keeps."""
-    parents = [row_of.get(node.parent, -1) for node in best]
-    chances = [node.chance for node in best]
-    count = rule.keep(chances, 0, parents)
-    return Tree([node.token for node in best[:count]], tuple(parents[:count]), tuple(chances[:count]))
-
-
-def _children(
-    shape: TreeShape, level: int, parents: Sequence[int], chances: Sequence[float], logits: Tensor
-) -> list[_Node]:
-    """The most likely tokens behind each parent; `chances` are the parents'."""
-    probs, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
-    table: Sequence[Sequence[float]] = probs.tolist()
-    if any(math.isnan(row[0]) for row in table):
+def _kept(nodes: _Nodes, most: int, rule: GammaController) -> Tree:
+    """The best nodes, and as many of them as the rule keeps."""
+    places = nodes.best(most)
+    best = nodes.at(places)
+    row_of = torch.full((len(nodes) + 1,), -1, device=places.device)
+    row_of.scatter_(0, places + 1, torch.arange(len(best), device=places.device))
+    parents = row_of.index_select(0, best.parents + 1)
+    chances = OnDevice[float](best.chances)
+    count = rule.keep(chances, 0, Parents(parents))
+    if count < len(chances) and math.isnan(chances[0]):
         raise no_distribution("drafter")
+    return Tree(best.tokens[:count], Parents(parents[:count]), best.chances[:count])
+
+
+def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, logits: Tensor) -> _Nodes:
+    """The most likely tokens behind each parent; `chances` are the parents'. NaN where the logits are."""
+    probs, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
+    own = probs.to(chances.dtype)
     if shape.ranks is not None:
-        table = [shape.ranks[min(level, len(shape.ranks) - 1)]] * len(parents)
-    return [
-        _Node(token, parent, above * chance)
-        for parent, above, row, ids in zip(parents, chances, table, tokens.tolist(), strict=True)
-        for chance, token in zip(row, ids, strict=False)
-    ]
+        ranks = _ranks(tuple(shape.ranks[min(level, len(shape.ranks) - 1)]), logits.device)[: own.shape[1]]
+        own, tokens = ranks + own[:, :1] * 0.0, tokens[:, : len(ranks)]
+    width = own.shape[1]
+    below = chances.to(own.device).unsqueeze(1) * own
+    return _Nodes(tokens.flatten(), parents.to(own.device).repeat_interleave(width), below.flatten())
+
+
+@lru_cache(maxsize=64)
+def _ranks(chances: tuple[float, ...], device: torch.device) -> Tensor:
+    """How often the token of each rank was right, on a device."""
+    return moved(torch.tensor(chances, dtype=wide(device)), device)

@@ -2,6 +2,7 @@
 
 from collections import abc
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -12,6 +13,7 @@ from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
+from sampling.heads.static import fixed_rows
 from sampling.sequence import Sequence
 from utils.sent import sent
 
@@ -44,10 +46,12 @@ class RecurrentDrafter(ForwardDrafter):
         features: abc.Sequence[int],
         shape: TreeShape | None = None,
         cached: bool = True,
+        graphs: bool = False,
     ) -> None:
         self.needs_hidden = tuple(features)
         self.shape = shape
         self._forward, self._cached = forward, cached
+        self._rows = fixed_rows(forward) if graphs else partial(RecurrentRunner, forward)
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
@@ -55,10 +59,11 @@ class RecurrentDrafter(ForwardDrafter):
         forward = RecurrentForward.of(head, target)
         if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
-        return cls(forward, head.config.features, TreeShape.of(head.config, values), pair.cached)
+        shape = TreeShape.of(head.config, values)
+        return cls(forward, head.config.features, shape, pair.cached, pair.cached and pair.target_info.graphs)
 
     def begin(self, seq: Sequence) -> None:
-        draft = seq.drafting[self] = _Draft(RecurrentRunner(self._forward))
+        draft = seq.drafting[self] = _Draft(self._rows())
         self._learn(seq)
         if self._cached and draft.known > 1 and self.room(seq) > 0:
             self._read_prompt(draft, seq.tokens)
@@ -91,12 +96,12 @@ class RecurrentDrafter(ForwardDrafter):
         logits = draft.rows.feed(tokens[: len(feature)], feature)
         draft.unseen = len(tokens) - len(feature)
         for number in range(draft.unseen):
-            logits = draft.rows.branch(tokens[len(feature) + number].view(1), [number - 1])
+            logits = draft.rows.branch(tokens[len(feature) + number].view(1))
         return logits
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         draft: _Draft = seq.drafting[self]
-        return draft.rows.branch(tokens, [parent + draft.unseen for parent in parents])
+        return draft.rows.branch(tokens, None if parents is None else parents + draft.unseen)
 
     def _read_prompt(self, draft: _Draft, tokens: abc.Sequence[int]) -> None:
         """All rows of the prompt but the last, from which the first draft comes."""

@@ -1,7 +1,6 @@
 """Drafting step by step: what every drafter with a model has in common, on a chain and on a tree."""
 
 from abc import abstractmethod
-from collections import abc
 
 import torch
 from torch import Tensor
@@ -10,10 +9,11 @@ from egag.belief import Logits
 from egag.controller import GammaController
 from sampling.drafter import Drafter
 from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
+from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.argmax import argmax
 from utils.logits_processor import one_if_finite, sample
-from utils.sent import sent
 
 
 class ForwardDrafter(Drafter):
@@ -34,10 +34,11 @@ class ForwardDrafter(Drafter):
         """Raw logits `[1, V]` of the first draft, after all of `seq.tokens`."""
 
     @abstractmethod
-    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         """Raw logits `[k, V]` behind k more drafts `[k]`, which are numbered in the order they are fed.
 
-        parents: the number of each one's parent, -1 = the text; a chain feeds one at a time.
+        parents: `[k]`, the number of each one's parent, -1 = the text; all are of one depth. None: one draft, which
+        follows the last one that was fed.
         """
 
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
@@ -46,36 +47,39 @@ class ForwardDrafter(Drafter):
             return Proposal.empty(seq.device)
         common = seq.slot.vocab_size
 
-        def feed(tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+        def feed(tokens: Tensor, parents: Tensor | None) -> Tensor:
             """`feed` over the tokens that the pair has in common."""
             return self.feed(seq, tokens, parents)[:, :common]
 
         logits = self.root(seq)[:, :common]
+        first = logits[0].clone()  # what a forward gave holds until the next one
         if self.shape is None:
-            return self._chain(seq, gamma, limit, logits, feed)
-        if not gamma.plant(Logits(logits[0])):
+            return self._chain(seq, gamma, limit, logits, first, feed)
+        if not gamma.plant(Logits(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
         tree = grow_tree(self.shape, depth, logits, feed, gamma)
-        if not tree.tokens:
+        if not len(tree.tokens):
             return Proposal.empty(seq.device)
-        return Proposal(sent(tree.tokens, seq.device), tree.parents, None, logits[0])
+        tokens, parents = tree.tokens.to(seq.device), Parents(tree.parents.there.to(seq.device))
+        return Proposal(tokens, parents, None, first, one_if_finite(tree.chances.to(seq.device)))
 
-    def _chain(self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, feed: Feed) -> Proposal:
-        first = logits[0].clone()  # what a forward gave holds until the next one
+    def _chain(
+        self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, first: Tensor, feed: Feed
+    ) -> Proposal:
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []
         while gamma.before(len(tokens), belief := Logits(logits[0])):
             if seq.processor.greedy:
-                tokens.append(logits.to(seq.device).argmax(dim=-1))
-                best.append(logits.to(seq.device)[0, tokens[-1]])
+                tokens.append(argmax(logits).to(seq.device))
+                best.append(logits.to(seq.device)[0].gather(0, tokens[-1]))
             else:
                 probs.append(seq.processor(logits.to(seq.device)))
                 tokens.append(sample(probs[-1], seq.rng))
             if len(tokens) == limit or not gamma.after(len(tokens), belief, tokens[-1][0]):
                 break
-            logits = feed(tokens[-1], [len(tokens) - 2])
+            logits = feed(tokens[-1], None)
         if not tokens:
             return Proposal.empty(seq.device)
         if probs:

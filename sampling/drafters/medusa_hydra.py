@@ -19,6 +19,8 @@ from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix
 from sampling.sequence import Sequence
+from utils.graphed import Graphed
+from utils.sent import sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,16 @@ class _Outputs:
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is kept for a sequence: the target's last state `[1, H]`, the token behind it, and the path to every draft.
+    """What is kept for a sequence: the target's last state `[1, H]`, and what the drafts of a round follow.
 
-    known: how many positions of the text have shown their states. unseen: tokens of the text behind the last, which
-    are followed like drafts.
+    known: how many positions of the text have shown their states. paths: `[k, d]`, for each draft that was fed last the
+    tokens from behind that state to itself; before the first draft those of the text. fed: how many were fed.
     """
 
     state: Tensor | None = None
     known: int = 0
-    last: int = 0
-    unseen: list[int] = field(default_factory=list)
-    paths: list[list[int]] = field(default_factory=list)
+    paths: Tensor = field(default_factory=lambda: torch.empty(1, 0, dtype=torch.long))
+    fed: int = 0
 
 
 class _ParallelDrafter(ForwardDrafter):
@@ -87,8 +88,9 @@ class _ParallelDrafter(ForwardDrafter):
 
     method: str
 
-    def __init__(self, weights: _Weights, shape: TreeShape | None = None) -> None:
+    def __init__(self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False) -> None:
         self.config, self.shape = weights.head.config, shape
+        self._look = self._graphed(weights.target.device) if graphs else self._logits
         self.needs_hidden = (weights.target.num_layers,)
         self._residual = [_Residual(weights, f"heads.{step}") for step in range(self.config.steps)]
         self._outputs = _Outputs(weights)
@@ -97,7 +99,8 @@ class _ParallelDrafter(ForwardDrafter):
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
-        return cls(_Weights(head, target, Int8Linear if rough else make_linear), TreeShape.of(head.config, values))
+        weights = _Weights(head, target, Int8Linear if rough else make_linear)
+        return cls(weights, TreeShape.of(head.config, values), pair.target_info.graphs)
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
@@ -122,19 +125,26 @@ class _ParallelDrafter(ForwardDrafter):
 
     def root(self, seq: Sequence) -> Tensor:
         ahead: _Ahead = seq.drafting[self]
-        ahead.paths = []
-        ahead.last, *ahead.unseen = seq.tokens[ahead.known :]
-        return self._logits(ahead, [ahead.unseen])
+        assert ahead.state is not None
+        ahead.paths, ahead.fed = sent(seq.tokens[ahead.known :], ahead.state.device).unsqueeze(0), 0
+        return self._look(ahead.state, ahead.paths)
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         ahead: _Ahead = seq.drafting[self]
-        above = [ahead.unseen if parent < 0 else ahead.paths[parent] for parent in parents]
-        ahead.paths += [[*path, token] for path, token in zip(above, tokens.tolist(), strict=True)]
-        return self._logits(ahead, ahead.paths[len(ahead.paths) - len(parents) :])
+        assert ahead.state is not None
+        first = ahead.fed - len(ahead.paths) if ahead.fed else -1
+        above = ahead.paths[-1:] if parents is None else ahead.paths.index_select(0, parents - first)
+        ahead.paths, ahead.fed = torch.cat([above, tokens.unsqueeze(1)], dim=1), ahead.fed + len(tokens)
+        return self._look(ahead.state, ahead.paths)
+
+    def _graphed(self, device: torch.device) -> abc.Callable[[Tensor, Tensor], Tensor]:
+        """`_logits` with a graph for each shape of paths."""
+        graph = Graphed(lambda state, paths: (self._logits(state, paths).contiguous(),), device)
+        return lambda state, paths: graph(state, paths)[0]
 
     @abstractmethod
-    def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
-        """Raw logits `[k, V]` behind paths of equal length."""
+    def _logits(self, state: Tensor, paths: Tensor) -> Tensor:
+        """Raw logits `[k, V]` behind paths of tokens `[k, d]`, which follow the state."""
 
     def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden
@@ -149,10 +159,9 @@ class MedusaDrafter(_ParallelDrafter):
 
     method = "medusa"
 
-    def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
-        step = len(paths[0])
-        assert ahead.state is not None
-        return self._outputs(step, self._residual[step](ahead.state)).expand(len(paths), -1)
+    def _logits(self, state: Tensor, paths: Tensor) -> Tensor:
+        step = paths.shape[1] - 1
+        return self._outputs(step, self._residual[step](state)).expand(len(paths), -1)
 
 
 class HydraDrafter(_ParallelDrafter):
@@ -160,16 +169,14 @@ class HydraDrafter(_ParallelDrafter):
 
     method = "hydra"
 
-    def __init__(self, weights: _Weights, shape: TreeShape | None = None) -> None:
-        super().__init__(weights, shape)
+    def __init__(self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False) -> None:
+        super().__init__(weights, shape, graphs)
         self._embedding = weights.target.embedding
         self._joins, self._residuals = weights.linears("joins"), weights.linears("residuals")
 
-    def _logits(self, ahead: _Ahead, paths: abc.Sequence[abc.Sequence[int]]) -> Tensor:
-        step = len(paths[0])
-        assert ahead.state is not None
-        tokens = torch.tensor([[ahead.last, *path] for path in paths], device=self._embedding.device)
-        between = F.embedding(tokens, self._embedding).flatten(1)
-        joined = torch.cat([ahead.state.expand(len(paths), -1), between], dim=1)
+    def _logits(self, state: Tensor, paths: Tensor) -> Tensor:
+        step = paths.shape[1] - 1
+        between = F.embedding(paths, self._embedding).flatten(1)
+        joined = torch.cat([state.expand(len(paths), -1), between], dim=1)
         first = self._residuals[step](joined) + F.silu(self._joins[step](joined))
         return self._outputs(step, self._residual[step](first))

@@ -48,7 +48,7 @@ class ModelDrafter(ForwardDrafter):
     def root(self, seq: Sequence) -> Tensor:
         return catch_up(self._roll_back(seq), seq.tokens).logits
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: abc.Sequence[int]) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
         slot: Runner = seq.drafting[self]
         return slot.forward(tokens).logits
 

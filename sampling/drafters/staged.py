@@ -165,13 +165,13 @@ class StagedDrafter(Drafter):
         output = slot.forward(fed, _behind(proposal, lag), self.states, len(proposal) + 1)
         p = text.processor(output.logits)
         try:
-            round = loop.judge(text, proposal, self._judge, p)
+            round = loop.judged(text, proposal, self._judge.verify(proposal, p, text.rng))
         except UserError as error:
             raise no_distribution("drafter") from error
         loop.commit(text, round, Output(output.logits))
-        rows = [0, *(row + 1 for row in round.path)]
-        known = [*range(lag), *(lag + row for row in rows)]
-        text.hidden = {layer: states[known] for layer, states in output.hidden.items()}
+        rows = sent([0, *(row + 1 for row in round.path)], slot.device)
+        known = torch.cat([torch.arange(lag, device=slot.device), rows + lag])
+        text.hidden = {layer: states.index_select(0, known) for layer, states in output.hidden.items()}
         stage.rounds.append(round)
         stage.states.append(text.hidden)
         if self.head is not None:
@@ -190,8 +190,8 @@ class StagedDrafter(Drafter):
         return Proposal(sent(tokens, text.device))
 
 
-def _behind(proposal: Proposal, lag: int) -> tuple[int, ...] | None:
+def _behind(proposal: Proposal, lag: int) -> abc.Sequence[int] | None:
     """Parents of what is fed behind the first token, where `lag` tokens of the text come before a proposal's root."""
-    if proposal.parents is None:
-        return None
+    if proposal.parents is None or not lag:
+        return proposal.parents
     return (*range(-1, lag - 1), *(parent + lag for parent in proposal.parents))

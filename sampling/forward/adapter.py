@@ -10,8 +10,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward import attention
 from sampling.forward.cache import RollbackCache, RollbackLayer
-from sampling.forward.runner import Reading
-from utils.errors import UserError
+from sampling.forward.fixed import Places
+from sampling.forward.fixed_transformers import FixedTransformersCache
+from sampling.forward.runner import Reading, chains_only
+from sampling.forward.steps import BlockShape
 
 
 class _Layer(CacheLayerMixin):
@@ -82,7 +84,12 @@ class TransformersWeights:
 
 
 class TransformersModel(TransformersWeights):
-    """Feeds positions, a ready mask and a `RollbackCache` to the model's own forward."""
+    """Feeds positions, a ready mask and a cache to the model's own forward.
+
+    rows_shape: heads and width of the rows that its layers keep, where all keep the same and that was looked at.
+    """
+
+    rows_shape: BlockShape | None = None
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
@@ -94,6 +101,11 @@ class TransformersModel(TransformersWeights):
             attention.register()
             model.set_attn_implementation(attention.FOLDED)
 
+    def places(self, most: int) -> Places:
+        """See `Fixable.places`; `rows_shape` is known by then."""
+        assert self.rows_shape is not None
+        return Places(self.num_layers, self.rows_shape, most, self.device, self.dtype, FixedTransformersCache)
+
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
         return Reading(list(prompt))
@@ -103,13 +115,13 @@ class TransformersModel(TransformersWeights):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache,
+        cache: RollbackCache | FixedTransformersCache,
         hidden: Sequence[int],
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. transformers computes at least one row of logits; 0 rows drop it."""
-        assert isinstance(cache, TransformersCache), "a cache of `new_cache`"
-        if not self.trees:
+        assert not isinstance(cache, RollbackCache) or isinstance(cache, TransformersCache), "a cache of `new_cache`"
+        if isinstance(cache, TransformersCache) and not self.trees:
             self._refuse_tree(positions, cache.length)
         output = self.hf(
             input_ids=tokens.unsqueeze(0),
@@ -126,7 +138,4 @@ class TransformersModel(TransformersWeights):
     def _refuse_tree(self, positions: Tensor, length: int) -> None:
         """Raises `UserError` for rows that do not stand one behind the other, each in its own place."""
         if positions.tolist() != list(range(length, length + len(positions))):
-            raise UserError(
-                f"{type(self.hf).__name__} counts rows of its cache and not positions, so a tree of drafts is not "
-                "exact on it; expected chains: draft_tree chain, use_tree_spec off, no recycling and no beam search"
-            )
+            raise chains_only(self)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.tree import ancestor_mask, depths
-from utils.sent import moved, sent
+from sampling.forward.tree import is_chain, seen_in_tree
+from utils.sent import sent
 
 _GROWTH = 256
 
@@ -142,7 +142,7 @@ class RollbackCache:
         crop; any other is compacted. Example: base 10, path (1, 4) -> row 12 moves to 11, row 15 to 12,
         length 13.
         """
-        if any(row != place for place, row in enumerate(path)):
+        if not is_chain(path):
             self.move(sent(path, self.device) + base + 1, base + 1)
         self.crop(base + 1 + len(path))
 
@@ -151,6 +151,12 @@ class RollbackCache:
         stop = to + rows.shape[0]
         for stack in (one for pair in self._buffers.stacks for one in pair) if self._buffers else ():
             stack[:, :, :, to:stop] = stack.index_select(3, rows)
+
+    @property
+    def row_shapes(self) -> set[tuple[int, int]]:
+        """(kv_heads, head_dim) of all stacks of keys and of values, once rows were written."""
+        stacks = self._buffers.stacks if self._buffers else ()
+        return {(one.shape[2], one.shape[4]) for pair in stacks for one in pair}
 
     def positions(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
         """Where n tokens stand that are fed next, `[n]`: the root behind the committed rows, a draft at its depth."""
@@ -161,16 +167,20 @@ class RollbackCache:
         return None if count == 1 else self.additive(seen(self.length, count, parents, self.device))
 
     def additive(self, seen: Tensor) -> Tensor | None:
-        """A mask of booleans as what is added to scores; None from a cache whose layers know it without."""
-        low = torch.finfo(self.dtype).min
-        return torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, low)
+        """See `additive`; None from a cache whose layers know it without."""
+        return additive(seen, self.dtype)
+
+
+def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask of booleans as what is added to scores."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
 def positions(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
     """See `RollbackCache.positions`, behind `length` rows."""
     if parents is None:
         return torch.arange(length, length + count, device=device)
-    return sent([0, *depths(parents)], device) + length
+    return seen_in_tree(parents, device).sum(1) + (length - 1)
 
 
 def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
@@ -178,7 +188,7 @@ def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.d
     rows = torch.ones(count, length + count, dtype=torch.bool, device=device)
     if parents is None:
         return rows.tril(length)
-    rows[:, length:] = moved(ancestor_mask(parents), device)
+    rows[:, length:] = seen_in_tree(parents, device)
     return rows
 
 

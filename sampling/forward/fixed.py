@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.steps import BlockShape
+from sampling.forward.tree import is_chain
 from utils.graphed import Graphed, Tensors
 from utils.sent import sent
 
@@ -49,11 +50,12 @@ class FixedCache:
     """Keys and values of all layers, `[2, layers, kv_heads, capacity, head_dim]`, and how many rows count.
 
     length: on the host; `length_there` `[1]` is the same number on the device. slots `[n]`: where the rows of the
-    forward under way go, set by whoever feeds. memory: what an encoder left for the decoder.
+    forward under way go, and columns, how many rows it attends over: set by whoever feeds. memory: what an encoder left
+    for the decoder.
     """
 
     def __init__(self, layers: int, shape: BlockShape, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.length, self.capacity = 0, capacity
+        self.length, self.capacity, self.columns = 0, capacity, capacity
         self.memory: Any = None
         self.buffer = torch.zeros(2, layers, shape.kv_heads, capacity, shape.head_dim, device=device, dtype=dtype)
         self.length_there = torch.zeros(1, dtype=torch.long, device=device)
@@ -73,7 +75,7 @@ class FixedCache:
     @torch.inference_mode()
     def keep(self, base: int, path: Sequence[int]) -> None:
         """Of the rows written from `base` on, keep row `base` and the accepted drafts: see `RollbackCache.keep`."""
-        if any(row != place for place, row in enumerate(path)):
+        if not is_chain(path):
             rows = sent(path, self.buffer.device) + base + 1
             stop = base + 1 + len(path)
             self.buffer[:, :, :, base + 1 : stop] = self.buffer.index_select(3, rows)
@@ -82,12 +84,13 @@ class FixedCache:
     def grown(self, capacity: int) -> "FixedCache":
         """Another one with more room and the same rows."""
         shape = BlockShape(0, self.buffer.shape[2], self.buffer.shape[4])
-        larger = FixedCache(self.buffer.shape[1], shape, capacity, self.buffer.device, self.buffer.dtype)
+        larger = type(self)(self.buffer.shape[1], shape, capacity, self.buffer.device, self.buffer.dtype)
         larger.buffer[:, :, :, : self.length] = self.buffer[:, :, :, : self.length]
         larger.memory = self.memory
         larger.advance(self.length)
         return larger
 
+    @torch.inference_mode()
     def _set(self, length: int) -> None:
         self.length = length
         self.length_there.fill_(length)
@@ -106,11 +109,6 @@ def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
     place = torch.arange(columns, device=seen.device) - base
     own = seen.index_select(1, place.clamp(0, seen.shape[1] - 1))
     return (place < 0) | ((place < seen.shape[1]) & own)
-
-
-def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask of booleans as what is added to scores."""
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
 
 
 @dataclass(slots=True)
@@ -143,12 +141,20 @@ class Place:
 class Places:
     """The places of one model. A sequence takes one and gives it back when its runner is gone.
 
-    layers, shape: of the model; most: rows that its longest text takes.
+    layers, shape: of the model; most: rows that its longest text takes. kind: of its caches.
     """
 
-    def __init__(self, layers: int, shape: BlockShape, most: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        layers: int,
+        shape: BlockShape,
+        most: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        kind: type[FixedCache] = FixedCache,
+    ) -> None:
         self.most = most
-        self._make = partial(FixedCache, layers, shape, min(ROOM, most), device, dtype)
+        self._make = partial(kind, layers, shape, min(ROOM, most), device, dtype)
         self._free: list[Place] = []
 
     def take(self, owner: object) -> Place:

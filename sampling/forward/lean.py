@@ -12,7 +12,9 @@ from torch.nn import functional as F
 from sampling.forward.blocks import Attending, Blocks, Layer, Weights, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.compiled import compiled
+from sampling.forward.fixed import Places
 from sampling.forward.formats import FORMATS, FULL, Format
+from sampling.forward.fused import fused
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import kernel_name
 from sampling.forward.linear import Kernel, Linear
@@ -93,9 +95,9 @@ class LeanModel:
 
     def compiled(self, tell: Callable[[float], None]) -> "LeanModel":
         """The same model, what lies between its products compiled. Raises `UserError` where that cannot be."""
-        if self.device.type != "cpu":
-            raise UserError(f"what lies between products is compiled on a CPU, and the model is on {self.device}")
-        return replace(self, blocks=compiled(self.blocks, tell))
+        if self.device.type not in ("cpu", "cuda"):
+            raise UserError(f"what lies between products is compiled on CPUs and CUDA, and this is on {self.device}")
+        return replace(self, blocks=compiled(self.blocks, tell) if self.device.type == "cpu" else fused(self.blocks))
 
     @cached_property
     def int8(self) -> "LeanModel":
@@ -106,6 +108,10 @@ class LeanModel:
         """See `CausalModel.new_cache`."""
         kind = SteadyCache if self.steady else RollbackCache
         return kind(self.num_layers, self.device, self.dtype)
+
+    def places(self, most: int) -> Places:
+        """See `Fixable.places`."""
+        return Places(self.num_layers, self.blocks.shape, most, self.device, self.dtype)
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""

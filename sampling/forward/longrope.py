@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersCache, TransformersModel
 from sampling.forward.cache import RollbackCache, seen
+from sampling.forward.fixed_transformers import FixedTransformersCache
 from sampling.forward.runner import PREFILL_CHUNK
 
 
@@ -87,7 +88,7 @@ class LongRopeModel(TransformersModel):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache,
+        cache: RollbackCache | FixedTransformersCache,
         hidden: Sequence[int],
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:

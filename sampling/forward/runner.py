@@ -5,6 +5,7 @@ an adapter (`sampling/forward/adapter.py`) or the lean Llama-family forward (`sa
 holds what one sequence has of it: the rows of its cache.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.cache import RollbackCache, seen_by_branches
+from utils.errors import UserError
 from utils.sent import sent
 
 PREFILL_CHUNK = 512
@@ -177,6 +179,14 @@ class WholeRunner(Runner, Protocol):
         ...
 
 
+def chains_only(model: Any) -> UserError:
+    """The error for a tree on a model that runs chains."""
+    return UserError(
+        f"{type(getattr(model, 'hf', model)).__name__} counts rows of its cache and not positions, so a tree of drafts "
+        "is not exact on it; expected chains: draft_tree chain, use_tree_spec off, no recycling and no beam search"
+    )
+
+
 def catch_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Output:
     """Feed the tokens of a sequence that the runner lacks; logits `[1, V]` after the last one.
 
@@ -210,15 +220,64 @@ def as_ids(tokens: Tensor | Sequence[int], device: torch.device) -> Tensor:
     return tokens.to(device) if isinstance(tokens, Tensor) else sent(tokens, device)
 
 
-class ModelRunner:
+class Cache(Protocol):
+    """The rows of one sequence: see `RollbackCache`."""
+
+    length: int
+    memory: Any
+
+    def crop(self, length: int) -> None: ...
+
+    def keep(self, base: int, path: Sequence[int]) -> None: ...
+
+
+class CachedRunner(ABC):
+    """What runners have in common that feed one model and hold its rows in a cache."""
+
+    def __init__(self, model: CausalModel, vocab_size: int | None) -> None:
+        self.vocab_size = vocab_size or model.vocab_size
+        self.window, self.device = model.window, model.device
+        self._read = model.read
+
+    @property
+    @abstractmethod
+    def cache(self) -> Cache:
+        """Where the rows are."""
+
+    @property
+    def length(self) -> int:
+        """See `Runner.length`."""
+        return self.cache.length
+
+    def crop(self, length: int) -> None:
+        """See `Runner.crop`."""
+        self.cache.crop(length)
+
+    def keep(self, base: int, path: Sequence[int]) -> None:
+        """See `Runner.keep`."""
+        self.cache.keep(base, path)
+
+    @torch.inference_mode()
+    def read(self, prompt: Sequence[int]) -> Reading:
+        """See `Runner.read`."""
+        self.crop(0)
+        reading = self._read(prompt)
+        self.cache.memory = reading.memory
+        return reading
+
+
+class ModelRunner(CachedRunner):
     """A model with the cache of one sequence."""
 
     def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
+        super().__init__(model, vocab_size)
         self.model = model
-        self.vocab_size = vocab_size or model.vocab_size
-        self.window = model.window
-        self.device = model.device
         self._cache = model.new_cache()
+
+    @property
+    def cache(self) -> Cache:
+        """See `CachedRunner.cache`."""
+        return self._cache
 
     def on(self, model: CausalModel) -> "ModelRunner":
         """See `WholeRunner.on`."""
@@ -227,27 +286,6 @@ class ModelRunner:
     def another(self) -> "ModelRunner":
         """See `WholeRunner.another`."""
         return self.on(self.model)
-
-    @property
-    def length(self) -> int:
-        """See `Runner.length`."""
-        return self._cache.length
-
-    def crop(self, length: int) -> None:
-        """See `Runner.crop`."""
-        self._cache.crop(length)
-
-    def keep(self, base: int, path: Sequence[int]) -> None:
-        """See `Runner.keep`."""
-        self._cache.keep(base, path)
-
-    @torch.inference_mode()
-    def read(self, prompt: Sequence[int]) -> Reading:
-        """See `Runner.read`."""
-        self.crop(0)
-        reading = self.model.read(prompt)
-        self._cache.memory = reading.memory
-        return reading
 
     @torch.inference_mode()
     def forward(

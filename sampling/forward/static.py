@@ -4,20 +4,35 @@ Widths up to 17 are fed as they are, so that what they cost can be told apart; w
 and a tree of one width share a graph: which row sees which is an input.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import lru_cache, partial
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.cache import seen_by_branches
-from sampling.forward.fixed import FixedCache, Places, additive, seen_by
-from sampling.forward.lean import LeanModel
-from sampling.forward.runner import Output, Reading, as_ids
-from sampling.forward.tree import ancestor_mask, depths
-from utils.graphed import Tensors
+from sampling.forward.cache import additive, seen_by_branches
+from sampling.forward.fixed import FixedCache, Places, seen_by
+from sampling.forward.runner import CachedRunner, CausalModel, Output, as_ids, chains_only
+from sampling.forward.tree import seen_in_tree
+from utils.graphed import Graphed, Tensors
 from utils.sent import moved
+
+
+class Fixable(CausalModel, Protocol):
+    """A model whose forward runs over a `FixedCache` as well."""
+
+    def places(self, most: int) -> Places:
+        """Caches for sequences of at most so many rows."""
+        ...
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, hidden: Sequence[int], rows: int
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`; over such a cache the mask is `[n, columns]`."""
+        ...
+
 
 EXACT = 17
 """Rows up to which every number of them has a graph of its own."""
@@ -39,66 +54,44 @@ def _chain(count: int, width: int, device: torch.device) -> tuple[Tensor, Tensor
     return moved(torch.arange(width).clamp(max=count - 1), device), moved(seen, device)
 
 
-@lru_cache(maxsize=256)
-def _tree(parents: tuple[int, ...], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _tree(parents: Sequence[int], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """The same of a root and the drafts that hang off it."""
     count = len(parents) + 1
-    seen = torch.eye(width, dtype=torch.bool)
-    seen[:count, :count] = ancestor_mask(parents)
-    depth = torch.zeros(width, dtype=torch.long)
-    depth[:count] = torch.tensor([0, *depths(parents)])
-    return moved(depth, device), moved(seen, device)
+    seen = F.pad(seen_in_tree(parents, device), (0, width - count, 0, width - count))
+    depth = (seen.sum(1) - 1).clamp(min=0)
+    return depth, seen | torch.eye(width, dtype=torch.bool, device=device)
 
 
-class StaticRunner:
-    """A lean model with a `FixedCache`: see `Runner`. An output holds until the next forward.
+class StaticRunner(CachedRunner):
+    """A model with a `FixedCache`: see `Runner`. An output holds until the next forward.
 
     Runners of one model hand caches and graphs on to each other.
     """
 
-    def __init__(self, model: LeanModel, vocab_size: int | None = None, places: Places | None = None) -> None:
+    def __init__(self, model: Fixable, vocab_size: int | None = None, places: Places | None = None) -> None:
+        super().__init__(model, vocab_size)
         self.model = model
-        self.vocab_size = vocab_size or model.vocab_size
-        self.window, self.device = model.window, model.device
         most = model.window + _PADDED[-1]  # rows that fill up may stand behind the last real one
-        self._places = places or Places(model.num_layers, model.blocks.shape, most, model.device, model.dtype)
+        self._places = places or model.places(most)
         self._place = self._places.take(self)
 
-    def on(self, model: LeanModel) -> "StaticRunner":
+    def on(self, model: CausalModel) -> "StaticRunner":
         """See `WholeRunner.on`."""
-        return StaticRunner(model, self.vocab_size)
+        return StaticRunner(cast(Fixable, model), self.vocab_size)
 
     def another(self) -> "StaticRunner":
         """See `WholeRunner.another`."""
         return StaticRunner(self.model, self.vocab_size, self._places)
 
     @property
-    def _cache(self) -> FixedCache:
+    def cache(self) -> FixedCache:
+        """See `CachedRunner.cache`; another one once there was no room."""
         return self._place.cache
-
-    @property
-    def length(self) -> int:
-        """See `Runner.length`."""
-        return self._cache.length
 
     @property
     def capture_s(self) -> float:
         """Seconds that capturing took so far."""
         return self._place.capture_s
-
-    def crop(self, length: int) -> None:
-        """See `Runner.crop`."""
-        self._cache.crop(length)
-
-    def keep(self, base: int, path: Sequence[int]) -> None:
-        """See `Runner.keep`."""
-        self._cache.keep(base, path)
-
-    @torch.inference_mode()
-    def read(self, prompt: Sequence[int]) -> Reading:
-        """See `Runner.read`."""
-        self.crop(0)
-        return self.model.read(prompt)
 
     @torch.inference_mode()
     def forward(
@@ -109,16 +102,16 @@ class StaticRunner:
         rows: int | None = None,
     ) -> Output:
         """See `Runner.forward`."""
+        if parents is not None and not self.model.trees:
+            raise chains_only(self.model)
         ids = as_ids(tokens, self.device)
         count = ids.shape[0]
         width = width_for(count)
         told = count if rows is None else rows
-        depth, seen = (
-            _chain(count, width, self.device) if parents is None else _tree(tuple(parents), width, self.device)
-        )
+        depth, seen = _chain(count, width, self.device) if parents is None else _tree(parents, width, self.device)
         asked = told if width == count else width if told else 0
         logits, *states = self._call(width, asked, tuple(hidden))(F.pad(ids, (0, width - count)), depth, seen)
-        self._cache.advance(count)
+        self.cache.advance(count)
         last = logits if asked == told else logits[count - told : count]
         return Output(
             last[:, : self.vocab_size],
@@ -132,21 +125,30 @@ class StaticRunner:
         columns = self._place.columns(count, self._places.most)
         seen = F.pad(seen_by_branches(length, base, lines), (0, columns - length - count))
         positions = torch.full((count,), base + lines.shape[1], device=self.device)
-        self._cache.slots = torch.arange(length, length + count, device=self.device)
+        self.cache.slots, self.cache.columns = torch.arange(length, length + count, device=self.device), columns
         mask = additive(moved(seen, self.device), self.model.dtype)
-        logits, _ = self.model.forward(as_ids(tokens, self.device), positions, mask, self._cache, (), count)
-        self._cache.advance(count)
+        logits, _ = self.model.forward(as_ids(tokens, self.device), positions, mask, self.cache, (), count)
+        self.cache.advance(count)
         return Output(logits[:, : self.vocab_size])
+
+    @property
+    def graphs(self) -> Collection[Graphed]:
+        """All functions that were made into graphs here."""
+        return self._place.steps.values()
+
+    def graph(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
+        """Another function of fixed shapes, captured with the forwards of this place; key: what it was made for."""
+        return self._place.step(key, function)
 
     def _call(self, width: int, rows: int, hidden: tuple[int, ...]) -> Callable[..., Tensors]:
         """What feeds so many rows: the graph, or for a prompt, whose lengths are many, the step as it is."""
         columns = self._place.columns(width, self._places.most)
-        step = partial(_step, self.model, self._cache, columns, rows, hidden)
+        step = partial(_step, self.model, self.cache, columns, rows, hidden)
         return step if width > _PADDED[-1] else self._place.step((columns, rows, hidden), step)
 
 
 def _step(
-    model: LeanModel,
+    model: Fixable,
     cache: FixedCache,
     columns: int,
     rows: int,
@@ -160,7 +162,7 @@ def _step(
     ids, depth: `[n]`, tokens and how far behind the text they stand. seen: `[n, n]` bool, among themselves.
     """
     length = cache.length_there
-    cache.slots = length + torch.arange(ids.shape[0], device=ids.device)
+    cache.slots, cache.columns = length + torch.arange(ids.shape[0], device=ids.device), columns
     mask = additive(seen_by(seen, length, columns), model.dtype)
     logits, states = model.forward(ids, length + depth, mask, cache, hidden, rows)
     return logits, *(states[layer] for layer in hidden)

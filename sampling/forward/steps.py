@@ -34,7 +34,7 @@ class Norm:
     def __init__(self, weight: Tensor, eps: float) -> None:
         self.weight, self.eps = weight, eps
         self._scaled = weight.float() * len(weight) ** 0.5
-        self._floor = self._scaled.new_tensor((len(weight) * eps) ** 0.5)
+        self._floor = self._scaled.new_full((), (len(weight) * eps) ** 0.5)
         self._short = weight.device.type == "cpu"
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -1,9 +1,45 @@
 """Trees of drafts as row numbers: who hangs below whom, how deep, and what each row sees."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from utils.sent import OnDevice, sent
+
+
+class Parents(OnDevice[int]):
+    """The parent of each draft of a tree (-1 = the last committed token), computed on a device."""
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """See `ancestors`."""
+        return ancestors(self.there)
+
+
+def ancestors(parents: Tensor) -> Tensor:
+    """Which of the n + 1 fed rows each row sees, `[n + 1, n + 1]` bool, where the parents `[n]` are; nothing is read.
+
+    Rows see what their parents see: each step of the loop doubles how far up that reaches.
+    """
+    size = parents.shape[0] + 1
+    rows = torch.arange(size, device=parents.device)
+    seen = rows.unsqueeze(1) == rows
+    seen = seen | torch.cat([seen[:1] & False, (parents + 1).unsqueeze(1) == rows])
+    for _ in range((size - 1).bit_length()):
+        seen = seen.float() @ seen.float() > 0.0
+    return seen
+
+
+def seen_in_tree(parents: Sequence[int], device: torch.device) -> Tensor:
+    """`ancestors` of parents that are on the host or on a device, there."""
+    return parents.seen.to(device) if isinstance(parents, Parents) else ancestors(sent(parents, device))
+
+
+def rows_of(parents: Sequence[int], device: torch.device) -> Tensor:
+    """Parents `[n]` on a device."""
+    return parents.there.to(device) if isinstance(parents, Parents) else sent(parents, device)
 
 
 def depths(parents: Sequence[int]) -> list[int]:
@@ -20,9 +56,9 @@ def ancestor_mask(parents: Sequence[int]) -> Tensor:
     Example for parents `(-1, -1, 0)`:
     row 0 sees 0; row 1 sees 0, 1; row 2 sees 0, 2; row 3 (child of draft 0, fed row 1) sees 0, 1, 3.
     """
-    size = len(parents) + 1
-    mask = torch.eye(size, dtype=torch.bool)
-    mask[:, 0] = True
-    for row, parent in enumerate(parents, start=1):
-        mask[row] |= mask[parent + 1]
-    return mask
+    return seen_in_tree(parents, torch.device("cpu"))
+
+
+def is_chain(path: Sequence[int]) -> bool:
+    """Whether the accepted rows are the first ones in order, which is all that a chain can have."""
+    return all(row == place for place, row in enumerate(path))

@@ -2,23 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.blocks import Blocks, fuse, rotary_table
+from sampling.forward.blocks import Attending, Blocks, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
 from sampling.forward.lean import LeanModel
 from sampling.forward.linear import Kernel, Linear, ReducedOutput
 from sampling.forward.runner import PREFILL_CHUNK, CausalModel
 from sampling.forward.steps import BlockShape, Norm
-from sampling.forward.tree import ancestor_mask, depths
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
-from utils.sent import moved, sent
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,7 @@ class RecurrentForward:
         joined = torch.cat(list(states), dim=-1)
         return joined if self.feature is None else self.feature(joined)
 
-    def run(
-        self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor | None, cache: RollbackCache
-    ) -> Tensor:
+    def run(self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor | None, cache: Attending) -> Tensor:
         """States of the rows; keys and values go behind `cache.length`, which the caller advances."""
         embedded = F.embedding(tokens, self.embedding)
         left = embedded if self.embed_norm is None else self.embed_norm(embedded)
@@ -136,16 +133,29 @@ def output_matrix(head: Head, target: CausalModel) -> Linear:
     return ReducedOutput(make_linear(weight), ids, target.vocab_size)
 
 
+class Rows(Protocol):
+    """What a runner asks of its cache."""
+
+    length: int
+
+    def crop(self, length: int) -> None: ...
+    def advance(self, rows: int) -> None: ...
+
+
 class RecurrentRunner:
-    """The sequence of one head: rows that the target's states stand behind, then rows of the drafts under way."""
+    """The sequence of one head: rows that the target's states stand behind, then rows of the drafts under way.
+
+    Drafts are numbered in the order they are fed. As long as each follows the one before, their rows are a chain like
+    those of a text; from the first tree on a table says which of them each draft sees.
+    """
 
     def __init__(self, forward: RecurrentForward) -> None:
         self.forward = forward
         self.window = forward.window
-        self._cache = forward.new_cache()
+        self._cache: Rows = forward.new_cache()
         self._base = 0
-        self._parents: list[int] = []
-        self._states: Tensor = torch.empty(0)
+        self._states: list[Tensor] = []
+        self._seen: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -155,39 +165,70 @@ class RecurrentRunner:
     def crop(self, length: int) -> None:
         """Forget the drafts, and the rows from `length` on."""
         self._cache.crop(length)
-        self._base, self._parents = length, []
+        self._base, self._states, self._seen = length, [], None
 
     def read(self, tokens: Tensor, feature: Tensor) -> None:
         """Rows of a prompt, behind which nothing is drafted, in chunks, so that masks stay small."""
         for chunk in zip(tokens.split(PREFILL_CHUNK), feature.split(PREFILL_CHUNK), strict=True):
-            self._run(*chunk)
+            self._text(*chunk, rows=0)
 
     def feed(self, tokens: Tensor, feature: Tensor) -> Tensor:
         """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
-        state = self._run(tokens, feature)
-        self._root, self._states = state[-1:], state[:0]
-        return self.forward.logits(self._root)
+        state, logits = self._text(tokens, feature, rows=1)
+        self._states = [state[-1:].clone()]
+        return logits
 
-    def _run(self, tokens: Tensor, feature: Tensor) -> Tensor:
-        self.crop(self._base)
+    def branch(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+        """Rows of k drafts; raw logits `[k, V]` behind each.
+
+        parents: `[k]`, numbers of drafts fed before, -1 = the text. None: one draft, behind the last row that was fed.
+        """
         count = len(tokens)
-        state = self.forward.run(tokens, feature, self._cache.positions(count), self._cache.mask(count), self._cache)
+        if parents is None:
+            above, seen = self._states[-1][-1:], self._behind_the_last()
+        else:
+            above, seen = torch.cat(self._states).index_select(0, parents + 1), self._below(parents)
+        state, logits = self._forward(tokens, above, seen, count)
         self._cache.advance(count)
-        self._base += count
-        return state
+        self._states.append(state.clone())
+        return logits
 
-    def branch(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        """Rows of k drafts; raw logits `[k, V]` behind each. parents: numbers of drafts fed before, -1 = the text."""
-        count, fed = len(tokens), len(self._parents)
-        above = torch.cat([self._root, self._states]).index_select(
-            0, sent([parent + 1 for parent in parents], self._root.device)
-        )
-        self._parents += parents
-        seen = ancestor_mask(self._parents)[fed + 1 :, 1:]
-        whole = torch.cat([torch.ones(count, self._base, dtype=torch.bool), seen], dim=1)
-        mask = None if whole.all() else self._cache.additive(moved(whole, above.device))
-        depth = sent(depths(self._parents)[fed:], above.device)
-        state = self.forward.run(tokens, above, depth + self._base - 1, mask, self._cache)
-        self._cache.advance(count)
-        self._states = torch.cat([self._states, state])
-        return self.forward.logits(state)
+    def _text(self, tokens: Tensor, feature: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """Rows of the text, behind all others."""
+        self.crop(self._base)
+        found = self._forward(tokens, feature, None, rows)
+        self._cache.advance(len(tokens))
+        self._base += len(tokens)
+        return found
+
+    def _behind_the_last(self) -> Tensor | None:
+        """What one more draft of a chain sees."""
+        if self._seen is None:
+            return None
+        last = self._seen.shape[0] - 2
+        return self._below(torch.full((1,), last, device=self._seen.device))
+
+    def _below(self, parents: Tensor) -> Tensor:
+        """Which drafts k new ones see, `[k, fed + k]` bool: what their parents see, and themselves."""
+        count, fed, device = len(parents), self._cache.length - self._base, parents.device
+        if self._seen is None:
+            self._seen = torch.ones(fed + 1, fed, dtype=torch.bool, device=device).tril(-1)
+        own = torch.eye(count, dtype=torch.bool, device=device)
+        new = torch.cat([self._seen.index_select(0, parents + 1), own], dim=1)
+        self._seen = torch.cat([F.pad(self._seen, (0, count)), new])
+        return new
+
+    def _forward(self, tokens: Tensor, above: Tensor, seen: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
+        """States `[n, H]` of n more rows, and raw logits of the last `rows` of them; nothing is counted yet.
+
+        above: `[n, H]`, what each continues. seen: which of the drafts, these included, each sees; None = a chain.
+        """
+        cache, count = self._cache, len(tokens)
+        assert isinstance(cache, RollbackCache)
+        if seen is None:
+            positions, mask = cache.positions(count), cache.mask(count)
+        else:
+            positions = seen.sum(1) + (self._base - 1)
+            mask = cache.additive(F.pad(seen, (self._base, 0), value=True))
+        state = self.forward.run(tokens, above, positions, mask, cache)
+        return state, self.forward.logits(state[count - rows :])

@@ -31,7 +31,10 @@ def explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
     except UserError:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise UserError(f"{origin.name}: out of memory; try a smaller model or another --device") from error
+        raise UserError(
+            f"{origin.name}: out of memory ({first_line(error)}); try --dtype bfloat16, --target-weights int8, "
+            "a smaller model or another --device"
+        ) from error
     except ImportError as error:
         raise UserError(f"{origin.name}: a package it needs is missing: {first_line(error)}") from error
     except (OSError, ValueError, LookupError, RuntimeError) as error:

@@ -12,7 +12,9 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 EVERYWHERE = ("full", "int8", "int4")  # formats that CPUs have, too
 WEIGHTS = (*EVERYWHERE, "fp8")
 COMPILE = ("auto", "on", "off")
+GRAPHS = ("auto", "on", "off")
 SELF = "self:"  # a drafter that is the target in another of these
+RANDOM = "random:"  # a model of a shape, with random weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,16 @@ class LoadOptions:
     """What to load and where, as a user writes it; each field is an option of the commands and a key of `[pair]`.
 
     target, drafter: hub id, folder or FILE.gguf; a drafter may also be a distilled one trained here. target
-    None: the embedded default. drafter None: the distilled drafter in models/ for this target, else no drafter.
+    None: the embedded default. `random:llama-135m`, `-1b`, `-8b` or `random:config.json`: a model of that shape with
+    random weights, for what forwards cost. drafter None: the distilled drafter in models/ for this target, else
+    none.
     drafter_device None: the target's.
     heads: folders of trained heads, with commas between, beside those in models/.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
-    compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded and
-    a C++ compiler is found.
+    compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded on a
+    CPU and a C++ compiler is found.
+    graphs: forwards of fixed shapes and addresses, captured as CUDA graphs; auto: on CUDA. On a CPU `on` calls the same
+    forwards as they are, which is slower and shows that they give the same answers.
     target_weights: the format of the target's weights; the rounded model is the target, of plain decoding too. The
     command `run` and plans take several, with commas between.
     """
@@ -38,6 +44,7 @@ class LoadOptions:
     kernel: str = option("auto", f"CPU kernel: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
     target_weights: str = option("full", f"Weights: {', '.join(WEIGHTS)}; default: full.", allowed=WEIGHTS)
     compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
+    graphs: str = option("auto", f"CUDA graphs: {', '.join(GRAPHS)}; default: auto.", allowed=GRAPHS)
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
 

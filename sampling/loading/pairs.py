@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -9,15 +10,17 @@ from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels import refuse_unpacked, use_packed
 from sampling.forward.lean import LeanModel
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import CausalModel, ModelRunner, WholeRunner
+from sampling.forward.static import Fixable, StaticRunner
 from sampling.loading.checkpoint import Loaded, Placement, load_model
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
-from sampling.loading.options import COMPILE, KERNELS, SELF, WEIGHTS, LoadOptions
+from sampling.loading.options import COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
+from sampling.loading.random_weights import load_random
 from sampling.loading.stages import Progress, silent
-from sampling.pair import MODEL, Pair, compiled
+from sampling.pair import MODEL, ModelInfo, Pair, compiled
 from sampling.profile_store import with_stored
 from utils.errors import UnknownName, UserError, wrong_value
 
@@ -42,8 +45,9 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
         refuse_unpacked({device: dtype, drafter_device: drafter_dtype})
     _refuse_weights(options.target_weights, device)
     _refuse_self(options.drafter, device)
-    if options.compile not in COMPILE:
-        raise UnknownName("compile", options.compile, COMPILE)
+    for name, given, known in (("compile", options.compile, COMPILE), ("graphs", options.graphs, GRAPHS)):
+        if given not in known:
+            raise UnknownName(name, given, known)
     place = Placement(device, _products(dtype, options, device), options.target_weights)
     target = _compiled(_load(options.target, place, options, progress), options, progress)
     if target.encoder and options.heads:
@@ -55,7 +59,7 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     own = heads.pop(MODEL, None)
     if options.drafter is None:
         pair = _alone(target) if own is None else _with_own_drafter(target, own)
-        return replace(pair, heads=heads, compile=options.compile)
+        return _on_graphs(replace(pair, heads=heads, compile=options.compile), options.graphs)
     if is_trained_model(options.drafter):
         drafter = load_trained_model(Path(options.drafter).expanduser(), target)
     elif options.drafter.startswith(SELF):
@@ -65,9 +69,10 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     else:
         drafter = _load(options.drafter, Placement(drafter_device, drafter_dtype), options, progress)
     progress("Checking the pair")
-    itself = drafter.info.place == target.info.place
+    itself = drafter.info.place == target.info.place != ""
     drafter_heads = heads if itself else heads_for(drafter.info.name, None)
-    return replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads, compile=options.compile)
+    pair = replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads, compile=options.compile)
+    return _on_graphs(pair, options.graphs)
 
 
 def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loaded:
@@ -79,6 +84,41 @@ def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loade
         lambda done: progress(f"Compiling {loaded.info.name} in {loaded.info.stored}, once", done),
     )
     return replace(loaded, model=model, info=info, notes=(*loaded.notes, *([note] if note else [])))
+
+
+def _on_graphs(pair: Pair, wanted: str) -> Pair:
+    """The pair with runners of fixed shapes, where `LoadOptions.graphs` wants them. Raises `UserError`."""
+    target, info, note = _fixed(pair.target, pair.target_info, wanted)
+    pair = replace(pair, target=target, target_info=info, notes=(*pair.notes, *note))
+    if pair.drafter is None or pair.drafter_info is None:
+        return pair
+    drafter, info, note = _fixed(pair.drafter, pair.drafter_info, wanted)
+    return replace(pair, drafter=drafter, drafter_info=info, notes=(*pair.notes, *note))
+
+
+def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunner, ModelInfo, tuple[str, ...]]:
+    """A runner of fixed shapes for the same model, where it is wanted and can be had, else why not in a sentence."""
+    model = runner.model
+    if wanted == "off" or (wanted == "auto" and model.device.type != "cuda"):
+        return runner, info, ()
+    why = _why_not_fixed(model)
+    if why is None:
+        fixed = StaticRunner(cast(Fixable, model), runner.vocab_size)
+        return fixed, replace(info, graphs=True), ()
+    if wanted == "on":
+        raise UserError(f"graphs on given, and {info.name} cannot have them: {why}; expected auto or off")
+    return runner, info, (f"{info.name} runs without graphs: {why}.",)
+
+
+def _why_not_fixed(model: CausalModel) -> str | None:
+    if isinstance(model, LeanModel):
+        return "its weights are rounded on a CPU, where shapes follow the text" if model.steady else None
+    from sampling.forward.adapter import TransformersModel  # with transformers' model code, which costs seconds
+    from sampling.loading.probe import probe_tokens, why_not_fixed
+
+    if type(model) is TransformersModel:
+        return why_not_fixed(model, probe_tokens(model.hf.config))
+    return "its rows are more than keys and values of a text"
 
 
 def _use_kernel(name: str) -> None:
@@ -137,6 +177,8 @@ def _rounded_self(target: Loaded, given: str) -> Loaded:
 
 
 def _load(given: str | None, place: Placement, options: LoadOptions, progress: Progress) -> Loaded:
+    if given is not None and given.startswith(RANDOM):
+        return load_random(given, place, progress)
     origin = resolve(given, progress)
     progress(f"Loading {origin.name}")
     return load_model(origin, place, options.trust_remote_code)

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from sampling.forward.adapter import TransformersModel
 from sampling.forward.runner import CausalModel, ModelRunner
+from sampling.forward.static import StaticRunner
+from sampling.forward.steps import BlockShape
 from sampling.loading.checks import ROLLS_BACK
 from utils.errors import UserError
 from utils.text import first_line
@@ -106,6 +109,34 @@ def runs_trees(model: CausalModel, tokens: Sequence[int], own: Tensor, aside: in
         return False
     along = torch.cat([logits[:1], logits[1 + aside :], after])
     return _close(own[1:], along)
+
+
+def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None:
+    """Why forwards of fixed shapes cannot be had of a model, in words; None where they say what the others say.
+
+    Two lengths of text are tried with one width, so that a graph that holds a length shows, and a tree where the
+    model runs trees. What the rows of its layers are like is kept in `rows_shape`.
+    """
+    dynamic = ModelRunner(model)
+    try:
+        expected = [dynamic.forward(part).logits for part in (tokens[:2], tokens[2:4], tokens[4:])]
+        shapes = dynamic._cache.row_shapes
+        if len(shapes) != 1:
+            return "its layers keep rows of several shapes"
+        model.rows_shape = BlockShape(0, *shapes.pop())
+        fixed = StaticRunner(model)
+        for part, logits in zip((tokens[:2], tokens[2:4], tokens[4:]), expected, strict=True):
+            if not _close(logits, fixed.forward(part).logits):
+                return "over fixed shapes it says something else"
+        tree = (tokens[:3], (-1, -1))
+        if model.trees and not _close(dynamic.forward(*tree).logits, fixed.forward(*tree).logits):
+            return "over fixed shapes its trees say something else"
+        reasons = [graph.reason for graph in fixed.graphs if graph.reason]
+        return reasons[0] if reasons else None
+    except torch.OutOfMemoryError:
+        raise
+    except _FAILURES as error:
+        return first_line(error)
 
 
 def rows_aside(config: Any) -> int:

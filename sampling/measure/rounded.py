@@ -5,24 +5,21 @@ compared. So both are asked at each position of one text, which is the text that
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.engine import Engine
-from sampling.forward.lean import LeanModel
-from sampling.forward.runner import CausalModel, Runner, prefill
+from sampling.forward.runner import Runner, prefill
+from sampling.forward.traffic import weight_bytes
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS, Settings
-from utils.errors import UserError
 
 _ROWS = 64  # of logits at a time: bounds the memory, however long an answer is
-_SCALE_BYTES = 4  # an int8 product's scale of an output
 
 Answer = tuple[Sequence[int], Sequence[int]]
 
@@ -71,29 +68,3 @@ def _rows(runner: Runner, prompt: Sequence[int], answer: Sequence[int]) -> Itera
     fed = [*start[-1:], *answer[:-1]] if len(answer) else []
     for place in range(0, len(fed), _ROWS):
         yield F.log_softmax(runner.forward(fed[place : place + _ROWS]).logits.double(), dim=-1)
-
-
-def weight_bytes(model: CausalModel) -> int:
-    """Bytes of the weights that a lean model's products and its embedding hold, scales, steps and biases included.
-
-    What a product shares with the embedding counts once. A packed or rounded copy of a tied output matrix is memory of
-    its own and counts. Norms, the rotary table and the cache do not. Raises `UserError` for other models.
-    """
-    if not isinstance(model, LeanModel):
-        raise UserError("bytes of weights are known of models with a lean forward only (docs/models.md)")
-    products = [product for layer in model.layers for product in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    held = {key: size for part in (model.embedding, model.head, *products) for key, size in _held(part)}
-    return sum(held.values())
-
-
-def _held(part: Any) -> Iterator[tuple[object, int]]:
-    """(what tells it from others, bytes) of each tensor in a layer."""
-    if isinstance(part, torch.ScriptObject):  # an int8 weight in its packed layout
-        weight, _ = torch.ops.quantized.linear_unpack(part)
-        yield id(part), weight.nbytes + _SCALE_BYTES * len(weight)
-    elif isinstance(part, Tensor):
-        opaque = part.layout != torch.strided  # a packed weight has no storage that could be shared
-        yield id(part) if opaque else part.data_ptr(), part.numel() * part.element_size()
-    else:
-        for inner in vars(part).values() if hasattr(part, "__dict__") else ():
-            yield from _held(inner)

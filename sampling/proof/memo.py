@@ -49,8 +49,9 @@ class _Memory:
         output = self._runner.forward(path[common:], hidden=hidden)
         self._held = path
         for row, end in enumerate(range(common + 1, len(path) + 1)):
-            states = {layer: output.hidden[layer][row : row + 1] for layer in hidden}
-            self._rows.setdefault((encoder_ids, path[:end], hidden), Output(output.logits[row : row + 1], states))
+            states = {layer: output.hidden[layer][row : row + 1].clone() for layer in hidden}
+            logits = output.logits[row : row + 1].clone()  # a forward of fixed shapes overwrites the last one's
+            self._rows.setdefault((encoder_ids, path[:end], hidden), Output(logits, states))
 
 
 class MemoRunner:

@@ -1,7 +1,6 @@
 """Verify growth v(n): what a forward over n rows costs, in forwards over one, by format of the target's weights."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.table import Table
 from sampling.forward.runner import prefill
 from sampling.pair_engine import PairEngine
 from scripts.benchmarks.record import RESULTS, circumstances, dtype_name, markdown_table, terminal_table
+from utils.timing import PhaseClock
 
 RECORD = RESULTS / "growth.json"
 MARK = "growth"
@@ -28,6 +28,7 @@ def verify_growth(
     In each round every engine takes each number of rows once, so that what disturbs the machine meets all alike.
     """
     times: dict[tuple[str, int], list[float]] = {(name, count): [] for name in engines for count in counts}
+    clocks = {name: PhaseClock(engine.pair.target.device) for name, engine in engines.items()}
     tokens = list(prompt) * (max(counts) // len(prompt) + 1)
     for engine in engines.values():
         prefill(engine.pair.target, prompt)
@@ -35,9 +36,10 @@ def verify_growth(
         for name, count in times:
             target = engines[name].pair.target
             target.crop(len(prompt))
-            start = time.perf_counter()
+            clocks[name].start()
             target.forward(tokens[:count])
-            times[name, count].append(time.perf_counter() - start)
+            clocks[name].lap("")
+            times[name, count].append(clocks[name].stop()[""])
     return {name: {count: median(times[name, count]) * 1e3 for count in counts} for name in engines}
 
 
@@ -58,7 +60,7 @@ class Growth:
     def measure(cls, engines: Mapping[str, PairEngine], prompt: Sequence[int], rounds: int = ROUNDS) -> "Growth":
         """Of these engines, here and now."""
         return cls(
-            **circumstances(),
+            **circumstances(next(iter(engines.values())).pair.target.device),
             context=len(prompt),
             rounds=rounds,
             dtypes={name: dtype_name(engine.pair) for name, engine in engines.items()},

@@ -165,7 +165,7 @@ def against_llama(
         contest = Contest(match_all(engines, runs, settings, drafts, peer), peer.cpu_s)
         ended = contest.play(prompts, repeats, warm_prompt(pair))
     return LlamaReport(
-        **circumstances(),
+        **circumstances(torch.device("cpu")),
         **{"length": settings["length"], "drafts": drafts, "repeats": repeats, "peer": peer.described},
         dtypes={name: dtype_name(engine.pair) for name, engine in engines.items()},
         matches=contest.outcomes(),

@@ -75,9 +75,10 @@ def dtype_name(pair: Pair) -> str:
     return str(pair.target.model.dtype).removeprefix("torch.")
 
 
-def circumstances() -> dict[str, Any]:
-    """The call, the machine and the version that computes."""
-    return {"command": command(), "cpu": cpu_name(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+def circumstances(device: torch.device) -> dict[str, Any]:
+    """The call, the machine (`cpu` names what computes, a GPU where it is one) and the version that computes."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    return {"command": command(), "cpu": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,12 @@ class Benchmark:
     @classmethod
     def of(cls, pair: Pair, **measured: Any) -> "Benchmark":
         """A report of what was measured on this pair, here and now."""
-        return cls(**circumstances(), dtype=dtype_name(pair), transformers=transformers.__version__, **measured)
+        return cls(
+            **circumstances(pair.target.device),
+            dtype=dtype_name(pair),
+            transformers=transformers.__version__,
+            **measured,
+        )
 
     @classmethod
     def read(cls, path: Path) -> "Benchmark":

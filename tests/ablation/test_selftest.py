@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from egag.controller import GammaController
+from sampling import judge
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import int8
 from sampling.forward.runner import ModelRunner
@@ -65,16 +66,20 @@ def test_recovered_tokens_drawn_from_p_fail_the_distribution(pair: Pair, monkeyp
 
 
 def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = RejectionVerifier.verify
+    honest, best = RejectionVerifier.verify, judge.packet_of_best
 
-    def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> object:
-        certain = Proposal(proposal.tokens, proposal.parents, None)
+    def agreeing(proposal: Proposal, p: torch.Tensor) -> torch.Tensor:
         one_hot = torch.zeros_like(p)
         one_hot[torch.arange(len(proposal)), proposal.tokens] = 1.0
         one_hot[-1] = p[-1]
-        return honest(self, certain, one_hot, rng)
+        return one_hot
+
+    def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> object:
+        certain = Proposal(proposal.tokens, proposal.parents, None)
+        return honest(self, certain, agreeing(proposal, p), rng)
 
     monkeypatch.setattr(RejectionVerifier, "verify", accept_all)
+    monkeypatch.setattr(judge, "packet_of_best", lambda proposal, logits: best(proposal, agreeing(proposal, logits)))
     assert checks(pair) == {"greedy": "FAIL", "redraft": "PASS", "distribution": "FAIL"}
 
 

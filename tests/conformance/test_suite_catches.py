@@ -2,7 +2,6 @@
 
 from collections import abc
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
-from sampling import loop, verifier
+from sampling import judge, loop, verifier
 from sampling.drafter import Drafter
 from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
@@ -25,7 +24,7 @@ from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.verifier import RejectionVerifier, TargetMatchVerifier, Verdict
+from sampling.verifier import RejectionVerifier, TargetMatchVerifier
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
@@ -88,16 +87,16 @@ def test_tree_rows_that_are_not_compacted(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_positions_counted_by_row_instead_of_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "depths", lambda parents: range(1, len(parents) + 1))
+    monkeypatch.setattr(cache, "positions", lambda length, count, *_: torch.arange(length, length + count))
     with pytest.raises(AssertionError):
         suite.check_greedy(POINT_TREE, toy_pair())
 
 
 def test_a_tree_whose_branches_see_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def causal(parents: abc.Sequence[int]) -> Tensor:
-        return torch.ones(len(parents) + 1, len(parents) + 1, dtype=torch.bool).tril()
+    def causal(length: int, count: int, *_: object) -> Tensor:
+        return torch.ones(count, length + count, dtype=torch.bool).tril(length)
 
-    monkeypatch.setattr(cache, "ancestor_mask", causal)
+    monkeypatch.setattr(cache, "seen", causal)
     with pytest.raises(AssertionError):
         suite.check_greedy(POINT_TREE, toy_pair())
 
@@ -163,16 +162,17 @@ def test_a_stop_token_overlooked_inside_a_draft(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_bonus_token_after_a_rejection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token drawn from the row after the rejected draft instead of the row it was judged by."""
-    verify = TargetMatchVerifier.verify
+    """The token from the row after the rejected draft instead of the row it was judged by."""
+    honest = judge.packet_of_best
 
-    def shifted(self: TargetMatchVerifier, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
-        verdict = verify(self, proposal, p, rng)
-        if len(verdict.path) == len(proposal):
-            return verdict
-        return replace(verdict, token=int(p[len(verdict.path) + 1].argmax()))
+    def shifted(proposal: Proposal, logits: Tensor) -> Tensor:
+        packet = honest(proposal, logits)
+        rejected = int(packet[0]) + 1
+        if rejected < len(proposal):
+            packet[1] = logits[rejected + 1].argmax()
+        return packet
 
-    monkeypatch.setattr(TargetMatchVerifier, "verify", shifted)
+    monkeypatch.setattr(judge, "packet_of_best", shifted)
     with pytest.raises(AssertionError):
         suite.check_greedy(Case(CHAIN.drafter, CHAIN.gamma, TargetMatchVerifier), toy_pair())
 

@@ -11,8 +11,10 @@ from transformers import Qwen3Config
 
 from sampling.forward import compiled as steps
 from sampling.forward import int8, lean
-from sampling.forward.compiled import CompiledSteps, compiled, compiler
+from sampling.forward.compiled import compiled, compiler
+from sampling.forward.flat import CompiledSteps, examples
 from sampling.forward.formats import FORMATS
+from sampling.forward.fused import fused
 from sampling.forward.runner import ModelRunner
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
@@ -84,7 +86,7 @@ def test_steps_are_made_once_and_again_where_a_file_is_damaged(folder: Path) -> 
 
 
 def test_a_step_whose_rows_depend_on_each_other_is_not_right() -> None:
-    formulas = steps._examples(model().blocks)
+    formulas = examples(model().blocks)
     enter = next(one for one in formulas.seen.values() if one.step == "enter")
 
     def batch_wide(tensors: list[Tensor]) -> list[Tensor]:
@@ -121,3 +123,19 @@ def test_rounded_weights_are_compiled_unless_told_otherwise(tmp_path: Path, monk
         assert pair.target_info.compiled == expected
     drafter = load_pair(LoadOptions(place, "self:int4", device="cpu", compile="auto")).drafter_info
     assert drafter is not None and drafter.compiled
+
+
+@pytest.mark.parametrize("stored", ["full", "int8"])
+def test_steps_that_torch_compiles_when_called_give_what_their_formulas_give(stored: str) -> None:
+    """As on CUDA, with the compiler's front end alone: one program for any number of rows, without a break."""
+    plain = model().with_format(FORMATS[stored])
+    made = replace(plain, blocks=fused(plain.blocks, backend="eager"))
+    for count in (1, 2, 7, 17):
+        one, other = (ModelRunner(each).forward(ids(count)).logits for each in (plain, made))
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+
+
+def test_steps_that_come_out_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda made, **how: lambda *tensors: [one + 1 for one in made(*tensors)])
+    with pytest.raises(UserError, match="does not give what its formula gives"):
+        fused(model().blocks)

@@ -57,7 +57,7 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
     with torch.inference_mode():
         logits = [drafter.root(seq)]
         for step in range(1, steps):
-            logits.append(drafter.feed(seq, torch.tensor(tokens[known + step : known + step + 1]), [step - 2]))
+            logits.append(drafter.feed(seq, torch.tensor(tokens[known + step : known + step + 1])))
     for mine, theirs in zip(logits, expected, strict=True):
         torch.testing.assert_close(mine[0, DRAFT_IDS], theirs, rtol=1e-4, atol=1e-4)
         assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
@@ -146,15 +146,16 @@ def test_a_tree_has_the_likeliest_paths() -> None:
     logits = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
     fed: list[tuple[list[int], list[int]]] = []
 
-    def feed(tokens: torch.Tensor, parents: list[int]) -> torch.Tensor:
-        fed.append((tokens.tolist(), list(parents)))
+    def feed(tokens: torch.Tensor, parents: torch.Tensor | None) -> torch.Tensor:
+        assert parents is not None
+        fed.append((tokens.tolist(), parents.tolist()))
         return logits.expand(len(parents), -1)
 
-    grown = grow_tree(TreeShape(2, 5), 2, logits, feed, FixedGamma(2))  # type: ignore[arg-type]
-    assert (grown.tokens, grown.parents) == ([0, 0, 1, 1, 0], (-1, 0, -1, 0, 2)), "most likely first"
+    grown = grow_tree(TreeShape(2, 5), 2, logits, feed, FixedGamma(2))
+    assert (grown.tokens.tolist(), grown.parents) == ([0, 0, 1, 1, 0], (-1, 0, -1, 0, 2)), "most likely first"
     assert fed == [([0, 1], [-1, -1])]
-    grown = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed, FixedGamma(2))  # type: ignore[arg-type]
-    assert (grown.tokens, grown.parents) == ([0, 0, 1], (-1, 0, 0))
+    grown = grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed, FixedGamma(2))
+    assert (grown.tokens.tolist(), grown.parents) == ([0, 0, 1], (-1, 0, 0))
 
 
 @pytest.mark.parametrize("method", [*HEADS])

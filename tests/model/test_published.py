@@ -114,8 +114,7 @@ def assert_drafted(model: PreTrainedModel, folder: Path, kind: str, tokens: list
     drafter.begin(seq)
     with torch.inference_mode():
         logits = [drafter.root(seq)]
-        for step, draft in enumerate(DRAFTS[: len(expected) - 1]):
-            logits.append(drafter.feed(seq, torch.tensor([draft]), [step - 1]))
+        logits += [drafter.feed(seq, torch.tensor([draft])) for draft in DRAFTS[: len(expected) - 1]]
     drafted = expected.isfinite()
     assert drafted.sum() > len(expected) * 80
     torch.testing.assert_close(torch.cat(logits)[drafted], expected[drafted], rtol=1e-4, atol=2e-4)

@@ -91,7 +91,7 @@ def test_junk_in_rows_that_do_not_count_changes_no_bit(dtype: torch.dtype) -> No
     feed(fixed, PROMPT)
     clean = fixed.forward([3, 8, 1]).logits.clone()
     fixed.crop(len(PROMPT))
-    fixed._cache.buffer[:, :, :, len(PROMPT) :] = 1e4
+    fixed.cache.buffer[:, :, :, len(PROMPT) :] = 1e4
     assert torch.equal(fixed.forward([3, 8, 1]).logits, clean)
 
 
@@ -100,7 +100,7 @@ def test_addresses_and_shapes_stay() -> None:
     feed(fixed, PROMPT)
 
     def places() -> list[tuple[int, ...]]:
-        cache = fixed._cache
+        cache = fixed.cache
         return [(one.data_ptr(), *one.shape, *one.stride()) for one in (cache.buffer, cache.length_there)]
 
     found = []
@@ -128,19 +128,19 @@ def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
     _, fixed = both(torch.float32)
     feed(fixed, PROMPT)
     step = torch.compile(
-        partial(static._step, fixed.model, fixed._cache, fixed._place.columns(7, 192), 7, ()),
+        partial(static._step, fixed.model, fixed.cache, fixed._place.columns(7, 192), 7, ()),
         backend="eager",
         fullgraph=True,
         dynamic=False,
     )
-    ids = torch.arange(7)
-    chain, tree = static._chain(7, 7, fixed.device), static._tree(TREE, 7, fixed.device)
     with torch.inference_mode():
+        ids = torch.arange(7)
+        chain, tree = static._chain(7, 7, fixed.device), static._tree(TREE, 7, fixed.device)
         step(ids + 0, *chain)
         with torch.compiler.set_stance("fail_on_recompile"):
             for turn in range(20):
                 step(ids + turn, *(tree if turn % 2 else chain))
-                fixed._cache.advance(1)
+                fixed.cache.advance(1)
 
 
 def test_an_output_is_overwritten_by_the_next_forward() -> None:
@@ -188,8 +188,25 @@ def test_a_function_is_called_as_it_is_without_a_gpu() -> None:
     assert total.item() < -(2**62)
 
 
+def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_stream() -> None:
+        raise RuntimeError("there is no stream\nand more")
+
+    monkeypatch.setattr(torch.cuda, "Stream", no_stream)
+    several = [Graphed(lambda one: (one + 1,), torch.device("cuda")) for _ in range(2)]
+    for graphed in several:
+        for number in range(3):
+            assert graphed(torch.tensor([number]))[0].item() == number + 1
+        assert graphed.reason == "there is no stream" and graphed.capture_s == 0.0
+    assert [record.message for record in caplog.records] == [
+        "called without a CUDA graph from now on, which could not be captured: there is no stream"
+    ]
+
+
 def planted(name: str, fixed: StaticRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = fixed._cache
+    cache = fixed.cache
     if name == "nan behind the text":
         cache.buffer[:, :, :, cache.length + 8 :] = torch.nan
     elif name == "a length one too high":

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from sampling.events import Round
 from sampling.forward.cache import RollbackCache
-from sampling.forward.tree import ancestor_mask, depths
+from sampling.forward.tree import Parents, ancestor_mask, ancestors, depths
 from sampling.proposal import Proposal
+from sampling.verifier import RejectionVerifier, packet
 
 
 def test_the_docstrings_tree() -> None:
@@ -103,3 +104,26 @@ def test_a_bonus_token_has_no_rejected_draft() -> None:
     assert make_round((), ()).rejected is None
     assert make_round((5, 6, 1), (1,), (-1, -1, 0)).rejected is None
     assert make_round((5, 6, 1), (0,), (-1, -1, 0)).rejected == 2
+
+
+@given(st.lists(st.integers(0, 30), max_size=24))
+def test_what_rows_of_any_tree_see_follows_from_their_parents(picks: list[int]) -> None:
+    parents = [pick % (row + 1) - 1 for row, pick in enumerate(picks)]
+    expected = torch.eye(len(parents) + 1, dtype=torch.bool)
+    expected[:, 0] = True
+    for row, parent in enumerate(parents, start=1):
+        expected[row] |= expected[parent + 1]
+    assert torch.equal(ancestors(torch.tensor(parents, dtype=torch.long)), expected)
+    assert (expected.sum(1) - 1).tolist() == [0, *depths(parents)]
+
+
+def test_parents_on_a_device_are_not_read_to_judge_a_tree() -> None:
+    parents = Parents(torch.tensor([-1, -1, 0, 2]))
+    proposal = Proposal(torch.tensor([3, 4, 3, 1]), parents)
+    p = torch.zeros(5, 6)
+    p[[0, 1, 2, 3, 4], [3, 3, 0, 0, 5]] = 1.0
+    told = packet(proposal, p, RejectionVerifier().decide(proposal, p, torch.Generator().manual_seed(0)))
+    assert "read" not in vars(parents) and told.tolist()[:2] == [2.0, 0.0]
+    verdict = RejectionVerifier().verify(proposal, p, torch.Generator().manual_seed(0))
+    assert verdict.parents == (-1, -1, 0, 2) and verdict.path == (0, 2) and "read" not in vars(parents)
+    assert parents == (-1, -1, 0, 2) and len(parents) == 4 and parents[1:3] == (-1, 0)

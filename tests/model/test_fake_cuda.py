@@ -1,0 +1,118 @@
+"""CUDA branches on tensors that have shapes and no numbers: whatever reads one raises, and kernels are counted."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from egag.controller import FixedGamma
+from sampling.drafters.draft_tree import TreeShape, grow_tree
+from sampling.forward import lean, static
+from sampling.forward.lean import LeanModel
+from sampling.forward.static import StaticRunner
+from sampling.proposal import Proposal
+from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, packet
+from tests.pretend_cuda import FREE, WHOLE, forget_kept
+from tests.tiny import llama, random_model
+from utils import sent
+from utils.logits_processor import (
+    GreedyProcessor,
+    LogitsProcessor,
+    MultinomialProcessor,
+    NucleusProcessor,
+    TopKNucleusProcessor,
+)
+
+CUDA = torch.device("cuda:0")
+VOCAB = 300
+MOST_KERNELS = 18
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything that is made in a test has no numbers, on whatever device it says."""
+    monkeypatch.setattr(sent, "_queued", lambda made, device: made.to(device))
+    forget_kept()
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    torch._C._ensureCUDADeviceGuardSet()
+    with torch.inference_mode(), FakeTensorMode():
+        yield
+    forget_kept()
+
+
+class Kernels(TorchDispatchMode):
+    """Counts what would be launched; composite operations are taken apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func._schema.name.split("::")[1])
+        if name not in WHOLE:
+            with self:
+                parts = func.decompose(*args, **(kwargs or {}))
+            if parts is not NotImplemented:
+                return parts
+        if not func.is_view and name not in FREE:
+            self.found[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def model(layers: int) -> LeanModel:
+    """A lean model on the card; its CUDA branches, in bfloat16."""
+    config = llama(num_hidden_layers=layers, vocab_size=VOCAB)
+    with torch.inference_mode(False):
+        made = random_model(config)
+    weights = {
+        name: torch.empty(weight.shape, device=CUDA, dtype=torch.bfloat16) for name, weight in made.named_parameters()
+    }
+    return lean.from_weights(config, weights, torch.empty(4, device=CUDA))
+
+
+def launched(layers: int, rows: int) -> Counter[str]:
+    runner = StaticRunner(model(layers))
+    columns = runner._place.columns(rows, runner._places.most)
+    given = torch.empty(rows, device=CUDA, dtype=torch.long), *static._chain(rows, rows, CUDA)
+    with Kernels() as kernels:
+        static._step(runner.model, runner.cache, columns, rows, (), *given)
+    return kernels.found
+
+
+@pytest.mark.parametrize("rows", [1, 5, 17])
+def test_a_forward_reads_nothing_and_its_layers_are_few_kernels(rows: int) -> None:
+    layer = launched(3, rows) - launched(2, rows)
+    assert 0 < layer.total() <= MOST_KERNELS, layer
+
+
+PROCESSORS: list[LogitsProcessor] = [
+    GreedyProcessor(),
+    MultinomialProcessor(0.7),
+    NucleusProcessor(1.0, 0.9),
+    TopKNucleusProcessor(1.0, 40, 0.9),
+]
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "verifier", [RejectionVerifier(), TargetMatchVerifier(), GreedyVerifier()], ids=lambda one: type(one).__name__
+)
+@pytest.mark.parametrize("tree", [False, True], ids=["chain", "tree"])
+def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, tree: bool) -> None:
+    def logits(rows: int) -> Tensor:
+        return torch.empty(rows, VOCAB, device=CUDA)
+
+    if tree:
+        grown = grow_tree(TreeShape(4, 12), 3, logits(1), lambda tokens, _: logits(len(tokens)), FixedGamma(3))
+        proposal = Proposal(grown.tokens, grown.parents, None, logits(1)[0])
+    else:
+        tokens = torch.empty(4, device=CUDA, dtype=torch.long)
+        proposal = Proposal(tokens, None, None if processor.greedy else processor(logits(4)), logits(1)[0])
+    p = processor(logits(len(proposal) + 1))
+    found = packet(proposal, p, verifier.decide(proposal, p, None))  # type: ignore[arg-type]
+    assert found.shape == (4 + len(proposal) * (4 if tree else 3),) and found.device == CUDA
