@@ -30,7 +30,7 @@ _SHAPES: dict[bool, dict[str, Any]] = {
 # Drafters this near to the best, by what was measured, may be better on another text.
 _NEAR = 0.9
 # A tree's forward over a chain's, above which drafts are chains.
-_DEAR = 1.08
+_DEAR = 1.06
 # Tokens a round that drafts may bring more than on the texts that they were measured on.
 _HOPE = 0.1
 # Drafts of a round that are looked at.

@@ -35,7 +35,7 @@ class Forwards:
         self._source = getattr(pair.target.model, "source_window", window)
         self._clock = PhaseClock(pair.target.device)
         self._times: dict[tuple[int, int], list[float]] = {}
-        self._forks: dict[int, list[float]] = {context: [] for context in self._runners}
+        self._forks: list[float] = []
         self._trees = pair.target.model.trees and _FORKED in rows
 
     @property
@@ -79,11 +79,13 @@ class Forwards:
         return False
 
     def _fork(self, context: int) -> bool:
-        """The same of a tree."""
-        runner = self._runners[context]
-        runner.crop(context)
-        rows = self._ids[context : context + _FORKED]
-        self._forks[context].append(self._timed(lambda: runner.forward(rows, _BRANCHES))[1])
+        """A tree's forward over that of the chain just before it, which the same things disturb."""
+        runner, rows = self._runners[context], self._ids[context : context + _FORKED]
+        took = []
+        for parents in (None, _BRANCHES):
+            runner.crop(context)
+            took.append(self._timed(partial(runner.forward, rows, parents))[1])
+        self._forks.append(took[1] / took[0])
         return False
 
     def _timed(self, call: Callable[[], T]) -> tuple[T, float]:
@@ -109,13 +111,8 @@ class Forwards:
         return {context: times for context, times in found.items() if len(times) == most}
 
     def tree(self) -> float:
-        """A tree's forward over a chain's: the median over contexts; 1 where time was too short to tell."""
-        ratios = [
-            undisturbed(times) / self._took(context, _FORKED)
-            for context, times in self._forks.items()
-            if len(times) > 1 and self._known(context, _FORKED)
-        ]
-        return median(ratios) if ratios else 1.0
+        """A tree's forward over a chain's, the median of all pairs; 1 where time was too short to tell."""
+        return median(self._forks) if len(self._forks) > len(self._runners) else 1.0
 
     def prefill(self) -> Times:
         """By tokens of the prompt."""
