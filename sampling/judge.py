@@ -57,7 +57,7 @@ class Judge:
 
     def __call__(self, proposal: Proposal, logits: Tensor, rng: torch.Generator) -> Verdict:
         """The verdict from raw logits `[n + 1, V]`. Raises `UserError` as `Verifier.verify` does."""
-        if self._target is None:
+        if self._target is None or not self._fixed(proposal):
             if self._follows:
                 return told(proposal, packet_of_best(proposal, logits).tolist())
             return self._verifier.verify(proposal, self._processor(logits), rng)
@@ -73,6 +73,11 @@ class Judge:
             function = partial(_with_coins, self._verifier, self._processor, form, len(given))
             (found,) = self._target.graph(key, function)(*given, *drawn(asked, rng, logits.device))
         return told(proposal, found.tolist())
+
+    def _fixed(self, proposal: Proposal) -> bool:
+        """Whether the verdict asks nothing of the host; that on a tree of drawn drafts goes draft by draft."""
+        asks = self._verifier.reads_trees or (proposal.probs is not None and not self._follows)
+        return proposal.parents is None or not asks
 
 
 def _judged(

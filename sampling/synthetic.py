@@ -1,5 +1,7 @@
 """Chosen acceptance: drafts pass at given rates, so that cost and schedule are studied apart from any drafter."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from sampling.proposal import Proposal
 from sampling.verifier import Decision, Verifier
 from utils.coins import Coins, uniform
 from utils.logits_processor import LogitsProcessor, sample
-from utils.sent import moved, sent
+from utils.sent import moved
 
 
 class SyntheticVerifier(Verifier):
@@ -26,6 +28,8 @@ class SyntheticVerifier(Verifier):
     def __init__(self, accept_rates: tuple[float, ...] = (0.8, 0.6, 0.4), accept_length: float = 0.0) -> None:
         self.rates = _least_variance(accept_length) if accept_length else accept_rates
 
+    reads_trees = True
+
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
@@ -33,9 +37,15 @@ class SyntheticVerifier(Verifier):
         path = _deepest_path(proposal.parent_rows)
         rates = [self.rates[min(place, len(self.rates) - 1)] for place in range(len(path))]
         fallen = uniform((len(path),), coins, p.device, torch.float32)
-        accepted = (fallen < moved(torch.tensor(rates), p.device)).long().cumprod(0).sum()
-        end = sent((-1, *path), p.device).index_select(0, accepted.view(1))[0]
+        accepted = (fallen < _kept(tuple(rates), torch.float32, p.device)).long().cumprod(0).sum()
+        end = _kept((-1, *path), torch.long, p.device).index_select(0, accepted.view(1))[0]
         return Decision(end, sample(p.index_select(0, end.view(1) + 1), coins))
+
+
+@lru_cache(maxsize=256)
+def _kept(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers on a device, sent once: a graph that holds a round cannot send any."""
+    return moved(torch.tensor(values, dtype=dtype), device)
 
 
 def _least_variance(length: float) -> tuple[float, ...]:

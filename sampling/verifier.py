@@ -50,7 +50,12 @@ class Decision:
 
 
 class Verifier(ABC):
-    """Judges a proposal against the target's distributions."""
+    """Judges a proposal against the target's distributions.
+
+    reads_trees: whether it asks for the shape of a tree on the host, which no graph can do.
+    """
+
+    reads_trees = False
 
     @classmethod
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:

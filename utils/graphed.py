@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from utils.captured import add_captured
+from utils.captured import add_captured, add_failure
 from utils.text import first_line
 
 Tensors = tuple[Tensor, ...]
@@ -87,23 +87,49 @@ class Graphed:
         began = time.perf_counter()
         own = tuple(one.clone() for one in inputs)
         try:
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM_UPS):
-                    self._function(*own)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                outputs = self._function(*own)
-        except torch.cuda.OutOfMemoryError:
-            raise
+            with torch.cuda.device(self._device):
+                self._captured[key] = _recorded(self._function, own)
+                torch.cuda.synchronize()
         except RuntimeError as error:
-            self._capturing, self.reason = False, first_line(error)
+            cause = _first_cause(error)
+            if isinstance(cause, torch.cuda.OutOfMemoryError):
+                raise cause from None
+            self._capturing, self.reason = False, first_line(cause)
+            add_failure(self.reason)
             _say_once(self.reason)
             return
-        self._captured[key] = _Captured(graph, own, outputs)
-        torch.cuda.synchronize(self._device)
         took = time.perf_counter() - began
         self.capture_s += took
         add_captured(took)
+
+
+def _recorded(function: Callable[..., Tensors], own: Tensors) -> _Captured:
+    """A graph on the current device; where that fails, later work goes where it went before all the same."""
+    here = torch.cuda.current_stream()
+    warming, capturing = _streams(torch.cuda.current_device())
+    try:
+        warming.wait_stream(here)
+        with torch.cuda.stream(warming):
+            for _ in range(_WARM_UPS):
+                function(*own)
+        here.wait_stream(warming)
+        graph = torch.cuda.CUDAGraph()
+        # Only what this thread does breaks a capture: a compiler's threads may use the device meanwhile.
+        with torch.cuda.graph(graph, stream=capturing, capture_error_mode="thread_local"):
+            outputs = function(*own)
+    finally:
+        torch.cuda.set_stream(here)
+    return _Captured(graph, own, outputs)
+
+
+@cache
+def _streams(device: int) -> tuple[Any, Any]:
+    """Where functions are warmed up and where they are captured: each stream has a workspace that products keep."""
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+
+def _first_cause(error: Exception) -> Exception:
+    """What went wrong in the first place: ending a broken capture raises as well."""
+    while isinstance(error.__context__, Exception):
+        error = error.__context__
+    return error

@@ -22,7 +22,7 @@ from utils.sent import sent
 
 ROOM = 2048
 """Rows that a cache begins with; it grows as a text does, and graphs, which know the old addresses, are made anew."""
-BUCKET = 512
+BUCKET = 256
 """Rows that a forward attends over are a multiple of this, so that short texts do not pay for long ones."""
 
 

@@ -10,7 +10,7 @@ from sampling.forward.flat import Call, CompiledSteps, Formulas, Key, Run, examp
 from utils.errors import UserError
 from utils.text import first_line
 
-_PROGRAMS = 64
+_PROGRAMS = 1024
 
 
 @torch.inference_mode()
@@ -25,6 +25,7 @@ def fused(blocks: Blocks, backend: str = "inductor") -> Blocks:
     formulas = examples(blocks)
     # The steps are one function to torch, which counts every program of any of them: one row, and several, for each.
     dynamo.recompile_limit = max(dynamo.recompile_limit, _PROGRAMS)
+    dynamo.accumulated_recompile_limit = max(dynamo.accumulated_recompile_limit, _PROGRAMS)
     runs: dict[Key, Run] = {}
     for key, one in formulas.seen.items():
         runs[key] = run = _when_called(formulas, one, backend)

@@ -15,14 +15,25 @@ def choose_device(name: str) -> torch.device:
     Raises `UserError` for a name that is none and for a device that this machine lacks.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu")
+        return prepared(torch.device("cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu"))
     matched = re.fullmatch(r"(cpu|mps|cuda)(?::(\d+))?", name)
     if matched is None or (matched[2] and matched[1] != "cuda"):
         raise UnknownName("device", name, DEVICES)
     usable = _usable()
     if name not in usable:
         raise UserError(f"device {name!r} given, which this machine does not have; expected {one_of(usable)}")
-    return torch.device(name)
+    return prepared(torch.device(name))
+
+
+def prepared(device: torch.device) -> torch.device:
+    """The device, once torch was told what suits decoding.
+
+    cuDNN's attention plans anew for every number of rows and columns, which takes longer than a forward where a text
+    grows by a few tokens a round.
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    return device
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:

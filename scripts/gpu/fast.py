@@ -86,14 +86,21 @@ def fast(record: Record) -> Table:
     record.measure("matmul", partial(_matmul, record.device, size))
     for shape in size.shapes:
         _measure(record, size, shape)
+        _compare(record)
         _let_go()
     for shape in size.shapes:
         if shape != MIDDLE:
             meet_generate(record, shape, _config(shape), Placement(record.device, size.dtype), PROMPT)
+            _compare(record)
             _let_go()
+    return _table(record)
+
+
+def _compare(record: Record) -> None:
+    """What was predicted and wanted beside what is known so far, on disk before the next shape begins."""
     record.extra["predictions"] = [one.beside(record.found) for one in PREDICTIONS]
     record.extra["goals"] = [one.beside(record.found) for one in GOALS]
-    return _table(record)
+    record.write()
 
 
 def _matmul(device: torch.device, size: Size) -> dict[str, float]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from scripts.gpu.machine import described
+from utils.captured import failures
 from utils.files import write_atomically
 from utils.text import first_line
 
@@ -116,6 +117,7 @@ class Record:
             "found": self.found,
             "left_out": self.left_out,
             "failed": self.failed,
+            "not_captured": failures(),
         }
         text = json.dumps(_known(said), indent=2, default=str, allow_nan=False)
         write_atomically(self.folder / f"{self._stage}.json", text + "\n")

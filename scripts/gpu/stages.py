@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from sampling.loading.devices import prepared
 from scripts.gpu.record import STAGE_S, Record
 
 _WIDTH = 120
@@ -24,6 +25,7 @@ def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds:
     if record.device.type == "cuda" and not torch.cuda.is_available():
         record.fail("device", f"{device} given, and torch {torch.__version__} finds no CUDA device")
     else:
+        prepared(record.device)
         record.run(lambda: tables.append(_stage(name)(record)))
     right = record.finish()
     for table in tables:

@@ -1,6 +1,7 @@
 """The static path on a CPU: the same numbers as the dynamic one, from fixed shapes and addresses."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +18,8 @@ from sampling.forward.static import StaticRunner, width_for
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.tiny import TOKENS, llama, random_model, tiny_pair
+from utils import graphed as graphed_module
+from utils.captured import failures
 from utils.graphed import Graphed
 
 TREE = (-1, -1, 0, 0, 1, 3)
@@ -191,15 +194,20 @@ def test_a_function_is_called_as_it_is_without_a_gpu() -> None:
 def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_stream() -> None:
-        raise RuntimeError("there is no stream\nand more")
+    def no_graph(function: object, own: object) -> None:
+        try:
+            raise RuntimeError("there is no stream\nand more")
+        finally:
+            raise RuntimeError("a capture ended")
 
-    monkeypatch.setattr(torch.cuda, "Stream", no_stream)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(graphed_module, "_recorded", no_graph)
     several = [Graphed(lambda one: (one + 1,), torch.device("cuda")) for _ in range(2)]
     for graphed in several:
         for number in range(3):
             assert graphed(torch.tensor([number]))[0].item() == number + 1
         assert graphed.reason == "there is no stream" and graphed.capture_s == 0.0
+    assert failures()[-2:] == ("there is no stream", "there is no stream")
     assert [record.message for record in caplog.records] == [
         "called without a CUDA graph from now on, which could not be captured: there is no stream"
     ]
