@@ -31,6 +31,8 @@ class SurvivalGamma(GammaController):
     best E / T (`choose`), or one that was not used for long, as the allowance affords it.
     """
 
+    _sure: float | None = None
+
     def __init__(
         self,
         survival_gamma_max: int = 16,
@@ -51,6 +53,8 @@ class SurvivalGamma(GammaController):
         if not self.remember:
             self.learnt = Learnt.fresh(self.price, self.explore)
         self._parts: dict[str, SurvivalGamma] = {}
+        for one in (self.learnt, *self.learnt.parts.values()):
+            one.sure.begin()
         self.gamma, self._trying = self.longest, False
         self._start()
         if self.learnt.rounds:
@@ -71,6 +75,8 @@ class SurvivalGamma(GammaController):
         self._steps = drafted + 1
         read = features(belief.top, drafted)
         survival = self.survival[-1] * self.learnt.acceptance.chance(read)
+        if not drafted:
+            self._sure = survival
         # The forward that told this belief is paid for either way.
         without, with_it = (
             Gain(self._tokens + more, self.seconds(drafted + n)) for n, more in ((0, 0.0), (1, survival))
@@ -147,6 +153,8 @@ class SurvivalGamma(GammaController):
         """Learn from the verdict on its own drafts, and from what they took; not timed: what another's took mostly."""
         if self.live and timed:
             self.learnt.live.see_drafts(round, self._steps)
+        if self._sure is not None:
+            self.learnt.sure.add(self._sure)
         self.learnt.judged(round, self._drafts, self._steps)
         self._start()
 
@@ -165,6 +173,7 @@ class SurvivalGamma(GammaController):
     def _start(self) -> None:
         """A round begins: nothing is drafted. survival: that of the text, then of each draft."""
         self._steps, self._tokens, self._drafts = 0, 1.0, Drafts()
+        self._sure = None
         self.survival: list[float] = [1.0]
 
     def _read(self, chances: Sequence[float], match: int, parents: Sequence[int] | None) -> None:
@@ -180,6 +189,7 @@ class SurvivalGamma(GammaController):
             if survival[-1] < _OF_USE:
                 break
         self._drafts, self.survival = Drafts(rows, list(above[: len(rows)])), survival
+        self._sure = survival[1]
         self._steps = max(1, self._steps)
 
     def seconds(self, drafts: int) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from egag.acceptance import PRIOR, Acceptance, features
 from egag.gain import Allowance, Gain, best_length
-from egag.learnt import Drafts
+from egag.learnt import Drafts, Recent
 from egag.live_price import Factor, LivePrice, Side
 from egag.price import ASSUMED, Price
 from egag.survival import SurvivalGamma
@@ -361,3 +361,33 @@ def test_a_position_that_is_drafted_no_more_is_forgotten_to_be_bad() -> None:
         learnt.add(features(0.5, 0), True)
         learnt.refresh()
     assert low < 0.2 and learnt.typical(1) > 0.55
+
+
+def test_how_sure_a_drafter_is_of_a_text_tells_within_a_few_rounds() -> None:
+    """Usually .4; on another text .1, which counts against two rounds of what is usual."""
+    sure = Recent()
+    assert sure.share == 1.0
+    for _ in range(200):
+        sure.add(0.4)
+    assert sure.share == pytest.approx(1.0)
+    sure.begin()
+    assert sure.share == pytest.approx(1.0)
+    for _ in range(3):
+        sure.add(0.1)
+    usual, here = sure.usual / sure.rounds, 0.1 * (1 + 0.9 + 0.81)
+    assert sure.share == pytest.approx((here + 2 * usual) / (2.71 + 2) / usual) and 0.5 < sure.share < 0.65
+
+
+def test_a_promise_is_what_rounds_brought_times_how_sure_it_is_here() -> None:
+    rule = SurvivalGamma()
+    rule.priced(PRICE)
+    rule.begin()
+    learnt = rule.learnt
+    for _ in range(50):
+        learnt.mean.add(2.0, 3.0, 3.0)
+        learnt.sure.add(0.6)
+    assert rule.promise().tokens == pytest.approx(2.0)
+    rule.begin()
+    for _ in range(60):
+        learnt.sure.add(0.3)
+    assert 1.4 < rule.promise().tokens < 1.9
