@@ -11,7 +11,7 @@ from sampling.forward.runner import Runner
 from sampling.forward.static import StaticRunner
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
-from sampling.verifier import Verdict, Verifier, follows_best, packet, packet_of_best, packet_of_none, told
+from sampling.verifier import Verdict, Verifier, follows_best, packet_of_best, told
 from utils.coins import Asked, Coins, Drawn, Noted, drawn
 from utils.graphed import Tensors
 from utils.logits_processor import LogitsProcessor
@@ -87,10 +87,7 @@ def _judged(
     proposal = form.proposal(*given)
     if follows_best(verifier, processor):
         return (packet_of_best(proposal, logits),)
-    p = processor(logits)
-    if not len(proposal):
-        return (packet_of_none(p, verifier.last(p, coins)),)
-    return (packet(proposal, p, verifier.decide(proposal, p, coins)),)
+    return (verifier.packet(proposal, processor(logits), coins),)
 
 
 def _with_coins(verifier: Verifier, processor: LogitsProcessor, form: _Form, count: int, *inputs: Tensor) -> Tensors:

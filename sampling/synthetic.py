@@ -1,7 +1,5 @@
 """Chosen acceptance: drafts pass at given rates, so that cost and schedule are studied apart from any drafter."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
@@ -10,7 +8,7 @@ from sampling.proposal import Proposal
 from sampling.verifier import Decision, Verifier
 from utils.coins import Coins, uniform
 from utils.logits_processor import LogitsProcessor, sample
-from utils.sent import moved
+from utils.sent import kept
 
 
 class SyntheticVerifier(Verifier):
@@ -37,15 +35,9 @@ class SyntheticVerifier(Verifier):
         path = _deepest_path(proposal.parent_rows)
         rates = [self.rates[min(place, len(self.rates) - 1)] for place in range(len(path))]
         fallen = uniform((len(path),), coins, p.device, torch.float32)
-        accepted = (fallen < _kept(tuple(rates), torch.float32, p.device)).long().cumprod(0).sum()
-        end = _kept((-1, *path), torch.long, p.device).index_select(0, accepted.view(1))[0]
+        accepted = (fallen < kept(tuple(rates), torch.float32, p.device)).long().cumprod(0).sum()
+        end = kept((-1, *path), torch.long, p.device).index_select(0, accepted.view(1))[0]
         return Decision(end, sample(p.index_select(0, end.view(1) + 1), coins))
-
-
-@lru_cache(maxsize=256)
-def _kept(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers on a device, sent once: a graph that holds a round cannot send any."""
-    return moved(torch.tensor(values, dtype=dtype), device)
 
 
 def _least_variance(length: float) -> tuple[float, ...]:

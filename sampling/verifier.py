@@ -79,9 +79,13 @@ class Verifier(ABC):
 
         Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
         """
+        return told(proposal, self.packet(proposal, p, rng).tolist())
+
+    def packet(self, proposal: Proposal, p: Tensor, coins: Coins) -> Tensor:
+        """What `verify` reads, in one tensor: see `packet`."""
         if not len(proposal):
-            return told(proposal, packet_of_none(p, self.last(p, rng)).tolist())
-        return told(proposal, packet(proposal, p, self.decide(proposal, p, rng)).tolist())
+            return packet_of_none(p, self.last(p, coins))
+        return packet(proposal, p, self.decide(proposal, p, coins))
 
 
 class RejectionVerifier(Verifier):

@@ -19,10 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sampling import synthetic
-from sampling.drafters import draft_tree
 from sampling.forward import static
-from sampling.heads import static as heads
 from utils import sent, timing
 
 ROOT = str(Path(__file__).parent.parent)
@@ -171,8 +168,8 @@ def _line() -> str:
 
 def forget_kept() -> None:
     """Drop what is made once for a device: a device of one test is none of the next one's."""
-    for kept in (static._chain, heads._chain, draft_tree._ranks, synthetic._kept):
-        kept.cache_clear()
+    for made in (static.chain, sent.kept):
+        made.cache_clear()
 
 
 @contextmanager

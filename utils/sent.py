@@ -1,7 +1,7 @@
 """Numbers between the host and a device: sent without waiting for what runs there, read only when looked at."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar, overload
 
 import torch
@@ -17,6 +17,12 @@ def sent(values: Sequence[int], device: torch.device) -> Tensor:
     memory is queued behind it.
     """
     return moved(torch.tensor(values, dtype=torch.long), device)
+
+
+@lru_cache(maxsize=512)
+def kept(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers that are sent to a device once: a graph that holds a round cannot send any."""
+    return moved(torch.tensor(values, dtype=dtype), device)
 
 
 def moved(made: Tensor, device: torch.device) -> Tensor:

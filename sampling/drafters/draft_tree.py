@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
 from utils.logits_processor import no_distribution, wide
 from utils.parameter import Values
-from utils.sent import OnDevice, moved
+from utils.sent import OnDevice, kept
 
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
@@ -122,14 +121,9 @@ def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, lo
     probs, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
     own = probs.to(chances.dtype)
     if shape.ranks is not None:
-        ranks = _ranks(tuple(shape.ranks[min(level, len(shape.ranks) - 1)]), logits.device)[: own.shape[1]]
+        shares = tuple(shape.ranks[min(level, len(shape.ranks) - 1)])
+        ranks = kept(shares, wide(logits.device), logits.device)[: own.shape[1]]
         own, tokens = ranks + own[:, :1] * 0.0, tokens[:, : len(ranks)]
     width = own.shape[1]
     below = chances.to(own.device).unsqueeze(1) * own
     return _Nodes(tokens.flatten(), parents.to(own.device).repeat_interleave(width), below.flatten())
-
-
-@lru_cache(maxsize=64)
-def _ranks(chances: tuple[float, ...], device: torch.device) -> Tensor:
-    """How often the token of each rank was right, on a device."""
-    return moved(torch.tensor(chances, dtype=wide(device)), device)

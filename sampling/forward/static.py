@@ -47,7 +47,7 @@ def width_for(count: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _chain(count: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def chain(count: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(depth `[width]`, seen `[width, width]`) of rows one behind the other; rows that fill up see themselves alone."""
     seen = torch.eye(width, dtype=torch.bool)
     seen[:count, :count] = torch.ones(count, count, dtype=torch.bool).tril()
@@ -108,7 +108,7 @@ class StaticRunner(CachedRunner):
         count = ids.shape[0]
         width = width_for(count)
         told = count if rows is None else rows
-        depth, seen = _chain(count, width, self.device) if parents is None else _tree(parents, width, self.device)
+        depth, seen = chain(count, width, self.device) if parents is None else _tree(parents, width, self.device)
         asked = told if width == count else width if told else 0
         logits, *states = self._call(width, asked, tuple(hidden))(F.pad(ids, (0, width - count)), depth, seen)
         self.cache.advance(count)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.cache import RollbackCache, RollbackLayer, seen
+from utils.sent import sent
 
 UNIT = 16
 _PROBED = 528
@@ -133,8 +134,8 @@ class Lines:
         ways = [tuple(row.nonzero().flatten().tolist()) for row in seen[:, self._start :].cpu()]
         self._lines = [
             _Line(
-                torch.tensor(tokens, device=seen.device),
-                torch.tensor(ways[tokens[-1]], device=seen.device),
+                sent(tokens, seen.device),
+                sent(ways[tokens[-1]], seen.device),
                 Chain([self._start + len(ways[token]) for token in tokens], dtype, seen.device),
             )
             for tokens in _share_lines(ways)

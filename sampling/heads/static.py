@@ -1,14 +1,14 @@
 """A recurrent head with fixed shapes and addresses: see `sampling/forward/static.py`."""
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from sampling.forward.cache import additive
 from sampling.forward.fixed import FixedCache, Places, seen_by
-from sampling.forward.static import EXACT
+from sampling.forward.static import EXACT, chain
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
 from utils.graphed import Tensors
 
@@ -38,14 +38,8 @@ class FixedRecurrentRunner(RecurrentRunner):
         cache = self._cache = self._place.cache
         step = partial(_step, self.forward, cache, columns, rows)
         call = step if count > EXACT else self._place.step((columns, rows), step)
-        state, logits = call(tokens, above, _chain(count, tokens.device) if seen is None else seen)
+        state, logits = call(tokens, above, chain(count, count, tokens.device)[1] if seen is None else seen)
         return state, logits
-
-
-@lru_cache(maxsize=64)
-def _chain(count: int, device: torch.device) -> Tensor:
-    """Which of n rows each sees that stand one behind the other, `[n, n]` bool; whatever is before them all see."""
-    return torch.ones(count, count, dtype=torch.bool, device=device).tril()
 
 
 def _step(

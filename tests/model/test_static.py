@@ -138,7 +138,7 @@ def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
     )
     with torch.inference_mode():
         ids = torch.arange(7)
-        chain, tree = static._chain(7, 7, fixed.device), static._tree(TREE, 7, fixed.device)
+        chain, tree = static.chain(7, 7, fixed.device), static._tree(TREE, 7, fixed.device)
         step(ids + 0, *chain)
         with torch.compiler.set_stance("fail_on_recompile"):
             for turn in range(20):
@@ -220,8 +220,8 @@ def planted(name: str, fixed: StaticRunner, monkeypatch: pytest.MonkeyPatch) -> 
     elif name == "a length one too high":
         cache.length_there += 1
     elif name == "a padding row that is seen":
-        made = static._chain(20, 24, fixed.device)
-        monkeypatch.setattr(static, "_chain", lambda *given: (made[0], torch.ones_like(made[1])))
+        made = static.chain(20, 24, fixed.device)
+        monkeypatch.setattr(static, "chain", lambda *given: (made[0], torch.ones_like(made[1])))
     else:
         stale = static._tree(TREE, 7, fixed.device)
         monkeypatch.setattr(static, "_tree", lambda *given: stale)
