@@ -1,7 +1,7 @@
 """What a round costs: the times that a rule weighs against the tokens that it expects."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,20 @@ class Price:
     def seconds(self, drafts: float) -> float:
         """A whole round with so many drafts, or with so many on average."""
         return self.verify_s(drafts) + self.draft_s(drafts) + self.rest_s
+
+    def among(self, sequences: int) -> "Price":
+        """One sequence's share of a round that so many play together, with as many drafts each.
+
+        A forward takes the rows of all. Drafting is thought to grow with its rows as the target's forward does; what
+        is done for each text by itself stays.
+
+        Example: forward ((1, 20), (3, 24)) -> among 2: ((1, 11), (3, 15), ...), for 2 rows take 22 and 6 take 30.
+        """
+        if sequences == 1:
+            return self
+        forward = tuple((rows, self.verify_s(sequences * rows - 1) / sequences) for rows, _ in self.forward)
+        share = self.v(sequences - 1) / sequences
+        return replace(self, forward=forward, first_s=self.first_s * share, step_s=self.step_s * share)
 
     @property
     def c(self) -> float:

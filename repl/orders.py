@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+    from ablation.plan.prompt_file import Prompt
     from repl.replies import Sheet
     from sampling.profile import Profile
 
@@ -68,6 +69,14 @@ class Ablate:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Prompts for every enabled method, `size` at a time."""
+
+    prompts: "tuple[Prompt, ...]"
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """Show the table of the last ablation."""
 
@@ -79,4 +88,4 @@ class Why:
     run: str
 
 
-Order = Clear | Quit | Play | Ask | WithModels | WithCosts | Replace | Ablate | Results | Why
+Order = Clear | Quit | Play | Ask | WithModels | WithCosts | Replace | Ablate | Batch | Results | Why

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
 from repl.costs import GUESSED
-from repl.orders import Ablate, Ask, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
+from repl.orders import Ablate, Ask, Batch, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message, Reply, Sheet
 from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
 from repl.summary import on_and_why, summary
@@ -18,6 +18,7 @@ from utils.text import counted
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+    from ablation.plan.prompt_file import Prompt
     from repl.answer import Line
     from sampling.events import AnyRound
     from sampling.profile import Profile
@@ -103,6 +104,8 @@ class Player:
                 self._confirm(Message(self._replace(path, why, job)))
             case Ablate(name, experiment):
                 self._ablate(name, experiment)
+            case Batch(prompts, size):
+                self._answer_many(prompts, size)
             case Results():
                 with Deferred():
                     from repl import ablate
@@ -214,6 +217,16 @@ class Player:
         except KeyboardInterrupt:
             self.view.reply(Message("stopped at once; /results reports what has been measured"))
             raise
+        self.failures += outcome.failed
+        self.interrupted = outcome.stopped
+
+    def _answer_many(self, prompts: "tuple[Prompt, ...]", size: int) -> None:
+        self.session.refuse_nothing()
+        self._wait()
+        with Deferred():
+            from repl import batch
+
+        outcome = batch.answer(self.session, prompts, size, self.view)
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 

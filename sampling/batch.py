@@ -1,30 +1,40 @@
-"""decode_many(): the decode loop of many sequences in lockstep, through the same `propose`, `judged` and `commit`."""
+"""The decode loop of many sequences in lockstep, through the same `propose`, `judged` and `commit` as that of one.
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+Each round asks every live sequence for its drafts, feeds the rows of all to the target at once, judges them with one
+read, and commits each by itself. A sequence's tokens, rounds and draws are those that it has alone.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from egag.controller import GammaController
+from egag.price import Price
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Prefilled, Round
-from sampling.forward.rows import BatchRunner, Slot
-from sampling.forward.runner import Output, feed
-from sampling.loop import begin, commit, fed, judged, learn, propose, timed
+from sampling.forward.asked import together
+from sampling.forward.runner import feed
+from sampling.forward.sharing import SharedRunner, Slot
+from sampling.judge import judge_many
+from sampling.loop import begin, commit, fed, judged, prepare, timed
 from sampling.sequence import Sequence
 from sampling.verifier import Verifier
+from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.timing import PhaseClock
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A text to write. Its draws come from `seed` alone, so that no other text changes it.
+    """A text to write. What is drawn for it follows from `seed` and the prompt, so that no other text changes it.
 
     reuse: how many of the prompt's first rows may be taken over from the sequence that had the place before, where
-    they are the same; their hidden states are not computed again. tag: what the asker knows it by.
+    they are the same; their hidden states are not computed again. price: what its rounds cost alone, where that was
+    measured. arrives_s: when it is asked, by the batch's clock; None: as soon as there is room for it. tag: what the
+    asker knows it by.
     """
 
     prompt: list[int]
@@ -33,84 +43,159 @@ class Request:
     seed: int
     stop: Collection[int] = ()
     reuse: int = 0
+    price: Price | None = None
+    arrives_s: float | None = None
     tag: Any = None
 
 
-@torch.inference_mode()
-def decode_many(
-    target: BatchRunner,
-    drafter: Drafter,
-    rule: Callable[[], GammaController],
-    verifier: Verifier,
-    requests: Iterable[Request],
-) -> Iterator[tuple[Request, Sequence, Event]]:
-    """The events of every request as `decode` tells them, each with its request and its sequence.
+@dataclass(slots=True, eq=False)
+class Live:
+    """A text under way. waited_s: since its last round, while prompts of others were read."""
 
-    As many requests run at once as the target has slots; one that ends makes room for the next, which is asked for
-    after its end was told. A round's seconds are those of the whole batch. Raises what `decode` raises.
+    request: Request
+    seq: Sequence
+    slot: Slot
+    waited_s: float = 0.0
+
+
+@dataclass
+class Batch:
+    """Sequences that share the forwards of one target and one drafter, `size` at most.
+
+    `admit` reads a prompt, `play` plays a round of all that are live, `drop` gives a text up. rule: makes a
+    draft-length rule for each. What is learnt from whole texts, by the drafter and by whom `learnt` tells, is
+    learnt in the order in which they were admitted. now_s: its clock, which counts rounds and prefills and stands still
+    between them.
     """
-    waiting, live = iter(requests), dict[Slot, tuple[Request, Sequence]]()
-    clock = PhaseClock(target.model.device)
+
+    target: SharedRunner
+    drafter: Drafter
+    rule: Callable[[], GammaController]
+    verifier: Verifier
+    size: int
+    learnt: Callable[[Sequence], None] = lambda seq: None
+    live: list[Live] = field(default_factory=list)
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UserError(f"batch {self.size} given; expected 1 or more")
+        self._free = [self.target.another() for _ in range(self.size)][::-1]
+        self._clock = PhaseClock(self.target.device)
+        self._unlearnt = deque[Sequence]()
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no place for one more."""
+        return not self._free
+
+    @torch.inference_mode()
+    def admit(self, request: Request) -> tuple[Live, Prefilled]:
+        """Begin a text: its prompt is read, alone. Raises `UserError` as `decode` does; nothing has changed then."""
+        slot = self._free[-1]
+        if request.arrives_s is not None:
+            self.now_s = max(self.now_s, request.arrives_s)
+        queued_s = 0.0 if request.arrives_s is None else self.now_s - request.arrives_s
+        self._clock.start()
+        seq = begin(
+            slot, self.rule(), request.processor, request.prompt, request.max_new_tokens, request.stop, request.seed
+        )
+        start = slot.resume(seq.tokens[:-1], request.reuse)
+        seq.hidden = feed(slot, seq.tokens[start:-1], self.drafter.needs_hidden)
+        self.drafter.begin(seq)
+        self._clock.lap("prefill")
+        seconds = self._clock.stop()["prefill"]
+        self.now_s += seconds
+        for other in self.live:
+            other.waited_s += seconds
+        self._free.pop()
+        self.live.append(live := Live(request, seq, slot))
+        self._unlearnt.append(seq)
+        return live, Prefilled(len(request.prompt), seconds, queued_s)
+
+    @torch.inference_mode()
+    def play(self) -> list[tuple[Live, Round]]:
+        """One round of every live text, each with the seconds of all; those that are over have left when it returns."""
+        clock, playing, drafter = self._clock, self.live, self.drafter
+        seqs = [one.seq for one in playing]
+        clock.start()
+        for one in playing:
+            self._share(one)
+            prepare(one.seq)
+        proposals = together([drafter.drafting(seq, seq.control, seq.room) for seq in seqs])
+        clock.lap("draft")
+        feeds = [
+            one.slot.feed(fed(one.seq, proposal), proposal.parents, drafter.needs_hidden)
+            for one, proposal in zip(playing, proposals, strict=True)
+        ]
+        outputs = self.target.run(feeds)
+        clock.lap("verify")
+        verdicts = judge_many(self.verifier, seqs, proposals, [output.logits for output in outputs])
+        rounds = [judged(*one) for one in zip(seqs, proposals, verdicts, strict=True)]
+        for seq, round, output in zip(seqs, rounds, outputs, strict=True):
+            commit(seq, round, output)
+        clock.lap("other")
+        for seq, round in zip(seqs, rounds, strict=True):
+            drafter.observe(seq, round)
+        clock.lap("draft")
+        return self._told(rounds, clock.stop())
+
+    def drop(self, live: Live) -> None:
+        """Give up a text: its place is free, and nothing is learnt of it."""
+        self._unlearnt.remove(live.seq)
+        self._leave(live)
+
+    def _share(self, one: Live) -> None:
+        """Tell a sequence and its rule how many share a round, where that has changed."""
+        count = len(self.live)
+        if one.seq.live != count:
+            one.seq.live = count
+            if one.request.price is not None:
+                one.seq.control.priced(one.request.price.among(count))
+
+    def _told(self, rounds: list[Round], seconds: dict[str, float]) -> list[tuple[Live, Round]]:
+        """The rounds with their times; a rule is told a sequence's share of them."""
+        count, told = len(self.live), list[tuple[Live, Round]]()
+        self.now_s += sum(seconds.values())
+        shares = {phase: whole / count for phase, whole in seconds.items()}
+        for one, round in zip(list(self.live), rounds, strict=True):
+            one.seq.last = timed(round, shares)
+            told.append((one, replace(timed(round, seconds), live=count, waited_s=one.waited_s)))
+            one.waited_s = 0.0
+            if one.seq.reason is not None:
+                one.seq.control.update(one.seq.last)
+                self._leave(one)
+        while self._unlearnt and self._unlearnt[0].reason is not None:
+            seq = self._unlearnt.popleft()
+            self.drafter.finish(seq)
+            self.learnt(seq)
+        return told
+
+    def _leave(self, one: Live) -> None:
+        one.slot.held = one.seq.tokens[: one.slot.length]
+        one.seq.drafting.clear()
+        self.live.remove(one)
+        self._free.append(one.slot)
+
+
+def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Live, Event]]:
+    """The events of every request as `decode` tells them, each with its text.
+
+    A request is asked for when there is room for it, after the end of the one before was told, and once more after each
+    round where there was none. It begins when it has arrived: where nothing is under way, the clock goes on to then. A
+    round's seconds are those of the whole batch. Raises what `decode` raises.
+    """
+    waiting, request = iter(requests), None
     while True:
-        for slot in [slot for slot in target.slots if slot not in live]:
-            if (request := next(waiting, None)) is None:
+        while not batch.full:
+            request = next(waiting, None) if request is None else request
+            if request is None or (batch.live and (request.arrives_s or 0.0) > batch.now_s):
                 break
-            clock.start()
-            seq = _begin(slot, request, rule(), drafter)
-            clock.lap("prefill")
-            live[slot] = request, seq
-            yield request, seq, Prefilled(len(request.prompt), clock.stop()["prefill"])
-        if not live:
+            yield batch.admit(request)
+            request = None
+        if not batch.live:
             return
-        rounds = _play(target, {slot: seq for slot, (_, seq) in live.items()}, drafter, verifier, clock)
-        for (slot, (request, seq)), round in zip(list(live.items()), rounds, strict=True):
-            seq.last = round
-            yield request, seq, round
-            if seq.reason is not None:
-                seq.control.update(round)
-                del live[slot]
-                yield request, seq, Finished(seq.reason, seq.new_tokens)
-
-
-def _play(
-    target: BatchRunner, live: Mapping[Slot, Sequence], drafter: Drafter, verifier: Verifier, clock: PhaseClock
-) -> list[Round]:
-    """A round of every live sequence: one forward over the rows of all."""
-    clock.start()
-    seqs = list(live.values())
-    proposals = [propose(seq, drafter) for seq in seqs]
-    clock.lap("draft")
-    rows = [fed(seq, proposal) for seq, proposal in zip(seqs, proposals, strict=True)]
-    outputs = target.forward(list(live), rows, [proposal.parents for proposal in proposals], drafter.needs_hidden)
-    clock.lap("verify")
-    rounds = []
-    for seq, proposal, output, p in zip(seqs, proposals, outputs, distributions(seqs, outputs), strict=True):
-        rounds.append(judged(seq, proposal, verifier.verify(proposal, p, seq.rng)))
-        commit(seq, rounds[-1], output)
-    clock.lap("other")
-    for seq, round in zip(seqs, rounds, strict=True):
-        learn(seq, drafter, round)
-    clock.lap("draft")
-    seconds = clock.stop()
-    return [timed(round, seconds) for round in rounds]
-
-
-def _begin(slot: Slot, request: Request, gamma: GammaController, drafter: Drafter) -> Sequence:
-    """A sequence in a free slot, its prompt in the cache."""
-    rng = torch.Generator(slot.device).manual_seed(request.seed)
-    seq = begin(slot, gamma, request.processor, request.prompt, request.max_new_tokens, request.stop, rng)
-    start = slot.resume(seq.tokens[:-1], request.reuse)
-    seq.hidden = feed(slot, seq.tokens[start:-1], drafter.needs_hidden)
-    drafter.begin(seq)
-    return seq
-
-
-def distributions(seqs: list[Sequence], outputs: list[Output]) -> list[Tensor]:
-    """Each sequence's p `[n + 1, V]`: those that share a processor go through it together, row by row as ever."""
-    found: dict[int, Tensor] = {}
-    for processor in {id(seq.processor): seq.processor for seq in seqs}.values():
-        alike = [place for place, seq in enumerate(seqs) if seq.processor is processor]
-        logits = [outputs[place].logits for place in alike]
-        parts = processor(torch.cat(logits)).split([len(one) for one in logits])
-        found.update(zip(alike, parts, strict=True))
-    return [found[place] for place in range(len(seqs))]
+        for live, round in batch.play():
+            yield live, round
+            if live.seq.reason is not None:
+                yield live, Finished(live.seq.reason, live.seq.new_tokens)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from egag.controller import GammaController
 from sampling.events import Round
+from sampling.forward.asked import Asking, alone
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
@@ -31,6 +32,11 @@ class Drafter(ABC):
     def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
         """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR."""
 
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+        """`propose`, which asks for its forwards, so that many sequences can share them."""
+        yield from ()
+        return self.propose(seq, gamma, limit)
+
     def observe(self, seq: Sequence, round: Round) -> None:  # noqa: B027
         """Learn from a judged round; `seq.tokens` already ends with `round.emitted`."""
 
@@ -43,6 +49,17 @@ class Drafter(ABC):
     def memory(self) -> str:
         """What is kept of earlier prompts and how much room it takes, in words; empty where nothing is."""
         return ""
+
+
+class AskingDrafter(Drafter):
+    """A drafter that needs forwards, of its own or of one inside it: `drafting` is what it does."""
+
+    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        return alone(self.drafting(seq, gamma, limit))
+
+    @abstractmethod
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+        """See `propose`."""
 
 
 class NullDrafter(Drafter):

@@ -1,6 +1,6 @@
 """What runs methods on prompts, as everything that measures sees it: our loop on a pair, another engine, a mock."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +31,19 @@ class Description:
     traffic: Traffic | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prompt (ids) of many, the most tokens to write after it, and what the asker knows it by.
+
+    arrives_s: see `sampling.batch.Request`.
+    """
+
+    tag: Any
+    prompt: Sequence[int]
+    length: int
+    arrives_s: float | None = None
+
+
 class Engine(Protocol):
     """Runs methods by name with settings. Ids go in and come out; the same engine's plain run is their measure."""
 
@@ -56,6 +69,15 @@ class Engine(Protocol):
 
         run: whose memory of earlier prompts it continues, by default the method's own; runs that are compared
         must not learn from each other's answers. Raises `UserError` where the method cannot run.
+        """
+        ...
+
+    def stream_many(
+        self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
+    ) -> Iterator[tuple[Any, Event]]:
+        """Events of one method on many prompts, `batch` of them at a time, each with the tag of its text.
+
+        A text is asked for when there is room for it. Raises `UserError` where the method cannot run, or not so.
         """
         ...
 

@@ -8,10 +8,14 @@ FinishReason = Literal["stop", "length", "context"]
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The prompt is in the caches. `prefill_s` covers the target's and the drafter's forwards over it."""
+    """The prompt is in the caches. `prefill_s` covers the target's and the drafter's forwards over it.
+
+    queued_s: in a batch, since the prompt arrived.
+    """
 
     prompt_tokens: int
     prefill_s: float
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class Round:
     for the first draft, in nats. `draft_s` covers proposing and learning, `verify_s` the target's forward,
     `other_s` the rest (processors, judging, bookkeeping). `inner`: where the drafter model is drafted for itself,
     its own rounds, without times. `source`: who drafted where several drafters take turns, joined by + where they did
-    so together, `none` where nobody did; empty where there is only one.
+    so together, `none` where nobody did; empty where there is only one. `live`: how many sequences shared its forwards;
+    the times are then those of all of them. `waited_s`: since the round before, while prompts of others were read.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
@@ -48,6 +53,8 @@ class Round:
     other_s: float = 0.0
     inner: tuple["Round", ...] = ()
     source: str = ""
+    live: int = 1
+    waited_s: float = 0.0
 
     @property
     def accepted(self) -> int:

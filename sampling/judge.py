@@ -1,18 +1,32 @@
 """Processor and verdict of a round as one function of fixed shapes, which a graph can hold."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sampling.chains import Chains
 from sampling.forward.runner import Runner
 from sampling.forward.static import StaticRunner
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
-from sampling.verifier import Verdict, Verifier, follows_best, packet_of_best, told
-from utils.coins import Asked, Coins, Drawn, Noted, drawn
+from sampling.sequence import Sequence
+from sampling.verifier import (
+    Verdict,
+    Verifier,
+    best_of,
+    follow_many,
+    follows_best,
+    packet_of_best,
+    packets_of_chains,
+    told,
+    told_of_chains,
+)
+from utils.coins import Asked, Coins, Drawn, Noted, Source, drawn
 from utils.graphed import Tensors
 from utils.logits_processor import LogitsProcessor
 
@@ -55,29 +69,124 @@ class Judge:
         self._follows = follows_best(verifier, processor)
         self._asked: dict[tuple[_Form, int], list[Asked]] = {}
 
-    def __call__(self, proposal: Proposal, logits: Tensor, rng: torch.Generator) -> Verdict:
+    def __call__(self, proposal: Proposal, logits: Tensor, coins: Source) -> Verdict:
         """The verdict from raw logits `[n + 1, V]`. Raises `UserError` as `Verifier.verify` does."""
         if self._target is None or not self._fixed(proposal):
             if self._follows:
                 return told(proposal, packet_of_best(proposal, logits).tolist())
-            return self._verifier.verify(proposal, self._processor(logits), rng)
+            return self._verifier.verify(proposal, self._processor(logits), coins)
         form = _Form.of(proposal)
         asked = self._asked.get((form, len(proposal)))
         given = logits, *form.tensors(proposal, logits.device)
         if asked is None:
-            noted = Noted(rng)
+            noted = Noted(coins)
             (found,) = _judged(self._verifier, self._processor, form, noted, *given)
             self._asked[form, len(proposal)] = noted.asked
         else:
             key = "judge", _about(self._verifier), _about(self._processor), form
             function = partial(_with_coins, self._verifier, self._processor, form, len(given))
-            (found,) = self._target.graph(key, function)(*given, *drawn(asked, rng, logits.device))
+            (found,) = self._target.graph(key, function)(*given, *drawn(asked, coins, logits.device))
         return told(proposal, found.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
         """Whether the verdict asks nothing of the host; that on a tree of drawn drafts goes draft by draft."""
         asks = self._verifier.reads_trees or (proposal.probs is not None and not self._follows)
         return proposal.parents is None or not asks
+
+
+def judge_many(
+    verifier: Verifier, seqs: Collection[Sequence], proposals: Collection[Proposal], logits: Collection[Tensor]
+) -> list[Verdict]:
+    """The verdict on each sequence's proposal from its raw logits `[n + 1, V]`: all are read together.
+
+    Sequences that share a processor go through it together, row by row as ever. Raises `UserError` as `Verifier.verify`
+    does.
+    """
+    rounds = [_Judging(place, *one) for place, one in enumerate(zip(seqs, proposals, logits, strict=True))]
+    groups = [
+        _Group(verifier, processor, chains, some)
+        for processor in {id(seq.processor): seq.processor for seq in seqs}.values()
+        for chains, some in _alike(verifier, [one for one in rounds if one.seq.processor is processor])
+    ]
+    packets = [group.packet() for group in groups]
+    numbers, verdicts = iter(torch.cat(packets).tolist()), dict[int, Verdict]()
+    for group, packet in zip(groups, packets, strict=True):
+        found = group.told([*islice(numbers, len(packet))])
+        verdicts.update(zip((one.place for one in group.rounds), found, strict=True))
+    return [verdicts[place] for place in range(len(rounds))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """A round that is judged with others, and its number among them."""
+
+    place: int
+    seq: Sequence
+    proposal: Proposal
+    logits: Tensor
+
+
+def _alike(verifier: Verifier, rounds: Collection[_Judging]) -> Iterator[tuple[bool, list[_Judging]]]:
+    """Those of one processor: chains that can be judged at once, drawn ones and point masses apart; then each other."""
+    at_once = _decides_many(verifier)
+    groups: dict[bool, list[_Judging]] = {}
+    for one in rounds:
+        if one.proposal.parents is not None or not at_once:
+            yield False, [one]
+        else:
+            groups.setdefault(one.proposal.probs is not None, []).append(one)
+    yield from ((True, some) for some in groups.values())
+
+
+def _decides_many(verifier: Verifier) -> bool:
+    """Whether what it says of many chains is what it says of one: a class that overrides one of both is asked that."""
+    kinds = type(verifier).__mro__
+    owners = [next(kind for kind in kinds if name in vars(kind)) for name in ("decide", "decide_many")]
+    return owners[0] is owners[1]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rounds of one processor: chains that are judged at once, or a round alone."""
+
+    verifier: Verifier
+    processor: LogitsProcessor
+    at_once: bool
+    rounds: list[_Judging]
+    _chains: Chains | None = None
+
+    def packet(self) -> Tensor:
+        """What the host has to know of them."""
+        logits = torch.cat([one.logits for one in self.rounds]) if len(self.rounds) > 1 else self.rounds[0].logits
+        follows, proposal, draws = follows_best(self.verifier, self.processor), self.rounds[0].proposal, self._draws
+        if not self.at_once:
+            if follows:
+                return packet_of_best(proposal, logits)
+            return self.verifier.packet(proposal, self.processor(logits), draws[0])
+        chains = self._chains = Chains([one.proposal for one in self.rounds], logits.device)
+        if follows:
+            best, sure = best_of(logits)
+            decision = follow_many(chains, best)
+            p_x = sure.index_select(0, chains.rows)
+            p_x = p_x - (best.index_select(0, chains.rows) != chains.tokens).float()
+            chosen = sure.index_select(0, chains.roots + decision.end + 1)
+        else:
+            p = self.processor(logits)
+            found = self.verifier.decide_many(chains, p, draws)
+            assert found is not None
+            decision, p_x = found, p[chains.rows, chains.tokens]
+            chosen = p[chains.roots + decision.end + 1, decision.token]
+        return torch.cat(packets_of_chains(chains, decision, chosen, p_x))
+
+    def told(self, numbers: list[float]) -> list[Verdict]:
+        """Their verdicts, once the packet was read."""
+        if self._chains is None:
+            return [told(self.rounds[0].proposal, numbers)]
+        return told_of_chains(self._chains, numbers)
+
+    @property
+    def _draws(self) -> list[Source]:
+        return [one.seq.draws for one in self.rounds]
 
 
 def _judged(

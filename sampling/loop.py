@@ -6,6 +6,7 @@ sequences (`sampling/batch.py`) calls the same three.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,6 +21,7 @@ from sampling.forward.tree import is_chain
 from sampling.judge import Judge
 from sampling.proposal import Proposal
 from sampling.verifier import Verdict, Verifier
+from utils.coins import Draws
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.sent import sent
@@ -30,6 +32,14 @@ from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 # The latest text of each runner: whoever begins another one takes the runner over.
 _LATEST: WeakKeyDictionary[Runner, object] = WeakKeyDictionary()
 
+
+class Windowed(Protocol):
+    """What holds so many tokens at most."""
+
+    @property
+    def window(self) -> int: ...
+
+
 _KINDS: Mapping[str, type] = {
     "target": Runner,
     "drafter": Drafter,
@@ -37,7 +47,7 @@ _KINDS: Mapping[str, type] = {
     "verifier": Verifier,
     "processor": LogitsProcessor,
     "max_new_tokens": int,
-    "rng": torch.Generator,
+    "seed": int,
 }
 
 
@@ -52,7 +62,7 @@ def decode(
     *,
     max_new_tokens: int,
     stop: OneOrMore = (),
-    rng: torch.Generator,
+    seed: int,
 ) -> Iterator[Event]:
     """Generate after `prompt` (token ids): one `Prefilled`, a `Round` a round, one `Finished`.
 
@@ -60,20 +70,21 @@ def decode(
     decoder's: what a checkpoint has it begin with, then the output.
 
     The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a
-    consumer may stop at any of them. `rng` lives on the target's device. A runner holds one text at a time; another
+    consumer may stop at any of them. What is drawn follows from
+    `seed` and the prompt. A runner holds one text at a time; another
     one needs `target.another()`.
 
     Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids that the target does
     not know, fewer than one new token, a part of another kind, and once another text was begun on the runner.
     """
-    _refuse_other_kinds(target, drafter, gamma, verifier, processor, max_new_tokens, rng)
+    _refuse_other_kinds(target, drafter, gamma, verifier, processor, max_new_tokens, seed)
     ids = known("prompt", token_ids("prompt", prompt), target.vocab_size)
     refuse_empty(ids)
     stop = frozenset(one_or_more("stop", stop))
     text = _LATEST[target] = object()
     clock = PhaseClock(target.device)
     clock.start()
-    seq = begin(target, gamma, processor, ids, max_new_tokens, stop, rng)
+    seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
     judging = Judge(target, verifier, processor)
     seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
@@ -87,7 +98,7 @@ def decode(
         clock.lap("draft")
         output = target.forward(fed(seq, proposal), proposal.parents, drafter.needs_hidden)
         clock.lap("verify")
-        round = judged(seq, proposal, judging(proposal, output.logits, rng))
+        round = judged(seq, proposal, judging(proposal, output.logits, seq.draws))
         commit(seq, round, output)
         clock.lap("other")
         learn(seq, drafter, round)
@@ -100,11 +111,17 @@ def decode(
 
 
 def propose(seq: sequence.Sequence, drafter: Drafter) -> Proposal:
-    """The round's drafts. The rule first learns what the last round brought and what it took."""
+    """The round's drafts."""
+    prepare(seq)
+    return drafter.propose(seq, seq.control, seq.room)
+
+
+def prepare(seq: sequence.Sequence) -> None:
+    """Begin a round. The rule first learns what the last one brought and what it took."""
     assert seq.slot.length == len(seq.tokens) - 1, "the cache holds every token but the last"
     if seq.last is not None:
         seq.control.update(seq.last)
-    return drafter.propose(seq, seq.control, seq.room)
+    seq.draws.at(seq.position)
 
 
 def judged(seq: sequence.Sequence, proposal: Proposal, verdict: Verdict) -> Round:
@@ -161,14 +178,14 @@ def begin(
     prompt: Sequence[int],
     max_new_tokens: int,
     stop: Collection[int],
-    rng: torch.Generator,
+    seed: int,
 ) -> sequence.Sequence:
     """A sequence whose prompt was read, by an encoder where there is one, and is not in the cache yet."""
     reading = target.read(prompt)
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()
     tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
-    return sequence.Sequence(tokens, target, processor, rng, gamma, max_new_tokens, stop, encoder_ids)
+    return sequence.Sequence(tokens, target, processor, Draws(seed, prompt), gamma, max_new_tokens, stop, encoder_ids)
 
 
 def fed(seq: sequence.Sequence, proposal: Proposal) -> Tensor:
@@ -181,7 +198,7 @@ def timed(round: Round, seconds: Mapping[str, float]) -> Round:
     return replace(round, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
 
 
-def check_room(target: Runner, start: Sequence[int], max_new_tokens: int) -> None:
+def check_room(target: Windowed, start: Sequence[int], max_new_tokens: int) -> None:
     """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
     refuse_empty(start)
     if len(start) >= target.window:

@@ -80,7 +80,8 @@ class Pair:
     compile: see `LoadOptions`, for formats that are made later.
     encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
-    profile: what its forwards and drafts cost here, where that was measured.
+    profile: what its forwards and drafts cost here, where that was measured. shared: many sequences share the forwards
+    of what drafts.
     """
 
     target: WholeRunner
@@ -97,6 +98,7 @@ class Pair:
     drafter_heads: Mapping[str, Path] = field(default_factory=dict)
     drafts_for: str = ""
     profile: Profile | None = None
+    shared: bool = False
 
     @cached_property
     def digest(self) -> str:

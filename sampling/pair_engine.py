@@ -1,17 +1,19 @@
 """From a method's name and settings to a stream of events, on a loaded pair."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from egag.controller import FixedGamma, GammaController
+from sampling import sequence
+from sampling.batch import Batch, Request, decode_many
 from sampling.beam import BeamSearch
 from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
-from sampling.engine import Description
+from sampling.engine import Description, Text
 from sampling.events import Event
 from sampling.forward.formats import FULL
 from sampling.forward.runner import Runner
@@ -32,6 +34,8 @@ from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import Chosen
 from utils.text import first_line
+
+T = TypeVar("T")
 
 
 def make_processor(chosen: Chosen) -> LogitsProcessor:
@@ -108,8 +112,55 @@ class PairEngine:
         rule = self._rule(method, pair, settings, run or name, len(prompt))
         return self._decoded(target, drafter, rule, make_verifier(method, settings), values, prompt, self.raw)
 
+    def stream_many(
+        self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
+    ) -> Iterator[tuple[Any, Event]]:
+        """See `Engine.stream_many`."""
+        from sampling.share import shared_runner  # with transformers, which a lean model alone needs not
+
+        method, pair, settings = self._asked(name, values)
+        if method.search or not values["cache"]:
+            what = method.name if method.search else "cache off"
+            raise UserError(f"batch {batch} and {what} given; expected batch 1, or another method with a cache")
+        target, shared = shared_runner(self._target(method, pair)), replace(pair, shared=True)
+        key, processor = run or name, make_processor(values["processor"])
+
+        def learnt(seq: sequence.Sequence) -> None:
+            self._rules[key, method.name] = seq.control
+
+        many = Batch(
+            target,
+            self._drafter(method, shared, settings, key),
+            lambda: self._built(method, pair, settings, key),
+            make_verifier(method, settings),
+            batch,
+            learnt,
+        )
+
+        def request(text: Text) -> Request:
+            price = method.price(pair.profile, settings, len(text.prompt)) if pair.profile else None
+            return Request(
+                list(text.prompt),
+                processor,
+                text.length,
+                values["seed"],
+                self.pair.stop,
+                price=price,
+                arrives_s=text.arrives_s,
+                tag=text.tag,
+            )
+
+        events = ((live.request.tag, event) for live, event in decode_many(many, map(request, texts)))
+        return self._within_memory(events, target.device)
+
     def walked(
-        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], most: int, raw: Raw, run: str | None = None
+        self,
+        name: str,
+        values: Mapping[str, Any],
+        prompt: Sequence[int],
+        most: int,
+        raw: Raw,
+        run: str | None = None,
     ) -> Iterator[Event]:
         """Events of a method that drafts `most` tokens at every position of the target's own text; none is accepted.
 
@@ -208,11 +259,11 @@ class PairEngine:
             prompt,
             max_new_tokens=values["length"],
             stop=self.pair.stop,
-            rng=torch.Generator(target.device).manual_seed(values["seed"]),
+            seed=values["seed"],
         )
         return self._within_memory(events, target.device)
 
-    def _within_memory(self, events: Iterator[Event], device: torch.device) -> Iterator[Event]:
+    def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:
         """The same events; where memory runs out, `UserError` says what helps, and caches begin anew."""
         try:
             yield from events
@@ -238,7 +289,7 @@ class PairEngine:
     def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
         part = DRAFTERS[method.drafter]
         own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
-        wanted = (pair is self.pair, *own)
+        wanted = (pair.cached, pair.shared, *own)
         key = run, method.name
         built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
         if earlier is not None and built == wanted:
@@ -251,10 +302,14 @@ class PairEngine:
 
     def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> GammaController:
         """A rule for one sequence, which goes on with what the run's last one remembers."""
-        rule: GammaController = method.rule.build(pair, values)
+        rule = self._built(method, pair, values, run)
         if pair.profile and (price := method.price(pair.profile, values, context)):
             rule.priced(price)
+        self._rules[run, method.name] = rule
+        return rule
+
+    def _built(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> GammaController:
+        rule: GammaController = method.rule.build(pair, values)
         if earlier := self._rules.get((run, method.name)):
             rule.adopt(earlier)
-        self._rules[run, method.name] = rule
         return rule

@@ -10,25 +10,28 @@ from torch import Tensor
 from egag.controller import GammaController
 from sampling.events import FinishReason, Round
 from sampling.forward.runner import Runner
+from utils.coins import Draws
 from utils.logits_processor import LogitsProcessor
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence:
     """The tokens of one text and everything that is kept for it.
 
     tokens: prompt and output so far; where an encoder read the prompt (`encoder_ids`), what the decoder began with
-    and the output. slot: its rows in the target's cache. control: its draft-length rule. drafting: what each
+    and the output. slot: its rows in the target's cache. draws: its randomness. control: its draft-length rule.
+    drafting: what each
     drafter keeps for it, by the drafter, so that one inside another has its own. logits `[n + 1, V]` are the
     target's raw rows of the round just judged (row 0 = root, row i + 1 = after draft i), and `hidden` maps each
     layer of `needs_hidden` to the states `[m, H]` of the positions just committed. last: the last round, with its
-    times. reason: why it is over; None while it is not.
+    times, of which a batch has each of its sequences its share. live: how many sequences share its forwards. reason:
+    why it is over; None while it is not.
     """
 
     tokens: list[int]
     slot: Runner
     processor: LogitsProcessor
-    rng: torch.Generator
+    draws: Draws
     control: GammaController
     max_new_tokens: int
     stop: abc.Collection[int] = ()
@@ -40,6 +43,7 @@ class Sequence:
     logits: Tensor | None = None
     hidden: dict[int, Tensor] = field(default_factory=dict)
     last: Round | None = None
+    live: int = 1
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)
@@ -56,7 +60,7 @@ class Sequence:
 
     @property
     def device(self) -> torch.device:
-        """Where proposals, probabilities and the generator live."""
+        """Where proposals and probabilities live."""
         return self.slot.device
 
     @property

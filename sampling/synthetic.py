@@ -34,7 +34,7 @@ class SyntheticVerifier(Verifier):
     def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         path = _deepest_path(proposal.parent_rows)
         rates = [self.rates[min(place, len(self.rates) - 1)] for place in range(len(path))]
-        fallen = uniform((len(path),), coins, p.device, torch.float32)
+        fallen = uniform((len(path),), coins, p.device, torch.float32, "coin")
         accepted = (fallen < kept(tuple(rates), torch.float32, p.device)).long().cumprod(0).sum()
         end = kept((-1, *path), torch.long, p.device).index_select(0, accepted.view(1))[0]
         return Decision(end, sample(p.index_select(0, end.view(1) + 1), coins))

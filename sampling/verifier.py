@@ -8,7 +8,7 @@ Everything is decided where the distributions lie, and read once: `Verifier.veri
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,11 +16,21 @@ import torch
 from torch import Tensor
 
 from egag.entropy import entropy
+from sampling.chains import Chains
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
 from utils.argmax import argmax
-from utils.coins import Coins, uniform
-from utils.logits_processor import GreedyProcessor, LogitsProcessor, no_distribution, one_if_finite, sample, wide
+from utils.coins import Coins, Source, uniform
+from utils.logits_processor import (
+    GreedyProcessor,
+    LogitsProcessor,
+    inverted,
+    no_distribution,
+    one_if_finite,
+    sample,
+    wide,
+)
+from utils.sent import moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided on the device: the row of the last accepted draft (0-d, -1 = none), and the next token `[1]`."""
+    """What was decided on the device: the row of the last accepted draft (0-d, -1 = none), and the next token `[1]`.
+
+    Of many chains both are `[B]`.
+    """
 
     end: Tensor
     token: Tensor
@@ -74,12 +87,19 @@ class Verifier(ABC):
         """The next token `[1]` where nothing was drafted, from `p` `[1, V]`."""
         return sample(p, coins)
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: torch.Generator) -> Verdict:
+    def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
+        """`decide`, and `last`, of many chains at once: rows `[B]` and tokens `[B]`; None: it judges them one by one.
+
+        p: `[n + B, V]`, see `Chains`. coins: of each sequence. A class that has a `decide` of its own is asked that.
+        """
+        return None
+
+    def verify(self, proposal: Proposal, p: Tensor, coins: Source) -> Verdict:
         """The verdict from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i.
 
         Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
         """
-        return told(proposal, self.packet(proposal, p, rng).tolist())
+        return told(proposal, self.packet(proposal, p, coins).tolist())
 
     def packet(self, proposal: Proposal, p: Tensor, coins: Coins) -> Tensor:
         """What `verify` reads, in one tensor: see `packet`."""
@@ -107,15 +127,25 @@ class RejectionVerifier(Verifier):
             return self._chain(proposal, p, coins)
         return self._points(proposal, p, coins) if proposal.probs is None else self._siblings(proposal, p, coins)
 
+    def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
+        p_x = p[chains.rows, chains.tokens]
+        fallen = _each((count, one) for count, one in zip(chains.counts, coins, strict=True) if count)
+        accepted = chains.accepted(moved(fallen, p.device) * chains.q < p_x)
+        here = p.index_select(0, chains.roots + accepted)
+        if len(p_x):
+            rejected = self.rest(here, chains.of_last(accepted, here))
+            here = torch.where((accepted < chains.lengths).unsqueeze(1), rejected, here)
+        return Decision(accepted - 1, _sample_each(here, coins))
+
     def rest(self, p: Tensor, q: Tensor) -> Tensor:
-        """What is left of a node's distribution `[V]` when drafts from `q` were rejected."""
+        """What is left of a node's distribution `[..., V]` when drafts from `q` were rejected."""
         return residual(p, q)
 
     def _chain(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """The drafts up to the first whose coin fails; behind it the residual, behind all of them p."""
         count = len(proposal)
         p_x, q_x = _of_drafts(proposal, p)
-        fallen = uniform((count,), coins, p.device, torch.float32)
+        fallen = uniform((count,), coins, p.device, torch.float32, "coin")
         accepted = (fallen * q_x < p_x).long().cumprod(0).sum()
         here = p.index_select(0, accepted.view(1))[0]
         rejected = self.rest(here, _distribution_of(proposal, accepted.clamp(max=count - 1), p))
@@ -129,7 +159,7 @@ class RejectionVerifier(Verifier):
         again = (siblings & (proposal.tokens.unsqueeze(1) == proposal.tokens)).any(1)
         width = p_x.masked_fill(again, 0.0)
         start = (siblings * width).sum(1)
-        fallen = uniform((len(proposal) + 1,), coins, p.device, width.dtype).index_select(0, parents + 1)
+        fallen = uniform((len(proposal) + 1,), coins, p.device, width.dtype, "coin").index_select(0, parents + 1)
         end = deepest(proposal, (start <= fallen) & (fallen < start + width))
         here = p.index_select(0, end.view(1) + 1)[0]
         tried = torch.zeros_like(here).scatter_reduce_(0, proposal.tokens, (parents == end).float(), "amax")
@@ -138,7 +168,7 @@ class RejectionVerifier(Verifier):
     def _siblings(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
         _, q_x = _of_drafts(proposal, p)
-        fallen = uniform((len(proposal),), coins, p.device, torch.float32)
+        fallen = uniform((len(proposal),), coins, p.device, torch.float32, "coin")
         yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(proposal), device=p.device)
         left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
         for row, parent in enumerate(proposal.parent_rows):
@@ -165,6 +195,10 @@ class TargetMatchVerifier(Verifier):
     def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         return _follow(proposal, sample(p, coins))
 
+    def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
+        rows = [one for count, one in zip(chains.counts, coins, strict=True) for _ in range(count + 1)]
+        return follow_many(chains, _sample_each(p, rows))
+
 
 class GreedyVerifier(Verifier):
     """A draft is accepted when it is the argmax of p, and so is the next token: lossless under greedy only."""
@@ -177,6 +211,9 @@ class GreedyVerifier(Verifier):
 
     def last(self, p: Tensor, coins: Coins) -> Tensor:
         return argmax(p)
+
+    def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
+        return follow_many(chains, argmax(p))
 
 
 _FOLLOWING = (RejectionVerifier, TargetMatchVerifier, GreedyVerifier)
@@ -191,9 +228,9 @@ def follows_best(verifier: Verifier, processor: LogitsProcessor) -> bool:
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
-    """norm(max(p - q, 0)), `[V]`; where p equals q to rounding no mass is left, and p itself is returned."""
+    """norm(max(p - q, 0)), `[..., V]`; where p equals q to rounding no mass is left, and p itself is returned."""
     rest = (p - q).clamp(min=0.0)
-    mass = rest.sum()
+    mass = rest.sum(-1, keepdim=True)
     return torch.where(mass > 0.0, rest / mass, p)
 
 
@@ -205,6 +242,26 @@ def deepest(proposal: Proposal, passed: Tensor) -> Tensor:
     reached = (passed | ~above).all(1)
     rank = reached * (above.sum(1) * count + torch.arange(count, 0, -1, device=passed.device))
     return torch.where(reached.any(), rank.argmax(), -1)
+
+
+def follow_many(chains: Chains, wanted: Tensor) -> Decision:
+    """Go along each chain while the target's choices `[n + B]` are its drafts."""
+    accepted = chains.accepted(wanted.index_select(0, chains.rows) == chains.tokens)
+    return Decision(accepted - 1, wanted.index_select(0, chains.roots + accepted))
+
+
+def _sample_each(p: Tensor, coins: Sequence[Source]) -> Tensor:
+    """A token of each row `[B, V]`, by the numbers of its own sequence."""
+    there = torch.device("cpu")
+    coin = torch.cat([uniform((1, 1), one, there, wide(p.device), "token") for one in coins])
+    return inverted(p, moved(coin, p.device))
+
+
+def _each(asked: Iterable[tuple[int, Source]]) -> Tensor:
+    """Coins of several sequences `[n]`, on the CPU; so many of each."""
+    there = torch.device("cpu")
+    drawn = [uniform((count,), one, there, torch.float32, "coin") for count, one in asked]
+    return torch.cat(drawn) if drawn else torch.empty(0)
 
 
 def _follow(proposal: Proposal, wanted: Tensor) -> Decision:
@@ -286,14 +343,45 @@ def _packed(proposal: Proposal, decision: Decision, chosen: Tensor, p_x: Tensor,
 
 def packet_of_best(proposal: Proposal, logits: Tensor) -> Tensor:
     """The packet of greedy decoding from raw logits `[n + 1, V]`: that of p being one-hot, which is not written out."""
+    return packet_along(proposal, *best_of(logits))
+
+
+def best_of(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The best token of each row, and 1 for it; NaN where the row is no distribution."""
     best = argmax(logits)
-    sure = one_if_finite(logits.gather(-1, best.unsqueeze(-1)).squeeze(-1))
+    return best, one_if_finite(logits.gather(-1, best.unsqueeze(-1)).squeeze(-1))
+
+
+def packet_along(proposal: Proposal, best: Tensor, sure: Tensor) -> Tensor:
+    """See `packet_of_best`; `[n + 1]` each of `best_of`."""
     if not len(proposal):
         return _packet_of_none(best, sure)
     decision = _follow(proposal, best)
     rows = judging_rows(proposal, best.device)
     p_x = sure.index_select(0, rows) - (best.index_select(0, rows) != proposal.tokens).float()
     return _packed(proposal, decision, sure.index_select(0, decision.end.view(1) + 1), p_x, _q_of_drafts(proposal, p_x))
+
+
+def packets_of_chains(chains: Chains, decision: Decision, chosen: Tensor, p_x: Tensor) -> list[Tensor]:
+    """What `packet` packs, of many chains, read together: `[4, B]` of heads, then three times `[n]` of drafts.
+
+    See `told_of_chains`. chosen: `[B]`, chances of the next tokens.
+    """
+    parts = (decision.end, decision.token, chosen, chains.surprises, chains.tokens, p_x, chains.q)
+    return [part.to(wide(chains.device)) for part in parts]
+
+
+def told_of_chains(chains: Chains, numbers: Sequence[float]) -> list[Verdict]:
+    """The verdicts that such packets hold, once they were read. Raises `UserError` as `told` does."""
+    size, drafts = len(chains.counts), sum(chains.counts)
+    heads = [numbers[part * size : (part + 1) * size] for part in range(4)]
+    rows = [numbers[4 * size + part * drafts : 4 * size + (part + 1) * drafts] for part in range(3)]
+    verdicts, start = list[Verdict](), 0
+    for proposal, count, *head in zip(chains.proposals, chains.counts, *heads, strict=True):
+        own = [number for part in rows for number in part[start : start + count]]
+        verdicts.append(told(proposal, [*head, *own]))
+        start += count
+    return verdicts
 
 
 def packet_of_none(p: Tensor, token: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ for event in decode(
     GreedyProcessor(),
     [1, 5, 9, 1, 5],
     max_new_tokens=12,
-    rng=torch.Generator(target.device),
+    seed=0,
 ):
     print(event)
 ```

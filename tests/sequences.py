@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence as Ids
 
-import torch
-
 from egag.controller import FixedGamma
 from sampling.forward.runner import Runner
 from sampling.sequence import Sequence
+from utils.coins import Draws
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 _FAR = 10**6
@@ -21,8 +20,14 @@ def sequence(
     seed: int = 0,
 ) -> Sequence:
     """A sequence with these tokens; nothing is fed. By default all of them are the prompt's, and greedy."""
-    rng = torch.Generator(slot.device).manual_seed(seed)
     processor = processor or GreedyProcessor()
     return Sequence(
-        [*tokens], slot, processor, rng, FixedGamma(), _FAR, encoder_ids=encoder_ids, prompt_length=prompt_length
+        [*tokens],
+        slot,
+        processor,
+        Draws(seed, tokens),
+        FixedGamma(),
+        _FAR,
+        encoder_ids=encoder_ids,
+        prompt_length=prompt_length,
     )

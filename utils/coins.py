@@ -1,20 +1,69 @@
-"""Uniform numbers in [0, 1): from a generator as they are asked for, or drawn before, so that a graph can use them."""
+"""Uniform numbers in [0, 1): what drafts, verdicts and tokens are drawn by."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b, shake_128
+from math import prod
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-Asked = tuple[tuple[int, ...], torch.dtype]
-"""Shape and number format of what was asked for at once."""
+from utils.sent import moved
+
+Purpose = Literal["draft", "coin", "token"]
+"""A draft is drawn; a coin decides whether it is accepted; the target's own token is drawn."""
+
+
+class Draws:
+    """The numbers of one text: each goes by seed, prompt, position, purpose, and how many were asked for it before.
+
+    So they are the same whatever else the machine computes, on any device. No two purposes share a number: a draft and
+    the coin that it is judged by would go together. position: of the first token of a round, which is never that of
+    another, because every round brings a token.
+    """
+
+    def __init__(self, seed: int, prompt: Sequence[int] = ()) -> None:
+        about = f"{seed} {len(prompt)} ".encode() + np.asarray(prompt, dtype="<i8").tobytes()
+        self._key = blake2b(about, digest_size=32).digest()
+        self.at(0)
+
+    def at(self, position: int) -> None:
+        """The numbers from here on are those of the round that begins at this position."""
+        self._position, self._asked = position, dict[Purpose, int]()
+
+    def within(self) -> "Draws":
+        """The numbers of a text that is drafted inside this round."""
+        inner = Draws(0)
+        inner._key = self._bytes("inner", 32)
+        return inner
+
+    def uniform(self, shape: Sequence[int], dtype: torch.dtype, purpose: Purpose) -> Tensor:
+        """The next ones for a purpose, on the CPU; as fine as the format's fraction."""
+        count, before = prod(shape), self._asked.get(purpose, 0)
+        self._asked[purpose] = before + count
+        whole = np.frombuffer(self._bytes(purpose, 8 * (before + count)), dtype="<u8")[before:]
+        bits = 53 if dtype == torch.float64 else 24
+        return torch.from_numpy((whole >> np.uint64(64 - bits)) * 0.5**bits).to(dtype).view(*shape)
+
+    def _bytes(self, purpose: str, count: int) -> bytes:
+        return shake_128(self._key + f"{self._position} {purpose}".encode()).digest(count)
+
+
+class Asked(NamedTuple):
+    """Shape, number format and purpose of what was asked for at once."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    purpose: Purpose
 
 
 @dataclass(slots=True)
 class Noted:
-    """A generator, and what was asked of it in order."""
+    """Where numbers come from, and what was asked of it in order."""
 
-    rng: torch.Generator
+    source: "torch.Generator | Draws"
     asked: list[Asked] = field(default_factory=list)
 
 
@@ -29,19 +78,24 @@ class Drawn:
         return next(self._numbers)
 
 
-Coins = torch.Generator | Noted | Drawn
+Source = torch.Generator | Draws
+Coins = Source | Noted | Drawn
 
 
-def uniform(shape: tuple[int, ...], coins: Coins | None, device: torch.device, dtype: torch.dtype) -> Tensor:
+def uniform(
+    shape: tuple[int, ...], coins: Coins | None, device: torch.device, dtype: torch.dtype, purpose: Purpose
+) -> Tensor:
     """Uniform numbers of this shape. None: torch's own generator."""
     if isinstance(coins, Drawn):
         return coins.take()
     if isinstance(coins, Noted):
-        coins.asked.append((shape, dtype))
-        coins = coins.rng
+        coins.asked.append(Asked(shape, dtype, purpose))
+        coins = coins.source
+    if isinstance(coins, Draws):
+        return moved(coins.uniform(shape, dtype, purpose), device)
     return torch.rand(shape, generator=coins, device=device, dtype=dtype)
 
 
-def drawn(asked: Iterable[Asked], rng: torch.Generator, device: torch.device) -> list[Tensor]:
+def drawn(asked: Iterable[Asked], source: Source, device: torch.device) -> list[Tensor]:
     """All of it at once, the very numbers that asking one after the other would have brought."""
-    return [uniform(shape, rng, device, dtype) for shape, dtype in asked]
+    return [uniform(one.shape, source, device, one.dtype, one.purpose) for one in asked]

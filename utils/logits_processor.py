@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from utils.argmax import argmax
-from utils.coins import Coins, uniform
+from utils.coins import Coins, Purpose, uniform
 from utils.errors import UserError
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
@@ -52,15 +52,18 @@ class LogitsProcessor(ABC):
         return sample(probs, rng)
 
 
-def sample(probs: Tensor, coins: Coins | None) -> Tensor:
+def sample(probs: Tensor, coins: Coins | None, purpose: Purpose = "token") -> Tensor:
     """One token id a row: `[n]` from probabilities `[n, V]`, by inverting the cumulative sum.
 
     One uniform number a row in double precision; `torch.multinomial` draws V of them, which at 50,000
     tokens costs several times as much. A token of probability 0 is never drawn.
     """
-    exact = wide(probs.device)
-    mass = probs.cumsum(dim=-1, dtype=exact)
-    coin = uniform((probs.shape[0], 1), coins, probs.device, exact)
+    return inverted(probs, uniform((probs.shape[0], 1), coins, probs.device, wide(probs.device), purpose))
+
+
+def inverted(probs: Tensor, coin: Tensor) -> Tensor:
+    """The token of each row `[n, V]` at which its cumulative sum passes a number `[n, 1]` between 0 and 1."""
+    mass = probs.cumsum(dim=-1, dtype=wide(probs.device))
     drawn = torch.searchsorted(mass, coin * mass[:, -1:], right=True)
     return drawn.clamp(max=probs.shape[-1] - 1).squeeze(-1)
 

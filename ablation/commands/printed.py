@@ -8,7 +8,7 @@ from typing import TextIO
 import typer
 from rich.console import Console
 
-from ablation.commands.show import show
+from ablation.commands.show import show, show_batches
 from ablation.plan.grid import Key, Plan
 from ablation.plan.traced import Traced
 from ablation.results.full_trace import tracer
@@ -28,6 +28,7 @@ class Printed:
         self.done: Mapping[Key, Done] = {}
         self._order = [configuration.name for configuration in plan.configurations]
         self._formats = plan.formats
+        self._batched = bool(plan.loads)
         self._as_json, self._trace, self._traced = as_json, trace, traced
         self._group: list[Record] = []
 
@@ -48,11 +49,14 @@ class Printed:
             typer.echo(record.to_json())
             return
         self._group.append(record)
-        if len(self._group) == len(self._order) * max(1, len(self._formats)):
+        if not self._batched and len(self._group) == len(self._order) * max(1, len(self._formats)):
             self._show()
 
     def _show(self) -> None:
-        """A table for each format of the target's weights, its rows in the order of the plan."""
+        """A table for each format of the target's weights, its rows in the order of the plan; of batches one in all."""
+        if self._batched:
+            show_batches(Console(), self._group)
+            return
         group, self._group = sorted(self._group, key=lambda record: self._order.index(record.configuration)), []
         for weights in self._formats or (None,):
             show(Console(), [record for record in group if weights in (None, record.target_weights)])

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 from ablation.commands.speculative_config import ServerConfig, parse_speculative_config
 from ablation.plan.formats import NAME, read_formats
 from ablation.plan.prompt_file import Prompt, read_prompts
+from ablation.plan.prompt_sets import ALL, find_sources, gather, set_names
 from ablation.results.trace import is_trace
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, checked_text, wrong_value
@@ -15,11 +16,15 @@ from utils.text import quoted
 
 
 def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
-    """The one prompt that was typed, or those of a file."""
+    """The one prompt that was typed, or those of a file or a built-in set."""
     if (prompt is None) == (prompts is None):
         raise UserError("--prompt and --prompts: expected one of them")
     if prompts is not None:
-        return read_prompts(prompts)
+        return (
+            gather(find_sources([str(prompts)], Path()))
+            if str(prompts) in (*set_names(), ALL)
+            else read_prompts(prompts)
+        )
     if not prompt or not prompt.strip():
         raise wrong_value("--prompt", prompt, "a text that is not empty")
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)

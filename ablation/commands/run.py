@@ -34,7 +34,8 @@ def run(
     *,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="A file of prompts (docs/prompts.md).")
+        Path | None,
+        typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts (docs/prompts.md)."),
     ] = None,
     methods: Runs = None,
     assignments: Assignments = None,
@@ -42,6 +43,13 @@ def run(
     processor: Annotated[str | None, typer.Option(help='Such as "nucleus 0.8 0.9".')] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of every method.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")] = 1,
+    batch: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Prompts answered at a time; default: one after the other.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="R,...", help="Prompts that arrive a second (Poisson), with --batch.")
+    ] = None,
+    slo: Annotated[str | None, typer.Option(metavar="SLO", help="Fast enough, for goodput: ttft:MS,tpot:MS.")] = None,
     models: Values,
     speculative_config: SpeculativeConfig = None,
     json: Json = False,
@@ -58,6 +66,7 @@ def run(
     """
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
+    from ablation.plan.file import read_loads, refuse_full_trace
     from ablation.plan.formats import compared, to_load
     from ablation.plan.grid import plain_plan
     from ablation.plan.traced import FULL
@@ -69,13 +78,15 @@ def run(
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         played = request.choose_prompts(prompt, prompts)
         models = request.choose_models(models, config)
+        loads = read_loads(batch, rate, slo)
         if full_trace and trace is None:
             raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
+        refuse_full_trace(FULL if full_trace else True, loads["batches"])
         with request.open_trace(trace) or nullcontext() as trace_file:
             pair = load_chosen(to_load(models))
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
-            plan = plain_plan(played, runs, settings, repeat, compared(models))
+            plan = plain_plan(played, runs, settings, repeat, compared(models), **loads)
             failed = _execute(pair, plan, json, trace_file, FULL if full_trace else True)
     raise typer.Exit(1 if failed else 0)
 

@@ -1,10 +1,13 @@
 """Records for people: each distinct answer once, then one table a prompt."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from ablation.results.batch_table import HEADERS, MEANING, batch_lines, cells
 from ablation.results.comparison_table import (
     LEDGER_TITLE,
     REFERENCE_WORDS,
@@ -22,7 +25,27 @@ from sampling.loading.options import WEIGHTS
 from sampling.measure.metrics import gammas_reached, stages
 from sampling.methods import METHODS, REFERENCE
 from utils.machine import disturbance
-from utils.text import shown
+from utils.text import counted, shown
+
+
+def show_batches(console: Console, records: Sequence[Record]) -> None:
+    """Print what batches of many prompts brought, a table for each format of the target's weights."""
+    lines = batch_lines(records)
+    for weights in dict.fromkeys(line.target_weights for line in lines):
+        title = "" if weights in (None, WEIGHTS[0]) else f"weights in {weights}"
+        table = Table(title=title or None, title_justify="left")
+        for header in HEADERS:
+            table.add_column(header, justify="left" if header in ("configuration", "output") else "right")
+        for line in lines:
+            if line.target_weights == weights:
+                table.add_row(*map(Text, cells(line)))
+        console.print(table)
+    for error, count in Counter(record.error for record in records if record.error is not None).items():
+        console.print(Text(f"{counted(count, 'text')} failed: {shown(error)}", style="red"), soft_wrap=True)
+    if disturbed := disturbance(record.other_cores for record in records):
+        console.print(Text(disturbed, style="yellow"), soft_wrap=True)
+    if lines:
+        console.print(Text(MEANING, style="dim"), soft_wrap=True)
 
 
 def show(console: Console, records: Sequence[Record]) -> None:

@@ -18,6 +18,7 @@ from ablation.plan.methods_table import MethodTable, check_tables, read_tables
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import ALL, find_sources, gather
 from ablation.plan.section import Faults, PlanSection, many, one
+from ablation.plan.slo import Slo
 from ablation.plan.traced import Traced, read_traced
 from sampling.loading.options import LOAD
 from sampling.methods import METHODS
@@ -25,7 +26,7 @@ from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, wrong_value
 from utils.files import checked_name
 from utils.option import words
-from utils.parameter import Chosen, integer, toggle
+from utils.parameter import Chosen, integer, number, toggle
 
 _MOST_RUNS = 1000
 _MOST_BYTES = 1_000_000
@@ -34,8 +35,25 @@ LENGTH, PROCESSOR, _SEED = (PARAMETERS[name] for name in ("length", "processor",
 SEEDS = integer("seeds", 1, "number of seeds", minimum=1, maximum=_MOST_RUNS)
 REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, maximum=_MOST_RUNS)
 LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
+BATCH = integer("batch", None, "texts at a time", minimum=1, maximum=_MOST_RUNS)
+RATE = number("rate", None, "prompts that arrive a second", above=0.0, maximum=1e6)
+SLO = words("slo")
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
-_VALUES = ("name", "length", "seeds", "repeats", "processors", "prompts", "limit", "control", "trace", "compare")
+_VALUES = (
+    "name",
+    "length",
+    "seeds",
+    "repeats",
+    "processors",
+    "prompts",
+    "limit",
+    "control",
+    "trace",
+    "compare",
+    "batch",
+    "rate",
+    "slo",
+)
 _TABLES = ("pair", "settings", "methods")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
 
@@ -60,6 +78,9 @@ class Contents:
     pair: Mapping[str, Any]
     tables: tuple[MethodTable, ...]
     configurations: tuple[Configuration, ...]
+    batches: tuple[int, ...] = ()
+    rates: tuple[float, ...] = ()
+    slo: Slo | None = None
 
 
 def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
@@ -92,6 +113,9 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         pair=_read_pair(_table(top, "pair")),
         tables=tables,
         configurations=check_tables(tables, values, faults),
+        batches=top.read("batch", many(BATCH), ()),
+        rates=top.read("rate", many(RATE), ()),
+        slo=top.read("slo", lambda value: Slo.parse(one(SLO)(value)), None),
     )
     faults.check()
     return contents

@@ -10,9 +10,11 @@ from typing import Any
 
 from ablation.plan.choice import choose_names
 from ablation.plan.contents import (
+    BATCH,
     LENGTH,
     LIMIT,
     PROCESSOR,
+    RATE,
     REPEATS,
     SEEDS,
     Contents,
@@ -35,6 +37,7 @@ from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.prompt_sets import find_sources, gather
 from ablation.plan.section import many, one, unknown
+from ablation.plan.slo import Slo
 from ablation.plan.traced import FULL, Traced
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
@@ -106,9 +109,40 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         repeats=_given(REPEATS, overrides.repeats, contents.repeats),
         compare=contents.compare,
         formats=compared(pair),
+        **read_loads(overrides.batch, overrides.rate, overrides.slo, contents),
     )
     traced = FULL if overrides.full_trace else overrides.trace
-    return Experiment(contents.name, plan, pair, contents.trace if traced is None else traced)
+    traced = contents.trace if traced is None else traced
+    refuse_full_trace(traced, plan.batches)
+    return Experiment(contents.name, plan, pair, traced)
+
+
+def read_loads(batch: str | None, rate: str | None, slo: str | None, file: Contents | None = None) -> dict[str, Any]:
+    """What a plan is told of batches, by the names of its fields: as an option says, else as the file does.
+
+    Raises `UserError`.
+    """
+    found = {
+        "batches": file.batches if batch is None and file else _between_commas(BATCH, batch),
+        "rates": file.rates if rate is None and file else _between_commas(RATE, rate),
+        "slo": file.slo if slo is None and file else None if slo is None else Slo.parse(slo),
+    }
+    for name in ("rates", "slo"):
+        if found[name] and not found["batches"]:
+            raise UserError(
+                f"{name.removesuffix('s')} given; expected batch beside it, how many are answered at a time"
+            )
+    return found
+
+
+def _between_commas(parameter: Parameter, text: str | None) -> tuple[Any, ...]:
+    return () if text is None else tuple(many(parameter)([part.strip() for part in text.split(",")]))
+
+
+def refuse_full_trace(traced: Traced, batches: Sequence[int]) -> None:
+    """Raises `UserError` for a full trace of batches, whose rounds are nobody's own."""
+    if traced == FULL and batches:
+        raise UserError("a full trace and batches: expected one of them; the rounds of batches go into --trace")
 
 
 def _given(parameter: Parameter, value: Any, otherwise: Any) -> Any:

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 from ablation.plan.prompt_file import Prompt
+from ablation.plan.slo import Slo
 from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
@@ -46,13 +47,28 @@ class Key(NamedTuple):
     seed: int
     repeat: int
     target_weights: str
+    batch: int
+    rate: float
+
+
+class Load(NamedTuple):
+    """How many prompts are answered at a time, and how many arrive a second; None: each comes when there is room."""
+
+    batch: int
+    rate: float | None = None
+
+    @property
+    def text(self) -> str:
+        """For people: `4 at a time, 0.5 a second`."""
+        return f"{self.batch} at a time" + ("" if self.rate is None else f", {self.rate:g} a second")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another output.
 
-    target_weights: the format of the target's weights, which the engine has said.
+    target_weights: the format of the target's weights, which the engine has said. load: how many texts at a
+    time, and how they come; None where each goes through the loop of one.
     """
 
     prompt: Prompt
@@ -63,6 +79,7 @@ class Place:
     repeat: int
     lossless: bool | None = None
     target_weights: str = WEIGHTS[0]
+    load: Load | None = None
 
     @property
     def method(self) -> str:
@@ -74,7 +91,19 @@ class Place:
         """Its name in a result."""
         processor = PARAMETERS["processor"].show(self.processor)
         name, weights = self.configuration.name, self.target_weights
-        return Key(str(self.prompt.id), self.turn, name, processor, self.seed, self.repeat, weights)
+        return Key(
+            str(self.prompt.id), self.turn, name, processor, self.seed, self.repeat, weights, self.batch, self.rate
+        )
+
+    @property
+    def batch(self) -> int:
+        """How many texts at a time."""
+        return self.load.batch if self.load else 1
+
+    @property
+    def rate(self) -> float:
+        """Prompts that arrive a second; 0 where each comes when there is room."""
+        return self.load.rate or 0.0 if self.load else 0.0
 
 
 def rotated(several: tuple[T, ...], shift: int) -> tuple[T, ...]:
@@ -89,7 +118,9 @@ class Plan:
 
     `values` holds every setting; configurations, processors and seeds override it. compare: methods of which the report
     compares the best configurations. formats: of the target's weights, each of which plays everything; none: the
-    target as it was loaded.
+    target as it was loaded. batches: how many prompts are answered at a time, each number by everything; none: one
+    after the other. rates: prompts that arrive a second, with each number; none: each comes when there is room.
+    slo: see `Slo`.
     """
 
     prompts: tuple[Prompt, ...]
@@ -100,6 +131,14 @@ class Plan:
     repeats: int = 1
     compare: tuple[tuple[str, str], ...] = ()
     formats: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
+    rates: tuple[float, ...] = ()
+    slo: Slo | None = None
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Every number at a time with every rate; none where prompts are answered one after the other."""
+        return tuple(Load(batch, rate) for batch in self.batches for rate in self.rates or (None,))
 
     @property
     def generations(self) -> int:
@@ -108,8 +147,9 @@ class Plan:
 
     @property
     def times(self) -> int:
-        """How often each configuration answers each prompt: once a format, processor, seed and repeat."""
-        return max(1, len(self.formats)) * len(self.processors) * len(self.seeds) * self.repeats
+        """How often each configuration answers each prompt: once a format, load, processor, seed and repeat."""
+        passes = len(self.processors) * len(self.seeds) * self.repeats
+        return max(1, len(self.formats)) * max(1, len(self.loads)) * passes
 
     def order(self, shift: int) -> tuple[Configuration, ...]:
         """The reference first, so that every other row is known to be right and fast when it is done.
@@ -132,9 +172,9 @@ class Plan:
         """All generations of a pass. formats: what the target's weights are in, one or more."""
         for prompt in self.prompts:
             for turn in range(1, len(prompt.turns) + 1):
-                for configuration, weights in product(self.configurations, formats):
+                for configuration, weights, load in product(self.configurations, formats, self.loads or (None,)):
                     place = Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)
-                    yield replace(place, target_weights=weights)
+                    yield replace(place, target_weights=weights, load=load)
 
     def length(self, prompt: Prompt) -> int:
         """Most tokens to generate for a prompt."""
@@ -156,6 +196,20 @@ def plain_plan(
     values: Mapping[str, Any],
     repeats: int,
     formats: tuple[str, ...] = (),
+    batches: tuple[int, ...] = (),
+    rates: tuple[float, ...] = (),
+    slo: Slo | None = None,
 ) -> Plan:
     """Configurations under the processor and seed that are set."""
-    return Plan(prompts, configurations, values, (values["processor"],), (values["seed"],), repeats, formats=formats)
+    return Plan(
+        prompts,
+        configurations,
+        values,
+        (values["processor"],),
+        (values["seed"],),
+        repeats,
+        formats=formats,
+        batches=batches,
+        rates=rates,
+        slo=slo,
+    )

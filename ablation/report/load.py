@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ablation.plan.grid import Load
 from ablation.results.manifest import manifest_path, read
 from ablation.results.sense import AMOUNTS, TEXTS, first_wrong
 from ablation.results.stamp import stamped
@@ -19,9 +20,9 @@ from utils.errors import UserError
 from utils.text import shown
 
 # What was generated under the same circumstances: in a block every configuration comes once. One of other weights is
-# another block, so that nothing is ever measured against AR in another format.
+# another block, and so is one of another load, so that nothing is ever measured against AR under other circumstances.
 QUESTION = ["id", "turn", "processor_alone", "seed", "repeat", "length"]
-BLOCK = [*QUESTION, "target_weights"]
+BLOCK = [*QUESTION, "target_weights", "batch", "rate"]
 NO_TASK = "no task"
 _NAMED = ("id", "configuration", "method", "processor")
 # What stands for all tasks together in a report, and a task of that name.
@@ -34,7 +35,8 @@ _TIMES = ("draft_ms", "verify_ms", "other_ms")
 _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_cores")
 NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
 # What files of older versions lack; unknown there.
-_LATER = ("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round")
+_BATCHES = ("batch", "rate", "live_rows", "throughput_tps", "e2e_throughput_tps", "tpot_ms", "queued_s", "goodput_rps")
+_LATER = ("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round", "ttft_s", *_BATCHES)
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
@@ -43,7 +45,8 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
 
     Beside the file's columns: `block`, a number a block; `failed`; `recounted`, where `tested` is not the file's but
     the sum of `tested_at`: older versions counted siblings of a tree as well. Where the target's weights were in
-    several formats, `processor` names the format too, so that each is reported by itself; `processor_alone` does not.
+    several formats, or prompts were answered several at a time, `processor` names format and load too, so that each is
+    reported by itself; `processor_alone` does not.
     Unknown is NaN.
     Raises `UserError` for a file that cannot be read, is none of ours, is empty or torn, or holds a row twice.
     """
@@ -58,6 +61,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     settings = [name for name in (*setting_columns(), *_LATER) if name in header and name not in NEEDED]
     known = kinds()
     dtypes: dict[str, Any] = {name: _DTYPES[known[name]] for name in (*NEEDED, *settings)}
+    dtypes |= {name: np.float64 for name in settings if known[name] == "whole" and name in _LATER}
     try:
         frame = pd.read_csv(
             io.BytesIO(content),
@@ -78,6 +82,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     frame["task"] = frame["task"].replace(_RENAMED)
     frame = frame.assign(**{name: np.nan for name in _LATER if name not in header})
     frame["target_weights"] = frame["target_weights"].astype(object).fillna(WEIGHTS[0])  # older versions had no other
+    frame = frame.fillna({"batch": 1, "rate": 0.0})
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
 
@@ -140,8 +145,12 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
 
 
 def _name_formats(frame: pd.DataFrame) -> None:
-    """Where there are several formats, `processor` says which: "greedy, int8 weights"."""
+    """Where there are several formats or loads, `processor` says which: "greedy, 4 at a time, int8 weights"."""
     frame["processor_alone"] = frame["processor"]
+    if frame[["batch", "rate"]].drop_duplicates().shape[0] > 1:
+        loads = zip(frame["batch"], frame["rate"], strict=True)
+        told = [Load(int(batch), rate or None).text for batch, rate in loads]
+        frame["processor"] = (frame["processor"].astype(str) + ", " + told).astype("category")
     if frame["target_weights"].nunique() > 1:
         names = frame["processor"].astype(str) + ", " + frame["target_weights"].astype(str) + " weights"
         frame["processor"] = names.astype("category")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
+from ablation.report.batches import batches_section
 from ablation.report.best import compare_best, compare_rules
 from ablation.report.bounds import BoundRows, bound_rows
 from ablation.report.caveats import caveats
@@ -32,8 +33,8 @@ from utils.text import shown
 class Report:
     """What was written where: `summary` as in summary.csv, `warnings` a sentence each, worst first.
 
-    answers: to the comparisons that the plan asked for. formats: tables of the formats of the target's weights. notes:
-    what bounds among the rows are.
+    answers: to the comparisons that the plan asked for. formats: tables of the formats of the target's weights and of
+    batches. notes: what bounds among the rows are.
     """
 
     folder: Path
@@ -69,14 +70,17 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     asked = [one for one in (compare_best(frame, manifest), compare_rules(frame)) if len(one)]
     pairs = pd.concat([*asked, compare(frame, summary)], ignore_index=True)
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
-    formats = formats_section(frame, manifest)
+    formats, many = formats_section(frame, manifest), batches_section(frame, summary)
     bound = bound_rows(results)
     told = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
     try:
         folder.mkdir(parents=True, exist_ok=True)
         told.to_csv(folder / "summary.csv", index=False)
         pairs.to_csv(folder / "pairs.csv", index=False)
-        sections = (*([formats] if formats else []), *_sections(results, frame, summary, pairs, folder, bound))
+        for plot in many.plots if many else ():
+            plot.save(folder)
+        first = [section for section in (formats, many) if section]
+        sections = (*first, *_sections(results, frame, summary, pairs, folder, bound))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
         content = Content(title, " ".join(filter(None, head)), warnings, sections, manifest_text(manifest))
@@ -87,7 +91,8 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     answers = tuple(f"{pair['processor']}: {pair['verdict']}" for one in asked for _, pair in one.iterrows())
-    return Report(folder, told, warnings, answers, formats.tables if formats else (), bound.notes)
+    tables = [table for section in (formats, many) if section for table in section.tables]
+    return Report(folder, told, warnings, answers, tuple(tables), bound.notes)
 
 
 def _refuse_to_lose(results: Path, folder: Path) -> None:

@@ -42,11 +42,13 @@ class Record:
     text: str | None = column("", "the generated text, without special tokens")
     finish_reason: str | None = metric("", "`stop` (a stop token), `length` or `context` (the window is full)")
     prefill_s: float | None = metric("s", "forwards over the prompt but its last token, the drafter's included")
-    decode_s: float | None = metric("s", "all rounds")
+    decode_s: float | None = metric("s", "all rounds; of a batch those that it was in, whole")
     ttft_s: float | None = metric(
         "s", "time to the first token; of a search, until one is settled", "prefill_s + first round"
     )
-    wall_s: float | None = metric("s", "the whole generation; nothing that shows or records", "prefill_s + decode_s")
+    wall_s: float | None = metric(
+        "s", "the whole generation; nothing that shows or records", "prefill_s + decode_s + waited_s"
+    )
     tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
     e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
     rounds: int | None = metric("", "target forwards after prefill")
@@ -63,9 +65,13 @@ class Record:
         "tokens", "1.00 for plain autoregression; null for a search", "new_tokens / rounds"
     )
     accept_hist: list[int] | None = metric("rounds", "entry i counts the rounds that accepted i drafts")
-    draft_ms: float | None = metric("ms", "a round's proposing and learning", "mean over rounds")
-    verify_ms: float | None = metric("ms", "a round's target forward", "mean over rounds")
-    other_ms: float | None = metric("ms", "a round's processors, judging and bookkeeping", "mean over rounds")
+    draft_ms: float | None = metric(
+        "ms", "a round's proposing and learning; null in a batch, whose rounds are nobody's own", "mean over rounds"
+    )
+    verify_ms: float | None = metric("ms", "a round's target forward; null in a batch", "mean over rounds")
+    other_ms: float | None = metric(
+        "ms", "a round's processors, judging and bookkeeping; null in a batch", "mean over rounds"
+    )
     mean_gamma: float | None = metric("tokens", "the draft length that the rule asked for", "mean over rounds")
     mean_entropy: float | None = metric(
         "nats", "entropy of the drafter's raw distribution for a round's first draft", "mean over rounds that drafted"
@@ -75,7 +81,7 @@ class Record:
     )
     speedup: float | None = column(
         "",
-        "against `target` on the same prompt, turn and repeat; null without it and for another output",
+        "against `target` on the same prompt, turn, repeat and batch; null without it and for another output",
         "tokens_per_s / tokens_per_s of target",
     )
     first_divergence: int | None = column("", "greedy: index of the first new id that differs from `target`'s")
@@ -171,6 +177,34 @@ class Record:
         "s", "that capturing graphs took during the generation, which no other time contains; null without graphs"
     )
     drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
+    batch: int = column("texts", "answered at a time")
+    rate: float = column("1/s", "prompts that arrived, at random (Poisson); 0: each came when there was room")
+    queued_s: float | None = metric("s", "from the prompt's arrival to its being read, which `ttft_s` leaves out")
+    live_rows: float | None = metric(
+        "texts", "that shared a round with this one, itself included; null for a search", "mean over rounds"
+    )
+    tpot_ms: float | None = metric(
+        "ms",
+        "a token behind the first one, waiting for the prompts of others included; null for one token",
+        "(wall_s - ttft_s) / (new_tokens - 1)",
+    )
+    waited_s: float | None = metric("s", "between its rounds, while prompts of others were read")
+    throughput_tps: float | None = column(
+        "1/s",
+        "of the whole batch: tokens of all its texts over the seconds of all its rounds; null without a batch",
+        "sum of new_tokens / seconds of rounds",
+    )
+    e2e_throughput_tps: float | None = column(
+        "1/s",
+        "the same over all the time from the first prompt's arrival, reading prompts and being idle included",
+        "sum of new_tokens / time",
+    )
+    goodput_rps: float | None = column(
+        "1/s",
+        "texts of the batch that kept the plan's `slo`, its ttft from arrival (`queued_s + ttft_s`) and its tpot; null "
+        "without one",
+        "texts / time",
+    )
 
     @property
     def ledger(self) -> Ledger | None:
@@ -231,6 +265,8 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "compiled": about_engine.target.compiled,
         "graphs": about_engine.target.graphs,
         "capture_s": machine.capture_s if about_engine.target.graphs else None,
+        "batch": place.batch,
+        "rate": place.rate,
     }
     if error is not None:
         return Record(**about, error=error)
@@ -267,7 +303,7 @@ def _roofline(
     traffic: "Traffic | None", metrics: "RunMetrics", method: str, values: Values, bandwidth: Callable[[], float]
 ) -> dict[str, Any]:
     """What its tokens cost in reads, against what the memory gives; nothing where that is not known."""
-    if traffic is None or METHODS[method].other is not None or not values["cache"]:
+    if traffic is None or metrics.shared or METHODS[method].other is not None or not values["cache"]:
         return {}
     read = traffic.a_token(metrics.prompt_tokens, metrics.tokens_by_round)
     if read is None or metrics.tokens_per_s is None:

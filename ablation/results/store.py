@@ -59,6 +59,14 @@ class Store:
         self._file.truncate(0)
         self._write(_line(self.columns))
 
+    def keep(self, count: int) -> None:
+        """Drop the rows behind the first `count`."""
+        assert self._file is not None, "the store was not entered"
+        self.rows = self.rows[:count]
+        lines = (_line([row[name] for name in self.columns]) for row in self.rows)
+        self._size = len(_line(self.columns)) + sum(map(len, lines))
+        self._file.truncate(self._size)
+
     def append(self, row: Mapping[str, str]) -> None:
         """Add a row. Raises `UserError` when it cannot be written whole; the file is then as it was."""
         self._write(_line([row[name] for name in self.columns]))

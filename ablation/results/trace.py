@@ -34,6 +34,8 @@ class GenerationLine:
     processor: str = column("", "how tokens were chosen")
     seed: int = column("", "random seed of the run")
     target_weights: str = column("", "the format of the target's weights")
+    batch: int = column("texts", "answered at a time")
+    rate: float = column("1/s", "prompts that arrived; 0: each came when there was room")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -63,6 +65,8 @@ class TraceLine(GenerationLine):
     verify_ms: float = column("ms", "the target's forward")
     other_ms: float = column("ms", "processors, judging, bookkeeping")
     source: str = column("", "who drafted, where several drafters take turns (`auto`); else empty")
+    live: int = column("texts", "that shared this round, whose times are those of all of them")
+    waited_ms: float = column("ms", "since the round before, while prompts of others were read")
 
 
 def of_generation(place: "Place") -> dict[str, Any]:
@@ -76,6 +80,8 @@ def of_generation(place: "Place") -> dict[str, Any]:
         "processor": PARAMETERS["processor"].show(place.processor),
         "seed": place.seed,
         "target_weights": place.target_weights,
+        "batch": place.batch,
+        "rate": place.rate,
     }
 
 
@@ -99,6 +105,8 @@ def trace_line(place: "Place", round: Round) -> TraceLine:
         verify_ms=round.verify_s * 1e3,
         other_ms=round.other_s * 1e3,
         source=round.source,
+        live=round.live,
+        waited_ms=round.waited_s * 1e3,
     )
 
 
@@ -118,6 +126,9 @@ class Tracer:
         """A round is over."""
         if self._file is not None:
             self.write(trace_line(place, round))
+
+    def ended(self, place: "Place") -> None:
+        """A text of a batch is whole."""
 
     def record(self, record: "Record") -> None:
         """The generation is over."""

@@ -1,13 +1,13 @@
 """How far an ablation is: a bar with the time left, the row under way, and speedups so far."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from rich.console import Console
 from rich.text import Text
 
-from ablation.plan.grid import Place
+from ablation.plan.grid import Load, Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
 from ablation.run.execute import Unwatched
@@ -42,6 +42,8 @@ def under_way(place: Place) -> str:
     turn = f" turn {place.turn}" if place.turn > 1 else ""
     repeat = f" repeat {place.repeat}" if place.repeat else ""
     name = _name(place.configuration.name, place.target_weights)
+    if place.load is not None:
+        return f"{place.load.text} | {name} | {processor} | seed {place.seed}{repeat}"
     return f"{shown(place.prompt.id)}{turn} | {name} | {processor} | seed {place.seed}{repeat}"
 
 
@@ -116,13 +118,16 @@ class LineDisplay(Unwatched):
 
     def _flush(self) -> None:
         if self._block:
-            said = "  ".join(_words(self._block))
-            plain_line(self._console, self._done, self._total, f"{shown(self._block[0].id)}: {said}")
+            load = self._place and self._place.load
+            words = f"{shown(self._block[0].id)}: {'  '.join(_words(self._block))}"
+            plain_line(self._console, self._done, self._total, _batch(load, self._block) if load else words)
         self._block = []
 
 
 def _block(place: Place) -> tuple[object, ...]:
     """What generations of one prompt have in common that are compared, and those in other formats beside them."""
+    if place.load is not None:
+        return place.load, place.configuration, place.processor, place.seed, place.repeat, place.target_weights
     return place.prompt, place.turn, place.processor, place.seed, place.repeat
 
 
@@ -137,6 +142,21 @@ def _words(block: Iterable[Record]) -> Iterable[str]:
             yield f"{name} {record.speedup:.2f}x"
         elif record.tokens_per_s is not None:
             yield f"{name} {record.tokens_per_s:.1f} tok/s"
+
+
+def _batch(load: Load, block: Sequence[Record]) -> str:
+    """A batch in one line: its texts' speed in all, and the median of theirs against AR's."""
+    first = block[0]
+    failed = sum(record.error is not None for record in block)
+    told = next((record.throughput_tps for record in block if record.throughput_tps is not None), None)
+    ratios = [record.speedup for record in block if record.speedup is not None]
+    parts = [
+        "" if told is None else f"{told:.1f} tok/s in all",
+        f"{median(ratios):.2f}x" if ratios and first.configuration != REFERENCE else "",
+        f"{failed} failed" if failed else "",
+    ]
+    name = _name(first.configuration, first.target_weights)
+    return f"{load.text}: {name} {'  '.join(part for part in parts if part)}"
 
 
 def display(console: Console, done: int, total: int) -> BarDisplay | LineDisplay:

@@ -112,7 +112,7 @@ def estimate(
     prompt, by the prompt's id. measured: when the profile was whose prices stand for runs; empty: everything was run.
     """
     each = [by_name[configuration.name] for by_name in paces for configuration in plan.configurations]
-    repeats = len(plan.seeds) * plan.repeats
+    repeats = len(plan.seeds) * plan.repeats * max(1, len(plan.loads))
     tokens = _tokens_once(plan) * repeats
     turns = [length for of_prompt in lengths.values() for length in of_prompt]
     prefill_s = sum(one.prefill_s for one in each) * repeats
@@ -170,6 +170,7 @@ def grid_table(plan: Plan) -> Table:
     rows = {
         "configurations": "\n".join(configuration.name for configuration in plan.configurations),
         **({"target's weights": "\n".join(plan.formats)} if plan.formats else {}),
+        **({"load": "\n".join(load.text for load in plan.loads)} if plan.loads else {}),
         "processors": "\n".join(PARAMETERS["processor"].show(processor) for processor in plan.processors),
         "prompts": f"{len(plan.prompts)}: " + ", ".join(f"{task} {count}" for task, count in tasks.items()),
         "seeds": ", ".join(str(seed) for seed in plan.seeds),

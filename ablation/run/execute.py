@@ -32,6 +32,8 @@ class Watcher(Protocol):
 
     def round(self, place: Place, round: Round) -> None: ...
 
+    def ended(self, place: Place) -> None: ...
+
 
 class Unwatched:
     """Nobody looks."""
@@ -44,6 +46,9 @@ class Unwatched:
 
     def round(self, place: Place, round: Round) -> None:
         """A round is over."""
+
+    def ended(self, place: Place) -> None:
+        """A text of a batch is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def execute(
     so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
     on them.
     """
-    done, lossless = done or {}, _lossless(engine, plan)
+    done, lossless = done or {}, known_lossless(engine, plan)
     engines = in_formats(engine, plan.formats)
     for number, one in enumerate(plan.passes()):
         if all(place.key in done for place in plan.places(one, tuple(engines))):
@@ -94,7 +99,7 @@ def _in_turn(several: Iterable[Iterator[Record]]) -> Iterator[Record]:
             yield record
 
 
-def _lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
+def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
     """Whether each configuration keeps the target's distribution under each processor; None for another output."""
     found: dict[tuple[Configuration, Chosen], bool | None] = {}
     for configuration in plan.configurations:

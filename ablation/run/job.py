@@ -1,7 +1,7 @@
 """A plan played on an engine: what is missing is generated, and every record goes where the job was told."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,6 +9,7 @@ from typing import Protocol
 from ablation.plan.grid import Key, Place, Plan
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
+from ablation.run.batches import execute_batches
 from ablation.run.costs import Watched
 from ablation.run.estimate import Estimate
 from ablation.run.execute import Done, Watcher, execute
@@ -33,7 +34,7 @@ class Outcome:
     """What a job added: rows and failed ones among them, and whether Ctrl-C ended it.
 
     failed_before: failed rows of earlier runs. overhead: share of the time that was not generation; None where
-    a run went on, as it then repeats a reference that is no row.
+    a run went on, as it then repeats a reference that is no row, and in batches, whose times are nobody's own.
     """
 
     rows: int = 0
@@ -41,12 +42,13 @@ class Outcome:
     failed_before: int = 0
     stopped: bool = False
     resumed: bool = False
+    batched: bool = False
     generating_s: float = 0.0
     seconds: float = 0.0
 
     @property
     def overhead(self) -> float | None:
-        return 1.0 - self.generating_s / self.seconds if self.seconds and not self.resumed else None
+        return 1.0 - self.generating_s / self.seconds if self.seconds and not (self.resumed or self.batched) else None
 
     def add(self, record: Record) -> None:
         """Count a row."""
@@ -84,7 +86,7 @@ class Job:
     def __post_init__(self) -> None:
         failed = sum(earlier.error is not None for earlier in self.sink.done.values())
         self.costs = Watched(self.engine, self.plan)
-        self.outcome = Outcome(failed_before=failed, resumed=bool(self.done))
+        self.outcome = Outcome(failed_before=failed, resumed=bool(self.done), batched=bool(self.plan.loads))
 
     @property
     def done(self) -> int:
@@ -109,18 +111,26 @@ class Job:
         quiet = Quiet(self.wait_quiet_s, display.say)
         with self.sink.writing(self.outcome) as tracer, _timed(self.outcome, quiet), Interrupt() as interrupt:
             watcher = _Both(_Both(display, quiet), tracer)
-            for record in execute(self.engine, self.plan, watcher, self.sink.done):
-                try:
-                    display.record(record)  # first: a bar makes way for what is printed
-                finally:
-                    tracer.record(record)
-                    self.sink.add(record)
-                self.outcome.add(record)
-                self.costs.add(record)
+            for records in _together(self.engine, self.plan, watcher, self.sink.done):
+                for record in records:
+                    try:
+                        display.record(record)  # first: a bar makes way for what is printed
+                    finally:
+                        tracer.record(record)
+                        self.sink.add(record)
+                    self.outcome.add(record)
+                    self.costs.add(record)
                 if interrupt.asked:
                     self.outcome.stopped = True
                     break
         return self.outcome
+
+
+def _together(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:
+    """The records of a plan, those of a batch at once."""
+    if plan.loads:
+        return execute_batches(engine, plan, watcher, done)
+    return ((record,) for record in execute(engine, plan, watcher, done))
 
 
 @contextmanager
@@ -152,3 +162,7 @@ class _Both:
     def round(self, place: Place, round: Round) -> None:
         for watcher in self._watchers:
             watcher.round(place, round)
+
+    def ended(self, place: Place) -> None:
+        for watcher in self._watchers:
+            watcher.ended(place)

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,9 @@ class ResultsFile:
             rows = self._store.rows if self.resume else []
             if wrong := first_wrong_of(rows):
                 raise UserError(f"{str(self.files.results)!r}, record {wrong[0] + 2}: {wrong[1]}; it was left alone")
+            self._torn = len(rows)
+            rows = rows[: whole_batches(self.plan, [key(cells) for cells in rows])]
+            self._torn -= len(rows)
             self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
             self._manifest = manifest.describe(self.plan, self.engine, self.name)
             if rows:
@@ -95,6 +99,8 @@ class ResultsFile:
             # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
             self._store.clear()
             self.files.trace.unlink(missing_ok=True)
+        elif self._torn:
+            self._store.keep(len(self.done))
         manifest.write(self.files.manifest, self._manifest)
         try:
             with self._trace_file() as file, closing(tracer(file, self.trace)) as found:
@@ -187,6 +193,16 @@ def check_output(results: Path, resume: bool, overwrite: bool) -> None:
         raise UserError(
             f"{str(results)!r} exists; give --resume to continue it, --overwrite to replace it, or another --out"
         )
+
+
+def whole_batches(plan: Plan, keys: Sequence[Key]) -> int:
+    """How many rows, from the first, belong to batches that are whole: the rest is played again, batch by batch."""
+    if not plan.loads:
+        return len(keys)
+    texts = sum(len(prompt.turns) for prompt in plan.prompts)
+    batches = [one._replace(id="", turn=0) for one in keys]
+    counts = Counter(batches)
+    return next((place for place, one in enumerate(batches) if counts[one] < texts), len(keys))
 
 
 def is_results(path: Path) -> bool:

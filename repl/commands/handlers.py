@@ -8,7 +8,7 @@ from repl import export as exporting
 from repl import ngrams, plan, script
 from repl.commands.command import change
 from repl.costs import profile_sheet
-from repl.orders import Ablate, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
+from repl.orders import Ablate, Batch, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message
 from repl.runs import Run
 from repl.session import TURNS, Session
@@ -16,6 +16,8 @@ from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.files import checked_path
+
+_AT_A_TIME = 4
 
 
 def save(session: Session, argument: str) -> Message | Replace:
@@ -160,6 +162,18 @@ def profile(session: Session, argument: str) -> WithCosts:
 def ablate(session: Session, argument: str) -> Ablate:
     """/ablate [PLAN]; a wrong plan is refused before the models are waited for."""
     return Ablate(argument, plan.read(session, argument))
+
+
+def batch(session: Session, argument: str) -> Batch:
+    """/batch FILE [N]; a file that cannot be read is told before the models are waited for."""
+    from ablation.plan.contents import BATCH
+    from ablation.plan.prompt_sets import find_sources, gather
+
+    name, _, last = argument.rpartition(" ")
+    name, size = (name.strip(), BATCH.parse(last)) if name and last.isdecimal() else (argument, _AT_A_TIME)
+    if not name:
+        raise UserError("/batch: no prompts given; expected /batch FILE or a built-in set, and how many at a time")
+    return Batch(gather(find_sources([name], Path())), size)
 
 
 def results(session: Session, argument: str) -> Results:

@@ -173,6 +173,18 @@ COMMANDS = Registry[Command](
         "what acceptance would have paid for it. NAME is what the table calls it; it then stands beside AR alone.",
         candidates=words.methods,
     ),
+    Command(
+        "batch",
+        "ablation",
+        "answer a file of prompts, several at a time",
+        handlers.batch,
+        "FILE [N]",
+        "grounded 4",
+        "FILE has a prompt a line (docs/prompts.md), or is a built-in set; N are answered at a time, 4 where it is "
+        "left out. A line a text shows it grow; the table at the end compares each method with AR at as many at a "
+        "time. Ctrl-C stops after the method under way.",
+        candidates=words.prompts,
+    ),
     Command("results", "ablation", "the table of the last ablation", handlers.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )

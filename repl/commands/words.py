@@ -38,6 +38,14 @@ def plans(typed: str) -> Iterator[str]:
     yield from (name for name in files(typed) if name.endswith((".toml", "/")))
 
 
+def prompts(typed: str) -> Iterator[str]:
+    """Built-in prompt sets and prompt files."""
+    from ablation.plan.prompt_sets import set_names
+
+    yield from (name for name in set_names() if name.startswith(typed))
+    yield from (name for name in files(typed) if name.endswith((".jsonl", "/")))
+
+
 def added(typed: str) -> Iterator[str]:
     """A method, then its parameters."""
     name, space, rest = typed.partition(" ")

@@ -252,7 +252,7 @@ def account_of(
         prompt_ids(inputs, target),
         max_new_tokens=max_gen_len,
         stop=_stop(target, stop),
-        rng=torch.Generator(target.device).manual_seed(int(torch.randint(2**62, ()))),
+        seed=int(torch.randint(2**62, ())),
     )
     for event in events:
         account.add(event)

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from egag.controller import FixedGamma
 from sampling import sequence as decoding
-from sampling.batch import Request, decode_many
+from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import NullDrafter
 from sampling.events import Prefilled, Round
 from sampling.forward.lean import LeanModel
-from sampling.forward.rows import BatchRunner
 from sampling.forward.runner import ModelRunner, prefill
+from sampling.forward.sharing import SharedRunner
 from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKProcessor
@@ -178,12 +178,11 @@ class Writer:
         """Dialogues in the order in which they come to their end."""
         plain = prefill(ModelRunner(self._model), self._before[:-1], self._layers)
         self._opened = {layer: rows.to(torch.bfloat16) for layer, rows in plain.items()}
-        longest = max([self._how.user_tokens, *map(len, self._turns or ())]) + self._how.answer_tokens
-        capacity = len(self._before) + len(self._between) + longest
-        batch = self._how.batch if self._turns is None else min(self._how.batch, max(1, len(self._turns)))
+        size = self._how.batch if self._turns is None else min(self._how.batch, max(1, len(self._turns)))
         drafter, verifier = _Listening(self._layers), RejectionVerifier()
-        many = BatchRunner(self._model, batch, capacity)
-        for request, seq, event in decode_many(many, drafter, lambda: FixedGamma(0), verifier, self._requests()):
+        batch = Batch(SharedRunner(self._model), drafter, lambda: FixedGamma(0), verifier, size)
+        for live, event in decode_many(batch, self._requests()):
+            request, seq = live.request, live.seq
             if isinstance(event, Prefilled):
                 self._take_over(request, seq)
             elif isinstance(event, Round):
@@ -218,7 +217,7 @@ class Writer:
         return self._request(prompt, processor, self._how.answer_tokens, draft, reuse)
 
     def _request(self, prompt: list[int], processor: LogitsProcessor, room: int, draft: _Draft, reuse: int) -> Request:
-        return Request(prompt, processor, room, self._choose.getrandbits(62), self._stop, reuse, draft)
+        return Request(prompt, processor, room, self._choose.getrandbits(62), self._stop, reuse, tag=draft)
 
     def _hear(self, request: Request, seq: decoding.Sequence) -> None:
         """A user turn is over: have it answered, unless next to nothing was said."""

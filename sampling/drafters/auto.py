@@ -8,10 +8,11 @@ from egag.controller import GammaController
 from egag.gain import Gain, Weighed
 from egag.price import ASSUMED, Price
 from ngram_assisted.suffix import SuffixDrafter
-from sampling.drafter import Drafter
+from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.joined import joined
 from sampling.events import Round
+from sampling.forward.asked import Asking
 from sampling.methods import HEADS, MODELS
 from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
@@ -47,7 +48,7 @@ class Copy:
     weighed: Weighed
 
 
-class AutoDrafter(Drafter):
+class AutoDrafter(AskingDrafter):
     """The copier says what its proposal of this round is worth, which is free; models say what theirs brought lately.
 
     The best by tokens over seconds drafts, its length by the same measure (`SurvivalGamma`, docs/algorithms/auto.md).
@@ -79,7 +80,7 @@ class AutoDrafter(Drafter):
         for drafter in self._all():
             drafter.begin(seq)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         self._price(seq, gamma)
         room = min(limit, gamma.gamma)
         if room < 1:
@@ -90,7 +91,7 @@ class AutoDrafter(Drafter):
             promises[name] = _with_copy(gamma.of(name).promise(), copy, nothing)
         chosen = gamma.choose(promises)
         if chosen in self.models:
-            return self._drafted(seq, gamma, chosen, copy, room)
+            return (yield from self._drafted(seq, gamma, chosen, copy, room))
         copied = [*copy.tokens[: copy.weighed.count]] if copy and chosen == COPIES else []
         return Proposal(sent(copied, seq.device), source=chosen)
 
@@ -112,15 +113,16 @@ class AutoDrafter(Drafter):
     def _price(self, seq: Sequence, gamma: GammaController) -> None:
         """Tell the rules what rounds cost behind a text of this length, now and then as it grows."""
         context = len(seq.tokens) // _PRICED * _PRICED
-        if self.profile is None or seq.drafting.get(self) == context:
+        if self.profile is None or seq.drafting.get(self) == (context, seq.live):
             return
-        seq.drafting[self] = context
+        seq.drafting[self] = context, seq.live
         plain = self.profile.price(NOTHING, context)
         assert plain is not None
-        gamma.priced(plain)
+        gamma.priced(plain.among(seq.live))
         for name in (COPIES, *self.models):
             branched = self.trees and name in HEADS
-            gamma.of(name).priced(self.profile.price(name, context, branched=branched) or _guessed(plain))
+            price = self.profile.price(name, context, branched=branched) or _guessed(plain)
+            gamma.of(name).priced(price.among(seq.live))
 
     def _all(self) -> tuple[Drafter, ...]:
         return self.suffix, *self.models.values()
@@ -136,10 +138,12 @@ class AutoDrafter(Drafter):
             weighed = replace(weighed, count=1, gain=Gain(1.0 + weighed.survival[0], rule.seconds(1)))
         return Copy(draft.tokens, weighed)
 
-    def _drafted(self, seq: Sequence, gamma: GammaController, name: str, copy: Copy | None, room: int) -> Proposal:
+    def _drafted(
+        self, seq: Sequence, gamma: GammaController, name: str, copy: Copy | None, room: int
+    ) -> Asking[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
         rule = gamma.of(name)
-        own = self.models[name].propose(seq, rule, room)
+        own = yield from self.models[name].drafting(seq, rule, room)
         if copy is None or own.probs is not None or not self.trees:
             return replace(own, source=name)
         both, rows = joined(own, rule.survival[1:], copy.tokens, copy.weighed.survival, rule.seconds)

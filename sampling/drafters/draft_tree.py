@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from egag.controller import GammaController
+from sampling.forward.asked import Asking
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
 from utils.logits_processor import no_distribution, wide
@@ -17,7 +18,7 @@ from utils.sent import OnDevice, kept
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
 
-Feed = Callable[[Tensor, Tensor | None], Tensor]
+Feed = Callable[[Tensor, Tensor | None], Asking[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class _Nodes:
         return _Nodes(*(torch.cat(pair) for pair in pairs))
 
 
-def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController) -> Tree:
+def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController) -> Asking[Tree]:
     """At most `shape.tokens` drafts, `depth` deep, as deep and as many as the rule has them.
 
     logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. The best `width` nodes of each layer get
@@ -94,7 +95,7 @@ def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: Ga
         chosen = layer.at(places)
         if not rule.deeper(level, OnDevice(nodes.chances), OnDevice(chosen.chances)):
             break
-        logits = feed(chosen.tokens, above.index_select(0, places))
+        logits = yield from feed(chosen.tokens, above.index_select(0, places))
         numbers = places + (len(nodes) - len(layer))
         layer = _children(shape, level, numbers, chosen.chances, logits)
         above = torch.arange(fed, fed + len(chosen), device=logits.device).repeat_interleave(len(layer) // len(chosen))

@@ -11,8 +11,10 @@ from torch import Tensor
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
+from sampling.forward.asked import Asking
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
+from sampling.heads.sharing import SharedHead
 from sampling.heads.static import fixed_rows
 from sampling.sequence import Sequence
 from utils.sent import sent
@@ -46,12 +48,12 @@ class RecurrentDrafter(ForwardDrafter):
         features: abc.Sequence[int],
         shape: TreeShape | None = None,
         cached: bool = True,
-        graphs: bool = False,
+        rows: abc.Callable[[], RecurrentRunner] | None = None,
     ) -> None:
         self.needs_hidden = tuple(features)
         self.shape = shape
         self._forward, self._cached = forward, cached
-        self._rows = fixed_rows(forward) if graphs else partial(RecurrentRunner, forward)
+        self._rows = rows or partial(RecurrentRunner, forward)
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
@@ -60,7 +62,12 @@ class RecurrentDrafter(ForwardDrafter):
         if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
         shape = TreeShape.of(head.config, values)
-        return cls(forward, head.config.features, shape, pair.cached, pair.cached and pair.target_info.graphs)
+        rows: abc.Callable[[], RecurrentRunner] | None = None
+        if pair.shared:
+            rows = SharedHead(forward).another
+        elif pair.cached and pair.target_info.graphs:
+            rows = fixed_rows(forward)
+        return cls(forward, head.config.features, shape, pair.cached, rows)
 
     def begin(self, seq: Sequence) -> None:
         draft = seq.drafting[self] = _Draft(self._rows())
@@ -84,7 +91,7 @@ class RecurrentDrafter(ForwardDrafter):
     def room(self, seq: Sequence) -> int:
         return self._forward.window - len(seq.tokens) if seq.drafting[self].known else 0
 
-    def root(self, seq: Sequence) -> Tensor:
+    def root(self, seq: Sequence) -> Asking[Tensor]:
         draft: _Draft = seq.drafting[self]
         if not self._cached:
             draft.rows.crop(0)
@@ -93,15 +100,15 @@ class RecurrentDrafter(ForwardDrafter):
             draft.features = []
         start = draft.rows.length
         tokens = sent(seq.tokens[start + 1 :], feature.device)
-        logits = draft.rows.feed(tokens[: len(feature)], feature)
+        logits = yield from draft.rows.feed(tokens[: len(feature)], feature)
         draft.unseen = len(tokens) - len(feature)
         for number in range(draft.unseen):
-            logits = draft.rows.branch(tokens[len(feature) + number].view(1))
+            logits = yield from draft.rows.branch(tokens[len(feature) + number].view(1))
         return logits
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
         draft: _Draft = seq.drafting[self]
-        return draft.rows.branch(tokens, None if parents is None else parents + draft.unseen)
+        return (yield from draft.rows.branch(tokens, None if parents is None else parents + draft.unseen))
 
     def _read_prompt(self, draft: _Draft, tokens: abc.Sequence[int]) -> None:
         """All rows of the prompt but the last, from which the first draft comes."""

@@ -7,16 +7,17 @@ from torch import Tensor
 
 from egag.belief import Logits
 from egag.controller import GammaController
-from sampling.drafter import Drafter
+from sampling.drafter import AskingDrafter
 from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
+from sampling.drafters.drawing import BEST, drawing
+from sampling.forward.asked import Ask, Asking
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from utils.argmax import argmax
-from utils.logits_processor import one_if_finite, sample
+from utils.logits_processor import one_if_finite
 
 
-class ForwardDrafter(Drafter):
+class ForwardDrafter(AskingDrafter):
     """Draws a chain from its own distribution, or proposes a tree of its most likely continuations.
 
     A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
@@ -30,35 +31,35 @@ class ForwardDrafter(Drafter):
         """How many tokens deep it can draft here; 0 = not at all."""
 
     @abstractmethod
-    def root(self, seq: Sequence) -> Tensor:
+    def root(self, seq: Sequence) -> Asking[Tensor]:
         """Raw logits `[1, V]` of the first draft, after all of `seq.tokens`."""
 
     @abstractmethod
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
         """Raw logits `[k, V]` behind k more drafts `[k]`, which are numbered in the order they are fed.
 
         parents: `[k]`, the number of each one's parent, -1 = the text; all are of one depth. None: one draft, which
         follows the last one that was fed.
         """
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
         common = seq.slot.vocab_size
 
-        def feed(tokens: Tensor, parents: Tensor | None) -> Tensor:
+        def feed(tokens: Tensor, parents: Tensor | None) -> Asking[Tensor]:
             """`feed` over the tokens that the pair has in common."""
-            return self.feed(seq, tokens, parents)[:, :common]
+            return (yield from self.feed(seq, tokens, parents))[:, :common]
 
-        logits = self.root(seq)[:, :common]
+        logits = (yield from self.root(seq))[:, :common]
         first = logits[0].clone()  # what a forward gave holds until the next one
         if self.shape is None:
-            return self._chain(seq, gamma, limit, logits, first, feed)
+            return (yield from self._chain(seq, gamma, limit, logits, first, feed))
         if not gamma.plant(Logits(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
-        tree = grow_tree(self.shape, depth, logits, feed, gamma)
+        tree = yield from grow_tree(self.shape, depth, logits, feed, gamma)
         if not len(tree.tokens):
             return Proposal.empty(seq.device)
         tokens, parents = tree.tokens.to(seq.device), Parents(tree.parents.there.to(seq.device))
@@ -66,20 +67,22 @@ class ForwardDrafter(Drafter):
 
     def _chain(
         self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, first: Tensor, feed: Feed
-    ) -> Proposal:
+    ) -> Asking[Proposal]:
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []
         while gamma.before(len(tokens), belief := Logits(logits[0])):
             if seq.processor.greedy:
-                tokens.append(argmax(logits).to(seq.device))
-                best.append(logits.to(seq.device)[0].gather(0, tokens[-1]))
+                token, chance = yield Ask(BEST, logits.to(seq.device))
+                tokens.append(token)
+                best.append(chance)
             else:
-                probs.append(seq.processor(logits.to(seq.device)))
-                tokens.append(sample(probs[-1], seq.rng))
+                token, q = yield Ask(drawing(seq.processor), (logits.to(seq.device), seq.draws))
+                tokens.append(token)
+                probs.append(q)
             if len(tokens) == limit or not gamma.after(len(tokens), belief, tokens[-1][0]):
                 break
-            logits = feed(tokens[-1], None)
+            logits = yield from feed(tokens[-1], None)
         if not tokens:
             return Proposal.empty(seq.device)
         if probs:

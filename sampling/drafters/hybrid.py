@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from egag.controller import FixedGamma, GammaController
-from sampling.drafter import Drafter
+from sampling.drafter import AskingDrafter, Drafter
 from sampling.events import Round
+from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.sent import sent
@@ -24,7 +25,7 @@ class Copier(Protocol):
         """At most `limit` tokens that may follow the text and the drafts `pending`, which it must not learn."""
 
 
-class _Pair(Drafter):
+class _Pair(AskingDrafter):
     """A model drafter and a copier that both follow the text, whichever of them drafts."""
 
     def __init__(self, model: Drafter, copier: Any) -> None:
@@ -66,11 +67,11 @@ class ExtendedDrafter(_Pair):
         model, copier = inside
         return cls(model, copier, values["num_model_steps"])
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)
-        drawn = self.model.propose(seq, FixedGamma(min(self.steps, room)), room)
+        drawn = yield from self.model.drafting(seq, FixedGamma(min(self.steps, room)), room)
         tokens = self.copier.continuation(seq, drawn.tokens.tolist(), room - len(drawn))
         tokens = tokens[: gamma.keep((1.0,) * len(tokens))]
         gamma.placed(range(len(drawn), len(drawn) + len(tokens)))
@@ -103,7 +104,7 @@ class SuffixOrModelDrafter(_Pair):
         model, suffix = inside
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)
@@ -114,4 +115,4 @@ class SuffixOrModelDrafter(_Pair):
             kept = gamma.keep(draft.probs, draft.match_length, parents)
             tokens = sent(draft.tokens[:kept], seq.device)
             return Proposal(tokens, parents[:kept] if parents else None)
-        return self.model.propose(seq, FixedGamma(steps), room)
+        return (yield from self.model.drafting(seq, FixedGamma(steps), room))

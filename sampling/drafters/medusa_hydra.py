@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
+from sampling.forward.asked import Ask, Asking
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import make_linear
 from sampling.forward.linear import Kernel, Linear
@@ -83,14 +84,33 @@ class _Ahead:
     fed: int = 0
 
 
+class _Look:
+    """One step of the heads for many sequences: what `_logits` gives each of them alone."""
+
+    def __init__(self, logits: abc.Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        self._logits = logits
+
+    @torch.inference_mode()
+    def run(self, feeds: abc.Sequence[tuple[Tensor, Tensor]]) -> abc.Sequence[Tensor]:
+        """See `Forwards.run`; each feeds its state and its paths."""
+        states, paths = zip(*feeds, strict=True)
+        counts = [len(one) for one in paths]
+        of = sent([number for number, count in enumerate(counts) for _ in range(count)], states[0].device)
+        logits: tuple[Tensor, ...] = self._logits(torch.cat(states), torch.cat(paths), of).split(counts)
+        return logits
+
+
 class _ParallelDrafter(ForwardDrafter):
     """Looks ahead from the target's last state."""
 
     method: str
 
-    def __init__(self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False) -> None:
+    def __init__(
+        self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False, shared: bool = False
+    ) -> None:
         self.config, self.shape = weights.head.config, shape
-        self._look = self._graphed(weights.target.device) if graphs else self._logits
+        self._single = self._graphed(weights.target.device) if graphs else self._logits
+        self._many = [_Look(self._logits) for _ in range(self.config.steps + 1)] if shared else []
         self.needs_hidden = (weights.target.num_layers,)
         self._residual = [_Residual(weights, f"heads.{step}") for step in range(self.config.steps)]
         self._outputs = _Outputs(weights)
@@ -100,7 +120,7 @@ class _ParallelDrafter(ForwardDrafter):
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         weights = _Weights(head, target, Int8Linear if rough else make_linear)
-        return cls(weights, TreeShape.of(head.config, values), pair.target_info.graphs)
+        return cls(weights, TreeShape.of(head.config, values), pair.target_info.graphs, pair.shared)
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
@@ -123,28 +143,39 @@ class _ParallelDrafter(ForwardDrafter):
         ahead: _Ahead = seq.drafting[self]
         return self.config.steps - (len(seq.tokens) - 1 - ahead.known) if ahead.state is not None else 0
 
-    def root(self, seq: Sequence) -> Tensor:
+    def root(self, seq: Sequence) -> Asking[Tensor]:
         ahead: _Ahead = seq.drafting[self]
         assert ahead.state is not None
         ahead.paths, ahead.fed = sent(seq.tokens[ahead.known :], ahead.state.device).unsqueeze(0), 0
-        return self._look(ahead.state, ahead.paths)
+        return (yield from self._look(ahead))
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
         ahead: _Ahead = seq.drafting[self]
         assert ahead.state is not None
         first = ahead.fed - len(ahead.paths) if ahead.fed else -1
         above = ahead.paths[-1:] if parents is None else ahead.paths.index_select(0, parents - first)
         ahead.paths, ahead.fed = torch.cat([above, tokens.unsqueeze(1)], dim=1), ahead.fed + len(tokens)
-        return self._look(ahead.state, ahead.paths)
+        return (yield from self._look(ahead))
 
     def _graphed(self, device: torch.device) -> abc.Callable[[Tensor, Tensor], Tensor]:
         """`_logits` with a graph for each shape of paths."""
         graph = Graphed(lambda state, paths: (self._logits(state, paths).contiguous(),), device)
         return lambda state, paths: graph(state, paths)[0]
 
+    def _look(self, ahead: _Ahead) -> Asking[Tensor]:
+        """Raw logits `[k, V]` behind the paths of a sequence."""
+        assert ahead.state is not None
+        if not self._many:
+            return self._single(ahead.state, ahead.paths)
+        logits: Tensor = yield Ask(self._many[ahead.paths.shape[1]], (ahead.state, ahead.paths))
+        return logits
+
     @abstractmethod
-    def _logits(self, state: Tensor, paths: Tensor) -> Tensor:
-        """Raw logits `[k, V]` behind paths of tokens `[k, d]`, which follow the state."""
+    def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
+        """Raw logits `[k, V]` behind paths of tokens `[k, d]`, which follow states `[m, H]`.
+
+        of: `[k]`, which state each follows; None: all follow the only one.
+        """
 
     def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden
@@ -159,9 +190,10 @@ class MedusaDrafter(_ParallelDrafter):
 
     method = "medusa"
 
-    def _logits(self, state: Tensor, paths: Tensor) -> Tensor:
+    def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
         step = paths.shape[1] - 1
-        return self._outputs(step, self._residual[step](state)).expand(len(paths), -1)
+        ahead = self._outputs(step, self._residual[step](state))
+        return ahead.expand(len(paths), -1) if of is None else ahead.index_select(0, of)
 
 
 class HydraDrafter(_ParallelDrafter):
@@ -169,14 +201,17 @@ class HydraDrafter(_ParallelDrafter):
 
     method = "hydra"
 
-    def __init__(self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False) -> None:
-        super().__init__(weights, shape, graphs)
+    def __init__(
+        self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False, shared: bool = False
+    ) -> None:
+        super().__init__(weights, shape, graphs, shared)
         self._embedding = weights.target.embedding
         self._joins, self._residuals = weights.linears("joins"), weights.linears("residuals")
 
-    def _logits(self, state: Tensor, paths: Tensor) -> Tensor:
+    def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
         step = paths.shape[1] - 1
         between = F.embedding(paths, self._embedding).flatten(1)
-        joined = torch.cat([state.expand(len(paths), -1), between], dim=1)
+        above = state.expand(len(paths), -1) if of is None else state.index_select(0, of)
+        joined = torch.cat([above, between], dim=1)
         first = self._residuals[step](joined) + F.silu(self._joins[step](joined))
         return self._outputs(step, self._residual[step](first))

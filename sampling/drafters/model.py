@@ -8,7 +8,8 @@ from torch import Tensor
 
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
-from sampling.forward.runner import Runner, WholeRunner, catch_up, prefill
+from sampling.forward.asked import Asking
+from sampling.forward.runner import Runner, Runners, ask, caught_up, prefill
 from sampling.sequence import Sequence
 from utils.errors import UserError
 
@@ -20,7 +21,7 @@ class ModelDrafter(ForwardDrafter):
     will draft in the next one, and caught up when it does. A rule that allows no draft (gamma 0) costs no forward.
     """
 
-    def __init__(self, runner: WholeRunner) -> None:
+    def __init__(self, runner: Runners) -> None:
         self.runner = runner
 
     @classmethod
@@ -28,7 +29,12 @@ class ModelDrafter(ForwardDrafter):
         if pair.drafter is None:
             raise UserError(pair.lack("model"))
         rough = pair.drafts_in_int8("model", values["draft_weights"])
-        return cls(pair.drafter.on(pair.drafter.model.int8) if rough else pair.drafter)
+        runner = pair.drafter.on(pair.drafter.model.int8) if rough else pair.drafter
+        if pair.shared:
+            from sampling.share import shared_runner  # with transformers, which a lean model alone needs not
+
+            return cls(shared_runner(runner))
+        return cls(runner)
 
     def begin(self, seq: Sequence) -> None:
         slot = seq.drafting[self] = self.runner.another()
@@ -45,12 +51,12 @@ class ModelDrafter(ForwardDrafter):
     def room(self, seq: Sequence) -> int:
         return self.runner.window - len(seq.tokens)
 
-    def root(self, seq: Sequence) -> Tensor:
-        return catch_up(self._roll_back(seq), seq.tokens).logits
+    def root(self, seq: Sequence) -> Asking[Tensor]:
+        return (yield from caught_up(self._roll_back(seq), seq.tokens)).logits
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
         slot: Runner = seq.drafting[self]
-        return slot.forward(tokens).logits
+        return (yield from ask(slot, tokens)).logits
 
     def _roll_back(self, seq: Sequence) -> Runner:
         slot: Runner = seq.drafting[self]

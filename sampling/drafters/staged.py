@@ -10,11 +10,12 @@ from torch import Tensor
 from egag.belief import Logits
 from egag.controller import FixedGamma, GammaController
 from sampling import loop
-from sampling.drafter import Drafter
+from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
 from sampling.events import Round
-from sampling.forward.runner import Output, prefill
+from sampling.forward.asked import Asking
+from sampling.forward.runner import Output, ask, prefill
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier
@@ -30,7 +31,7 @@ class Head(Protocol):
     shape: Any
 
     def begin(self, seq: Sequence) -> None: ...
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal: ...
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
         """What forgets again all that is learnt of the sequence from now on."""
@@ -51,7 +52,7 @@ class _Stage:
     states: list[dict[int, Tensor]] = field(default_factory=list)
 
 
-class StagedDrafter(Drafter):
+class StagedDrafter(AskingDrafter):
     """The drafter model drafts by speculative decoding (arXiv 2308.04623; a rounded target in ML-SpecQD, 2503.13565).
 
     In an inner round a head or copier drafts at most `staged_gamma` tokens and the drafter model judges them in one
@@ -79,31 +80,33 @@ class StagedDrafter(Drafter):
     def begin(self, seq: Sequence) -> None:
         slot = self.runner.another()
         slot.read(seq.encoder_ids)
-        seed = int(torch.randint(2**62, (1,), generator=seq.rng, device=seq.device))
-        rng = torch.Generator(slot.device).manual_seed(seed)
-        rule, far = FixedGamma(self.steps), slot.window
-        text = Sequence([*seq.tokens], slot, seq.processor, rng, rule, far, encoder_ids=seq.encoder_ids)
+        rule, draws, far = FixedGamma(self.steps), seq.draws.within(), slot.window
+        text = Sequence([*seq.tokens], slot, seq.processor, draws, rule, far, encoder_ids=seq.encoder_ids)
         text.hidden = prefill(slot, seq.tokens[:-1][: slot.window], self.states)
         self.inner.begin(seq if self.head is None else text)
         seq.drafting[self] = self._settled(text)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.runner.window - len(seq.tokens))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
         stage: _Stage = seq.drafting[self]
+        stage.text.draws = seq.draws.within()
         tokens: list[Tensor] = []
         chances: list[Tensor] = []
         first: Tensor | None = None
-        for logits, q, token in self._stream(seq, stage, gamma, limit):
-            first = logits if first is None else first
-            belief = Logits(logits)
-            if not gamma.before(len(tokens), belief):
-                break
-            tokens.append(token)
-            chances.append(q)
-            if len(tokens) == limit or not gamma.after(len(tokens), belief, token):
-                break
+        going = True
+        while going:
+            room = min(gamma.gamma, limit) - (len(stage.text.tokens) - len(seq.tokens))
+            for logits, q, token in (yield from self._round(seq, stage, room - 1)):
+                first = logits if first is None else first
+                belief = Logits(logits)
+                if going := gamma.before(len(tokens), belief):
+                    tokens.append(token)
+                    chances.append(q)
+                    going = len(tokens) < limit and gamma.after(len(tokens), belief, token)
+                if not going:
+                    break
         rounds = tuple(stage.rounds)
         if not tokens:
             return Proposal(torch.empty(0, dtype=torch.long, device=seq.device), inner=rounds)
@@ -145,27 +148,18 @@ class StagedDrafter(Drafter):
     def _settled(self, text: Sequence) -> _Stage:
         return _Stage(text, text.slot.length, (lambda: None) if self.head is None else self.head.mark(text))
 
-    def _stream(
-        self, seq: Sequence, stage: _Stage, gamma: GammaController, limit: int
-    ) -> abc.Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Raw logits `[V]`, q `[V]` and token (0-d) of draft after draft, inner round by inner round."""
-        while True:
-            room = min(gamma.gamma, limit) - (len(stage.text.tokens) - len(seq.tokens))
-            logits, q = self._round(seq, stage, room - 1)
-            tokens = sent(stage.rounds[-1].emitted, logits.device)
-            yield from zip(logits, q, tokens, strict=True)
-
-    def _round(self, seq: Sequence, stage: _Stage, room: int) -> tuple[Tensor, Tensor]:
-        """An inner round with at most `room` drafts: raw logits and q, `[m, V]`, of the m tokens that it emits."""
+    def _round(self, seq: Sequence, stage: _Stage, room: int) -> Asking[abc.Iterable[tuple[Tensor, Tensor, Tensor]]]:
+        """An inner round with at most `room` drafts: raw logits `[V]`, q `[V]` token (0-d) of each that it emits."""
         text, slot = stage.text, stage.text.slot
         unread = text.tokens[slot.length :]
         lag = len(unread) - 1
-        proposal = self._drafts(seq, text, room if lag < 2 else 0)
+        text.draws.at(text.position)
+        proposal = yield from self._drafts(seq, text, room if lag < 2 else 0)
         fed = torch.cat([sent(unread, slot.device), proposal.tokens])
-        output = slot.forward(fed, _behind(proposal, lag), self.states, len(proposal) + 1)
+        output = yield from ask(slot, fed, _behind(proposal, lag), self.states, len(proposal) + 1)
         p = text.processor(output.logits)
         try:
-            round = loop.judged(text, proposal, self._judge.verify(proposal, p, text.rng))
+            round = loop.judged(text, proposal, self._judge.verify(proposal, p, text.draws))
         except UserError as error:
             raise no_distribution("drafter") from error
         loop.commit(text, round, Output(output.logits))
@@ -176,15 +170,15 @@ class StagedDrafter(Drafter):
         stage.states.append(text.hidden)
         if self.head is not None:
             self.head.observe(text, round)
-        return output.logits[rows], p[rows]
+        return zip(output.logits[rows], p[rows], sent(round.emitted, slot.device), strict=True)
 
-    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Proposal:
+    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Asking[Proposal]:
         """What is drafted for the drafter model: by the head from its states, by a copier from the target's text."""
         room = min(self.steps, room)
         if room < 1:
             return Proposal.empty(text.device)
         if self.head is not None:
-            return self.head.propose(text, FixedGamma(room), room)
+            return (yield from self.head.drafting(text, FixedGamma(room), room))
         copier: Copier = self.inner  # type: ignore[assignment]
         tokens = copier.continuation(seq, text.tokens[len(seq.tokens) :], room)
         return Proposal(sent(tokens, text.device))

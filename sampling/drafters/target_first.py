@@ -3,13 +3,14 @@
 from typing import Any
 
 from egag.controller import GammaController
-from sampling.drafter import Drafter
+from sampling.drafter import AskingDrafter, Drafter
 from sampling.events import Round
+from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
 
-class TargetFirst(Drafter):
+class TargetFirst(AskingDrafter):
     """Another drafter that drafts nothing in the first round: the first token comes from the target alone."""
 
     def __init__(self, drafter: Drafter) -> None:
@@ -23,11 +24,11 @@ class TargetFirst(Drafter):
         seq.drafting[self] = True
         self.drafter.begin(seq)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         if seq.drafting[self]:
             seq.drafting[self] = False
             return Proposal.empty(seq.device)
-        return self.drafter.propose(seq, gamma, limit)
+        return (yield from self.drafter.drafting(seq, gamma, limit))
 
     def observe(self, seq: Sequence, round: Round) -> None:
         self.drafter.observe(seq, round)

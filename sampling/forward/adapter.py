@@ -12,6 +12,7 @@ from sampling.forward import attention
 from sampling.forward.cache import RollbackCache, RollbackLayer
 from sampling.forward.fixed import Places
 from sampling.forward.fixed_transformers import FixedTransformersCache
+from sampling.forward.rows_transformers import TransformersRowsCache, padded_forward
 from sampling.forward.runner import Reading, chains_only
 from sampling.forward.steps import BlockShape
 
@@ -106,6 +107,11 @@ class TransformersModel(TransformersWeights):
         assert self.rows_shape is not None
         return Places(self.num_layers, self.rows_shape, most, self.device, self.dtype, FixedTransformersCache)
 
+    def rows_cache(self) -> TransformersRowsCache:
+        """See `Shareable.rows_cache`; `rows_shape` is known by then."""
+        assert self.rows_shape is not None
+        return TransformersRowsCache(self.num_layers, self.rows_shape, self.device, self.dtype)
+
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
         return Reading(list(prompt))
@@ -115,11 +121,14 @@ class TransformersModel(TransformersWeights):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache | FixedTransformersCache,
+        cache: RollbackCache | FixedTransformersCache | TransformersRowsCache,
         hidden: Sequence[int],
-        rows: int,
+        rows: int | Tensor,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. transformers computes at least one row of logits; 0 rows drop it."""
+        if isinstance(cache, TransformersRowsCache):
+            return padded_forward(self, tokens, positions, cache, hidden, rows)
+        assert isinstance(rows, int), "which rows is asked by batches alone"
         assert not isinstance(cache, RollbackCache) or isinstance(cache, TransformersCache), "a cache of `new_cache`"
         if isinstance(cache, TransformersCache) and not self.trees:
             self._refuse_tree(positions, cache.length)

@@ -18,6 +18,7 @@ from sampling.forward.fused import fused
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import kernel_name
 from sampling.forward.linear import Kernel, Linear
+from sampling.forward.rows import RowsCache
 from sampling.forward.runner import Reading
 from sampling.forward.steady import SteadyCache
 from sampling.forward.steps import BlockShape, Norm
@@ -113,6 +114,10 @@ class LeanModel:
         """See `Fixable.places`."""
         return Places(self.num_layers, self.blocks.shape, most, self.device, self.dtype)
 
+    def rows_cache(self) -> RowsCache:
+        """See `Shareable.rows_cache`."""
+        return RowsCache(self.num_layers, self.blocks.shape, self.device, self.dtype, self.steady)
+
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
         return Reading(list(prompt))
@@ -124,21 +129,23 @@ class LeanModel:
         mask: Tensor | None,
         cache: Attending,
         hidden: Sequence[int],
-        rows: int,
+        rows: int | Tensor,
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """See `CausalModel.forward`."""
+        """See `CausalModel.forward`; rows: how many from the end, or which `[m]`."""
         x = F.embedding(tokens, self.embedding)
         states = {0: x} if 0 in hidden else {}
         for index, state in enumerate(self.blocks.run(x, positions, mask, cache), start=1):
             x = state
             if index in hidden and index < self.num_layers:
                 states[index] = x
-        if not rows and self.num_layers not in hidden:
+        none = isinstance(rows, int) and not rows
+        if none and self.num_layers not in hidden:
             return x.new_empty(0, self.vocab_size), states
         final = self.norm(x)
         if self.num_layers in hidden:
             states[self.num_layers] = final
-        return self.head(final[len(tokens) - rows :]), states
+        told = final[len(tokens) - rows :] if isinstance(rows, int) else final.index_select(0, rows)
+        return self.head(told), states
 
 
 def fits(model: "PreTrainedModel") -> bool:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from sampling.forward.adapter import TransformersCache, TransformersModel
 from sampling.forward.cache import RollbackCache, seen
 from sampling.forward.fixed_transformers import FixedTransformersCache
+from sampling.forward.rows_transformers import TransformersRowsCache
 from sampling.forward.runner import PREFILL_CHUNK
 
 
@@ -83,17 +84,21 @@ class LongRopeModel(TransformersModel):
         """See `CausalModel.new_cache`."""
         return LongRopeCache(self.num_layers, self.device, self.dtype)
 
+    def rows_cache(self) -> TransformersRowsCache:
+        """Its rotary table is that of one text, whose length decides."""
+        raise NotImplementedError("its rotary table changes with the length of a text")
+
     def forward(
         self,
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache | FixedTransformersCache,
+        cache: RollbackCache | FixedTransformersCache | TransformersRowsCache,
         hidden: Sequence[int],
-        rows: int,
+        rows: int | Tensor,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. A draft across the border takes both ways, the long one last."""
-        assert isinstance(cache, LongRopeCache), "a cache of `new_cache`"
+        assert isinstance(cache, LongRopeCache) and isinstance(rows, int), "a cache of `new_cache`"
         cache.note(tokens, positions, mask)
         is_long = positions >= self.border
         if not is_long.any():

@@ -1,243 +1,296 @@
-"""Many sequences in one forward of a lean model: rows of all of them side by side, each in its own part of a cache."""
+"""Keys and values of many sequences side by side, each in its own part of a buffer, with a length of its own.
+
+A forward over several of them takes their rows one behind the other: no matrix product of the model is ever padded.
+Only to attend are rows laid out by sequence. Rolling one back is an assignment, and no other is touched.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+from weakref import finalize
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward import cache
-from sampling.forward.lean import LeanModel
-from sampling.forward.runner import CausalModel, Output, Reading, as_ids
-from sampling.forward.steady import UNIT, Sight, sight
+from sampling.forward.steady import UNIT, Chain, Chains, Sight, sight
+from sampling.forward.steps import BlockShape
+from sampling.forward.tree import is_chain
 from utils.sent import sent
 
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What one forward feeds to one sequence: n ids, their positions `[n]`, what they see `[n, length + n]` bool."""
-
-    slot: "Slot"
-    ids: Tensor
-    positions: Tensor
-    seen: Tensor
+_ROOM = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where the N flat rows of a forward lie: sequence and place of each, and its row among its sequence's.
+class Fed:
+    """What one sequence feeds in a forward: how many rows, and where their drafts hang.
 
-    part: the sequences that attend: one, or all. mask: `[sequences, 1, rows, L]` bool, repeated for each query group.
-    sights: for a steady model, each fed sequence with its flat rows and what they see.
+    positions `[n]` and seen `[n, length + n]` bool: of rows that are no chain; None for a chain.
     """
 
-    sequence: Tensor
-    place: Tensor
-    row: Tensor
+    slot: "RowsSlot"
+    count: int
+    positions: Tensor | None = None
+    seen: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A sequence that attends by itself: its place, its flat rows, how many columns it sees, and through what."""
+
+    index: int
+    rows: slice
+    columns: int
+    mask: Tensor | None
+    sees: Sight | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Sequences that attend side by side, each over the rows and columns of the longest.
+
+    part: their places, one behind the other; those that are fed nothing see one row, which nobody reads. rows: most
+    that one of them has. at: `[N]`, where each flat row lies among `part x rows`; None where they are laid out so
+    already. mask: additive, `[sequences, 1, group * rows, columns]`.
+    """
+
     part: slice
     rows: int
     columns: int
+    at: Tensor | None
     mask: Tensor
-    sights: tuple[tuple[int, slice, Sight], ...] = ()
 
 
-class _Layer:
-    """Keys and values of one layer: `[B, kv_heads, capacity, head_dim]`."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend."""
 
-    def __init__(self, owner: "RowsCache", keys: Tensor, values: Tensor) -> None:
-        self._owner, self._keys, self._values = owner, keys, values
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """See `RollbackLayer.attend`, for flat rows `[N, heads, D]`; who sees whom is the cache's to know.
-
-        Only here rows are padded, to the most that a sequence has: no matrix product of the model ever is.
-        """
-        at, (count, heads, dim) = self._owner.layout, query.shape
-        self._write(keys, values)
-        batch, kv_heads = at.part.stop - at.part.start, keys.shape[1]
-        padded = query.new_zeros(batch, at.rows, heads, dim)
-        padded[at.sequence - at.part.start, at.row] = query
-        folded = padded.transpose(1, 2).reshape(batch, kv_heads, heads // kv_heads * at.rows, dim)
-        seen = at.mask.repeat(1, 1, heads // kv_heads, 1)
-        known, meant = self._keys[at.part, :, : at.columns], self._values[at.part, :, : at.columns]
-        out = F.scaled_dot_product_attention(folded, known, meant, attn_mask=seen)
-        by_row = out.view(batch, heads, at.rows, dim).transpose(1, 2)
-        return by_row[at.sequence - at.part.start, at.row].reshape(count, heads * dim)
-
-    def _write(self, keys: Tensor, values: Tensor) -> None:
-        at = self._owner.layout
-        self._keys[at.sequence, :, at.place] = keys
-        self._values[at.sequence, :, at.place] = values
+    places: Tensor
+    attending: "Attending"
 
 
-class _SteadyLayer(_Layer):
-    """The same for a steady model: each sequence attends by itself, as it does alone."""
+Attending = Side | Chains | tuple[Apart, ...]
+
+
+class RowsLayer:
+    """One layer's part of a `RowsCache`."""
+
+    def __init__(self, owner: "RowsCache", index: int) -> None:
+        self._owner, self._index = owner, index
+
+    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
+        stored = self._owner.keys[self._index], self._owner.values[self._index]
+        for buffer, rows in zip(stored, (keys, values), strict=True):
+            buffer.view(-1, buffer.shape[-1]).index_copy_(0, self._owner.layout.places, rows.flatten(0, 1))
+        return stored
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """See `_Layer.attend`."""
-        self._write(keys, values)
-        parts = [
-            sees.attend(query[rows], self._keys[which : which + 1], self._values[which : which + 1])
-            for which, rows, sees in self._owner.layout.sights
-        ]
-        return torch.cat(parts)
+        """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
+        keys, values = self.write(keys, values)
+        attending = self._owner.layout.attending
+        if isinstance(attending, Side):
+            return _side_by_side(attending, query, keys, values)
+        if isinstance(attending, Chains):
+            return attending.attend(query, keys, values)
+        found = [_apart(one, query[one.rows], keys, values) for one in attending]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _side_by_side(side: Side, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    _, heads, dim = query.shape
+    kv_heads, sequences = keys.shape[1], side.part.stop - side.part.start
+    if side.at is not None:
+        query = query.new_zeros(sequences * side.rows, heads, dim).index_copy_(0, side.at, query)
+    by_head = query.view(sequences, side.rows, heads, dim).transpose(1, 2)
+    folded = by_head.reshape(sequences, kv_heads, heads // kv_heads * side.rows, dim)
+    known, meant = (one[side.part, :, : side.columns] for one in (keys, values))
+    out = F.scaled_dot_product_attention(folded, known, meant, attn_mask=side.mask)
+    by_row = out.view(sequences, heads, side.rows, dim).transpose(1, 2).reshape(-1, heads * dim)
+    return by_row if side.at is None else by_row.index_select(0, side.at)
+
+
+def _apart(one: Apart, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    own, told = keys[one.index : one.index + 1], values[one.index : one.index + 1]
+    if one.sees is not None:
+        return one.sees.attend(query, own, told)
+    count, heads, dim = query.shape
+    kv_heads = keys.shape[1]
+    folded = query.transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
+    known, meant = own[:, :, : one.columns], told[:, :, : one.columns]
+    out = F.scaled_dot_product_attention(folded, known, meant, attn_mask=one.mask)
+    return out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim)
 
 
 class RowsCache:
-    """Keys and values of B sequences, `[layers, B, kv_heads, capacity, head_dim]`, zeroed: a stale NaN would spread."""
+    """Keys and values of as many sequences as ask for a place, `[layers, B, kv_heads, capacity, head_dim]`.
 
-    def __init__(self, model: LeanModel, batch: int, capacity: int) -> None:
-        rows = -(-capacity // UNIT) * UNIT
-        shape = len(model.layers), batch, model.blocks.shape.kv_heads, rows, model.blocks.shape.head_dim
-        self._keys, self._values = (torch.zeros(shape, device=model.device, dtype=model.dtype) for _ in range(2))
-        self._steady = model.steady
-        kind = _SteadyLayer if model.steady else _Layer
-        self.layers = [kind(self, keys, values) for keys, values in zip(self._keys, self._values, strict=True)]
-        self.batch = batch
-        self.layout: _Layout
-
-    def lay_out(self, feeds: Sequence[_Rows]) -> None:
-        """Prepare the next forward. A sequence that is fed nothing sees one row, which nobody reads."""
-        device = self._keys.device
-        counts = [len(one.ids) for one in feeds]
-        alone = len(feeds) == 1
-        part = slice(feeds[0].slot.index, feeds[0].slot.index + 1) if alone else slice(0, self.batch)
-        most, columns = max(counts), max(one.seen.shape[1] for one in feeds)
-        mask = torch.zeros(part.stop - part.start, 1, most, columns, dtype=torch.bool, device=device)
-        mask[..., 0] = True
-        for one, count in zip(feeds, counts, strict=True):
-            mask[one.slot.index - part.start, 0, :count, : one.seen.shape[1]] = one.seen
-        numbers = sent([one.slot.index for one in feeds], device)
-        starts = sent([one.slot.length for one in feeds], device)
-        which = torch.repeat_interleave(torch.arange(len(feeds)), torch.tensor(counts)).to(device)
-        row = torch.cat([torch.arange(count, device=device) for count in counts])
-        sights = tuple(self._sights(feeds)) if self._steady else ()
-        self.layout = _Layout(numbers[which], starts[which] + row, row, part, most, columns, mask, sights)
-
-    def _sights(self, feeds: Sequence[_Rows]) -> Iterator[tuple[int, slice, Sight]]:
-        start = 0
-        for one in feeds:
-            stop = start + len(one.ids)
-            yield one.slot.index, slice(start, stop), sight(one.seen, self._keys.dtype)
-            start = stop
-
-    def move(self, sequence: int, rows: Tensor, to: int) -> None:
-        """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""
-        stop = to + len(rows)
-        for buffer in (self._keys, self._values):
-            buffer[:, sequence, :, to:stop] = buffer[:, sequence].index_select(2, rows)
-
-
-class Slot:
-    """The runner of one of the sequences that share a `BatchRunner`. Rolling back is an assignment.
-
-    A new sequence may begin with rows that the last one left: see `resume`.
+    It grows with them and with their texts, and is zeroed: a number that is none, once there, would spread from rows
+    that are hidden (0 times NaN is NaN). steady: see `Format`; every sequence then attends by itself, as it does alone.
+    padded: all attend side by side, as a model's own layers must have it.
     """
 
-    def __init__(self, owner: "BatchRunner", index: int) -> None:
-        self._owner, self.index = owner, index
-        self.model: CausalModel = owner.model
-        self.vocab_size, self.device = owner.model.vocab_size, owner.model.device
-        self.window = min(owner.model.window, owner.capacity)
+    layout: Layout
+
+    def __init__(
+        self,
+        layers: int,
+        shape: BlockShape,
+        device: torch.device,
+        dtype: torch.dtype,
+        steady: bool = False,
+        padded: bool = False,
+    ) -> None:
+        self._group, self._steady, self._padded = shape.heads // shape.kv_heads or 1, steady, padded
+        self.keys = self.values = torch.zeros(layers, 0, shape.kv_heads, 0, shape.head_dim, device=device, dtype=dtype)
+        self.layers = [RowsLayer(self, index) for index in range(layers)]
+        self._free: list[int] = []
+        self._taken = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.keys.device
+
+    def take(self, owner: object) -> int:
+        """A place that nobody has, the lowest, for as long as `owner` lives."""
+        if not self._free:
+            self._free.append(self._taken)
+            self._taken += 1
+        index = min(self._free)
+        self._free.remove(index)
+        finalize(owner, self._free.append, index)
+        return index
+
+    def lay_out(self, feeds: Sequence[Fed]) -> Tensor:
+        """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
+        self._make_room(max(one.slot.length + one.count for one in feeds))
+        starts = [one.slot.length for one in feeds]
+        rows = [start + row for start, one in zip(starts, feeds, strict=True) for row in range(one.count)]
+        where = [one.slot.index for one in feeds for _ in range(one.count)]
+        flat = sent([*rows, *where], self.device)
+        places, of = flat[: len(rows)], flat[len(rows) :]
+        kv_heads, capacity = self.keys.shape[2:4]
+        heads = torch.arange(kv_heads, device=self.device)
+        stored = ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
+        self.layout = Layout(stored, self._attending(feeds))
+        return self._positions(feeds, places)
+
+    def _positions(self, feeds: Sequence[Fed], places: Tensor) -> Tensor:
+        """A row of a chain stands where it lies."""
+        if all(one.positions is None for one in feeds):
+            return places
+        parts = places.split([one.count for one in feeds])
+        return torch.cat(
+            [part if one.positions is None else one.positions for part, one in zip(parts, feeds, strict=True)]
+        )
+
+    def _attending(self, feeds: Sequence[Fed]) -> Attending:
+        indices = [one.slot.index for one in feeds]
+        part = slice(min(indices), max(indices) + 1)
+        few = len(feeds) == 1 or 2 * len(feeds) < part.stop - part.start
+        if self._steady and all(one.seen is None for one in feeds):
+            return Chains([(one.slot.index, self._chain(one)) for one in feeds], self.device)
+        if self._steady or (few and not self._padded):
+            return tuple(self._apart(feeds))
+        return self._side(feeds, part)
+
+    def _apart(self, feeds: Sequence[Fed]) -> Iterator[Apart]:
+        ends = accumulate((one.count for one in feeds), initial=0)
+        for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
+            columns = one.slot.length + one.count
+            mask, sees = None, None
+            if self._steady:
+                sees = self._sight(one)
+            elif one.seen is not None or one.count > 1:
+                seen = one.seen
+                if seen is None:
+                    seen = cache.seen(one.slot.length, one.count, None, self.device)
+                mask = cache.additive(seen, self.keys.dtype).repeat(self._group, 1)
+            yield Apart(one.slot.index, slice(start, stop), columns, mask, sees)
+
+    def _sight(self, one: Fed) -> Sight:
+        if one.seen is not None:
+            return sight(one.seen, self.keys.dtype)
+        return self._chain(one)
+
+    def _chain(self, one: Fed) -> Chain:
+        first = one.slot.length + 1
+        return Chain(range(first, first + one.count), self.keys.dtype, self.device)
+
+    def _side(self, feeds: Sequence[Fed], part: slice) -> Side:
+        sequences, most = part.stop - part.start, max(one.count for one in feeds)
+        columns = max(one.slot.length + one.count for one in feeds)
+        fed = [one.slot.index - part.start for one in feeds]
+        starts, even = [0] * sequences, fed == list(range(sequences)) and all(one.count == most for one in feeds)
+        for place, one in zip(fed, feeds, strict=True):
+            starts[place] = one.slot.length
+        last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)
+        seen = torch.arange(columns, device=self.device) <= last.unsqueeze(2)
+        for place, one in zip(fed, feeds, strict=True):
+            if one.seen is not None:
+                seen[place, : one.count] = F.pad(one.seen, (0, columns - one.seen.shape[1]))
+        mask = cache.additive(seen, self.keys.dtype).repeat(1, self._group, 1).unsqueeze(1)
+        at = [place * most + row for place, one in zip(fed, feeds, strict=True) for row in range(one.count)]
+        return Side(part, most, columns, None if even else sent(at, self.device), mask)
+
+    def _make_room(self, rows: int) -> None:
+        """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""
+        layers, there, kv_heads, capacity, dim = self.keys.shape
+        if self._taken <= there and rows <= capacity:
+            return
+        sequences = there if self._taken <= there else max(self._taken, there * 3 // 2)
+        if rows > capacity:
+            rows = -(-max(rows, capacity * 3 // 2) // _ROOM) * _ROOM
+        shape = layers, sequences, kv_heads, max(rows, capacity), dim
+        old = self.keys, self.values
+        self.keys, self.values = (one.new_zeros(shape) for one in old)
+        for new, held in zip((self.keys, self.values), old, strict=True):
+            new[:, :there, :, :capacity] = held
+
+    def move(self, index: int, rows: Tensor, to: int) -> None:
+        """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""
+        for buffer in (self.keys, self.values):
+            buffer[:, index, :, to : to + len(rows)] = buffer[:, index].index_select(2, rows)
+
+
+assert _ROOM % UNIT == 0, "a steady sequence attends over whole units"
+
+
+class RowsSlot:
+    """The rows of one sequence among those of many: see `RollbackCache`."""
+
+    def __init__(self, owner: RowsCache) -> None:
+        self.owner, self.index = owner, owner.take(self)
         self.length = 0
-        self._held: list[int] = []
+        self.memory: Any = None
+
+    def advance(self, rows: int) -> None:
+        """Count the rows that a forward has just written."""
+        self.length += rows
 
     def crop(self, length: int) -> None:
-        """See `Runner.crop`."""
+        """Forget the rows from `length` on. Raises `ValueError` for more rows than there are."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot crop {self.length} rows to {length}")
         self.length = length
 
-    def resume(self, tokens: Sequence[int], most: int) -> int:
-        """Count as fed what the rows still hold of the beginning of a text, `most` rows at most; how many they are."""
-        same = 0
-        while same < min(most, len(tokens), len(self._held)) and tokens[same] == self._held[same]:
-            same += 1
-        self.length = same
-        return same
-
+    @torch.inference_mode()
     def keep(self, base: int, path: Sequence[int]) -> None:
-        """See `Runner.keep`."""
-        if any(row != place for place, row in enumerate(path)):
-            rows = [base + 1 + row for row in path]
-            self._owner.cache.move(self.index, sent(rows, self.device), base + 1)
-            self._held[base + 1 : base + 1 + len(path)] = [self._held[row] for row in rows]
+        """See `RollbackCache.keep`."""
+        if not is_chain(path):
+            self.owner.move(self.index, sent(path, self.owner.device) + base + 1, base + 1)
         self.crop(base + 1 + len(path))
 
-    def read(self, prompt: Sequence[int]) -> Reading:
-        """See `Runner.read`."""
-        self.crop(0)
-        return self.model.read(prompt)
-
-    def forward(
-        self,
-        tokens: Tensor | Sequence[int],
-        parents: Sequence[int] | None = None,
-        hidden: Sequence[int] = (),
-        rows: int | None = None,
-    ) -> Output:
-        """See `Runner.forward`: a forward for this sequence alone."""
-        ids = as_ids(tokens, self.device)
-        return self._owner.run([self.rows(ids, parents)], hidden, rows)[0]
-
-    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
-        """See `Runner.fork`."""
-        ids = as_ids(tokens, self.device)
-        places = torch.full((len(tokens),), base + lines.shape[1], device=self.device)
-        seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
-        return self._owner.run([_Rows(self, ids, places, seen)], (), None)[0]
-
-    def rows(self, ids: Tensor, parents: Sequence[int] | None) -> _Rows:
-        """The rows of a chain or a tree behind those that count."""
-        count = len(ids)
-        return _Rows(
+    def fed(self, count: int, parents: Sequence[int] | None) -> Fed:
+        """n rows of a chain or a tree behind those that count."""
+        if parents is None:
+            return Fed(self, count)
+        device = self.owner.device
+        return Fed(
             self,
-            ids,
-            cache.positions(self.length, count, parents, self.device),
-            cache.seen(self.length, count, parents, self.device),
+            count,
+            cache.positions(self.length, count, parents, device),
+            cache.seen(self.length, count, parents, device),
         )
-
-    def advance(self, ids: Sequence[int]) -> None:
-        """Count the rows that a forward has just written."""
-        self._held[self.length :] = ids
-        self.length += len(ids)
-
-
-class BatchRunner:
-    """A lean model with room for B sequences of `capacity` tokens: one forward for the rows of all that are fed."""
-
-    def __init__(self, model: LeanModel, batch: int, capacity: int) -> None:
-        self.model, self.capacity = model, capacity
-        self.cache = RowsCache(model, batch, capacity)
-        self.slots = [Slot(self, index) for index in range(batch)]
-
-    @torch.inference_mode()
-    def forward(
-        self,
-        slots: Sequence[Slot],
-        tokens: Sequence[Tensor],
-        parents: Sequence[Sequence[int] | None],
-        hidden: Sequence[int],
-    ) -> list[Output]:
-        """For each sequence what `Runner.forward` gives; the products of the model see all rows at once."""
-        fed = zip(slots, tokens, parents, strict=True)
-        return self.run([slot.rows(ids, above) for slot, ids, above in fed], hidden, None)
-
-    @torch.inference_mode()
-    def run(self, feeds: Sequence[_Rows], hidden: Sequence[int], rows: int | None) -> list[Output]:
-        """One forward. rows: of logits, from the end; only where one sequence is fed."""
-        self.cache.lay_out(feeds)
-        ids = torch.cat([one.ids for one in feeds])
-        positions = torch.cat([one.positions for one in feeds])
-        wanted = len(ids) if rows is None else rows
-        logits, states = self.model.forward(ids, positions, None, self.cache, hidden, wanted)
-        counts, listed = [len(one.ids) for one in feeds], ids.tolist()
-        outputs, start = [], 0
-        for one, count in zip(feeds, counts, strict=True):
-            own = slice(start, start + count)
-            one.slot.advance(listed[own])
-            part = logits if len(feeds) == 1 else logits[own]
-            outputs.append(Output(part, {layer: found[own] for layer, found in states.items()}))
-            start += count
-        return outputs

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
+from sampling.forward.asked import Asking, Sharing, alone
 from sampling.forward.cache import RollbackCache, seen_by_branches
 from utils.errors import UserError
 from utils.sent import sent
@@ -167,6 +168,20 @@ class Runner(Protocol):
         ...
 
 
+class Runners(Protocol):
+    """A model for any number of sequences."""
+
+    @property
+    def model(self) -> CausalModel: ...
+
+    @property
+    def window(self) -> int: ...
+
+    def another(self) -> Runner:
+        """A runner for one more sequence."""
+        ...
+
+
 class WholeRunner(Runner, Protocol):
     """A runner that shares nothing with others, so that it can make more of its kind."""
 
@@ -187,14 +202,33 @@ def chains_only(model: Any) -> UserError:
     )
 
 
+def ask(
+    runner: Runner,
+    tokens: Tensor | Sequence[int],
+    parents: Sequence[int] | None = None,
+    hidden: Sequence[int] = (),
+    rows: int | None = None,
+) -> Asking[Output]:
+    """`Runner.forward`, shared with what other sequences ask for where the runner can."""
+    if isinstance(runner, Sharing):
+        output: Output = yield runner.asked(tokens, parents, hidden, rows)
+        return output
+    return runner.forward(tokens, parents, hidden, rows)
+
+
 def catch_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Output:
     """Feed the tokens of a sequence that the runner lacks; logits `[1, V]` after the last one.
 
     Raises `ValueError` when nothing is missing: there is no row to return.
     """
+    return alone(caught_up(runner, tokens, hidden))
+
+
+def caught_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Asking[Output]:
+    """`catch_up`, shared with what other sequences ask for where the runner can."""
     if runner.length >= len(tokens):
         raise ValueError(f"{runner.length} of {len(tokens)} tokens are cached: nothing to feed")
-    return runner.forward(tokens[runner.length :], hidden=hidden, rows=1)
+    return (yield from ask(runner, tokens[runner.length :], hidden=hidden, rows=1))
 
 
 def prefill(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> dict[int, Tensor]:

@@ -51,6 +51,19 @@ class _Tiles:
             place.copy_(query[rows].view(place.shape))
         return self.scratch
 
+    def rows_from(self, first: int) -> Tensor:
+        """Where each query row of its tokens lies, `[tokens * heads]`, among rows of tiles; `first` are others'.
+
+        Query rows by token, key head and group; rows of tiles by tile, key head and place.
+        """
+        kv_heads, group, _, size = self._heads
+        token = torch.arange(self._rows.stop - self._rows.start, device=self.mask.device)
+        tile, place = first + token // self._tokens, token % self._tokens
+        heads, inside = (torch.arange(some, device=self.mask.device) for some in (kv_heads, group))
+        begin = (tile.view(-1, 1, 1) * kv_heads + heads.view(-1, 1)) * size + place.view(-1, 1, 1) * group
+        rows: Tensor = (begin + inside).flatten()
+        return rows
+
     def collect(self, out: Tensor) -> Tensor:
         """`[tiles, kv_heads, size, D]` -> `[tokens, kv_heads * group * D]`."""
         kv_heads, group, dim, _ = self._heads
@@ -94,24 +107,89 @@ class Chain:
         group = heads // kv_heads
         shape = _Heads(kv_heads, group, dim, _filled(group, dim))
         grouped = query.reshape(count, kv_heads, group, dim)
-        rows = [tiles.collect(self._attend(tiles.lay_out(grouped), tiles, keys, values)) for tiles in self._cut(shape)]
+        rows = [
+            tiles.collect(
+                _products(
+                    tiles.lay_out(grouped),
+                    keys.narrow(2, 0, tiles.columns),
+                    values.narrow(2, 0, tiles.columns),
+                    tiles.mask,
+                )
+            )
+            for tiles in self.cut(shape)
+        ]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
-    def _cut(self, heads: _Heads) -> list[_Tiles]:
+    def cut(self, heads: _Heads) -> list[_Tiles]:
         """The parts as products of these heads."""
         if heads not in self._tiles:
             tokens = heads.size // heads.group if _places_alike(heads.size, heads.dim, self._mask.dtype) else 1
             self._tiles[heads] = [_Tiles(*part, self._mask, heads, tokens) for part in self.parts]
         return self._tiles[heads]
 
-    def _attend(self, query: Tensor, tiles: _Tiles, keys: Tensor, values: Tensor) -> Tensor:
-        known, meant = keys.narrow(2, 0, tiles.columns), values.narrow(2, 0, tiles.columns)
-        count = len(query)
-        # One tile on one key head is one product, which threads would share; two are one for each thread.
-        batch = 2 if query.shape[:2] == (1, 1) else count
-        if batch > 1:
-            query, known, meant = (one.expand(batch, -1, -1, -1) for one in (query, known, meant))
-        return F.scaled_dot_product_attention(query, known, meant, attn_mask=tiles.mask)[:count]
+
+def _products(query: Tensor, known: Tensor, meant: Tensor, mask: Tensor) -> Tensor:
+    """Tiles `[tiles, kv_heads, size, D]` over the rows of one sequence, `[1, kv_heads, columns, D]`."""
+    count = len(query)
+    # One tile on one key head is one product, which threads would share; two are one for each thread.
+    batch = 2 if query.shape[:2] == (1, 1) else count
+    if batch > 1:
+        query, known, meant = (one.expand(batch, -1, -1, -1) for one in (query, known, meant))
+    return F.scaled_dot_product_attention(query, known, meant, attn_mask=mask)[:count]
+
+
+class _Call(NamedTuple):
+    """One product of a sequence among several: whose rows it attends over, its tiles, and what it sees."""
+
+    place: int
+    tiles: slice
+    columns: int
+    mask: Tensor
+
+
+class _Plan(NamedTuple):
+    """Where the query rows of all sequences go, `[N * heads]` rows of a scratch, and the products over them."""
+
+    scratch: Tensor
+    places: Tensor
+    calls: tuple[_Call, ...]
+
+
+class Chains:
+    """Chains of several sequences side by side: each attends as it does alone, and all are laid out at once.
+
+    chains: each with the place of its sequence in the buffers, in the order of their rows.
+    """
+
+    def __init__(self, chains: Sequence[tuple[int, Chain]], device: torch.device) -> None:
+        self._chains, self._device = chains, device
+        self._plans: dict[_Heads, _Plan] = {}
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See `Chain.attend`; keys and values are those of all sequences, `[B, kv_heads, capacity, D]`."""
+        (count, heads, dim), kv_heads = query.shape, keys.shape[1]
+        group = heads // kv_heads
+        plan = self._plan(_Heads(kv_heads, group, dim, _filled(group, dim)))
+        plan.scratch.view(-1, dim).index_copy_(0, plan.places, query.reshape(-1, dim))
+        outs = []
+        for index, tiles, columns, mask in plan.calls:
+            known, meant = (one[index : index + 1].narrow(2, 0, columns) for one in (keys, values))
+            outs.append(_products(plan.scratch[tiles], known, meant, mask))
+        return torch.cat(outs).view(-1, dim).index_select(0, plan.places).view(count, heads * dim)
+
+    def _plan(self, heads: _Heads) -> _Plan:
+        if heads not in self._plans:
+            calls, places, tiles = list[_Call](), list[Tensor](), 0
+            for index, chain in self._chains:
+                for part in chain.cut(heads):
+                    stop = tiles + len(part.scratch)
+                    calls.append(_Call(index, slice(tiles, stop), part.columns, part.mask))
+                    places.append(part.rows_from(tiles))
+                    tiles = stop
+            kv_heads, _, dim, size = heads
+            scratch = calls[0].mask.new_zeros(tiles, kv_heads, size, dim)
+            self._plans[heads] = _Plan(scratch, torch.cat(places), tuple(calls))
+        return self._plans[heads]
 
 
 class _Line(NamedTuple):

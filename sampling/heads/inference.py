@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.asked import Asking, alone
 from sampling.forward.blocks import Attending, Blocks, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
@@ -170,15 +171,15 @@ class RecurrentRunner:
     def read(self, tokens: Tensor, feature: Tensor) -> None:
         """Rows of a prompt, behind which nothing is drafted, in chunks, so that masks stay small."""
         for chunk in zip(tokens.split(PREFILL_CHUNK), feature.split(PREFILL_CHUNK), strict=True):
-            self._text(*chunk, rows=0)
+            alone(self._text(*chunk, rows=0))
 
-    def feed(self, tokens: Tensor, feature: Tensor) -> Tensor:
+    def feed(self, tokens: Tensor, feature: Tensor) -> Asking[Tensor]:
         """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
-        state, logits = self._text(tokens, feature, rows=1)
+        state, logits = yield from self._text(tokens, feature, rows=1)
         self._states = [state[-1:].clone()]
         return logits
 
-    def branch(self, tokens: Tensor, parents: Tensor | None = None) -> Tensor:
+    def branch(self, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
         """Rows of k drafts; raw logits `[k, V]` behind each.
 
         parents: `[k]`, numbers of drafts fed before, -1 = the text. None: one draft, behind the last row that was fed.
@@ -188,15 +189,15 @@ class RecurrentRunner:
             above, seen = self._states[-1][-1:], self._behind_the_last()
         else:
             above, seen = torch.cat(self._states).index_select(0, parents + 1), self._below(parents)
-        state, logits = self._forward(tokens, above, seen, count)
+        state, logits = yield from self._asked(tokens, above, seen, count)
         self._cache.advance(count)
         self._states.append(state.clone())
         return logits
 
-    def _text(self, tokens: Tensor, feature: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    def _text(self, tokens: Tensor, feature: Tensor, rows: int) -> Asking[tuple[Tensor, Tensor]]:
         """Rows of the text, behind all others."""
         self.crop(self._base)
-        found = self._forward(tokens, feature, None, rows)
+        found = yield from self._asked(tokens, feature, None, rows)
         self._cache.advance(len(tokens))
         self._base += len(tokens)
         return found
@@ -217,6 +218,11 @@ class RecurrentRunner:
         new = torch.cat([self._seen.index_select(0, parents + 1), own], dim=1)
         self._seen = torch.cat([F.pad(self._seen, (0, count)), new])
         return new
+
+    def _asked(self, tokens: Tensor, above: Tensor, seen: Tensor | None, rows: int) -> Asking[tuple[Tensor, Tensor]]:
+        """`_forward`, as a part of one for many where the cache is shared."""
+        yield from ()
+        return self._forward(tokens, above, seen, rows)
 
     def _forward(self, tokens: Tensor, above: Tensor, seen: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
         """States `[n, H]` of n more rows, and raw logits of the last `rows` of them; nothing is counted yet.

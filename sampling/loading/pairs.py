@@ -114,7 +114,8 @@ def _why_not_fixed(model: CausalModel) -> str | None:
     if isinstance(model, LeanModel):
         return "its weights are rounded on a CPU, where shapes follow the text" if model.steady else None
     from sampling.forward.adapter import TransformersModel  # with transformers' model code, which costs seconds
-    from sampling.loading.probe import probe_tokens, why_not_fixed
+    from sampling.forward.alike import probe_tokens
+    from sampling.loading.probe import why_not_fixed
 
     if type(model) is TransformersModel:
         return why_not_fixed(model, probe_tokens(model.hf.config))

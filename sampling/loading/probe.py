@@ -8,7 +8,6 @@ window that a configuration names, where it names one.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
-from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersModel
+from sampling.forward.alike import FAILURES, LENGTH, close
 from sampling.forward.runner import CausalModel, ModelRunner
 from sampling.forward.static import StaticRunner
 from sampling.forward.steps import BlockShape
@@ -23,19 +23,7 @@ from sampling.loading.checks import ROLLS_BACK
 from utils.errors import UserError
 from utils.text import first_line
 
-_FAILURES = (
-    TypeError, AttributeError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError, AssertionError
-)  # fmt: skip
-_LENGTH = 6
-_EXACT = (torch.float32, torch.float64)
 _WINDOWS = ("window_size", "attention_window", "local_attention")
-
-
-def probe_tokens(config: Any) -> list[int]:
-    """A few ids that stand for nothing but themselves: padding, say, has another position in some models."""
-    special = {value for key, value in config.to_dict().items() if key.endswith("token_id") and isinstance(value, int)}
-    plain = [id for id in range(min(config.vocab_size, 64)) if id not in special]
-    return list(islice(cycle(plain or [0]), _LENGTH))
 
 
 @torch.inference_mode()
@@ -58,7 +46,7 @@ def own_logits(name: str, model: PreTrainedModel, tokens: Sequence[int]) -> Tens
     if whole.isnan().any():
         dtype = str(whole.dtype).removeprefix("torch.")
         raise UserError(f"{name}: its logits in {dtype} are not numbers (NaN); expected a --dtype with a wider range")
-    if not _close(whole[: len(half)], half):
+    if not close(whole[: len(half)], half):
         raise UserError(
             f"{name}: a later token changes what it says after an earlier one, so it reads in both directions, as an "
             "encoder does; expected a causal model (configurations of BERT's kind: with is_decoder)"
@@ -80,11 +68,11 @@ def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], own
         last = len(tokens) - 1
         runner.crop(last)
         alone = runner.forward(tokens[last:]).logits
-    if own is not None and not _close(own, first):
+    if own is not None and not close(own, first):
         raise UserError(
             f"{name}: behind our cache, positions and mask it says something else than by itself; {ROLLS_BACK}"
         )
-    if not (_close(first[2:], again) and _close(first[last:], alone)):
+    if not (close(first[2:], again) and close(first[last:], alone)):
         raise UserError(f"{name}: its logits change after a rollback, its cache holds more than rows; {ROLLS_BACK}")
 
 
@@ -105,10 +93,10 @@ def runs_trees(model: CausalModel, tokens: Sequence[int], own: Tensor, aside: in
         after = runner.forward([behind]).logits
     except torch.OutOfMemoryError:
         raise
-    except _FAILURES:
+    except FAILURES:
         return False
     along = torch.cat([logits[:1], logits[1 + aside :], after])
-    return _close(own[1:], along)
+    return close(own[1:], along)
 
 
 def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None:
@@ -126,22 +114,22 @@ def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None
         model.rows_shape = BlockShape(0, *shapes.pop())
         fixed = StaticRunner(model)
         for part, logits in zip((tokens[:2], tokens[2:4], tokens[4:]), expected, strict=True):
-            if not _close(logits, fixed.forward(part).logits):
+            if not close(logits, fixed.forward(part).logits):
                 return "over fixed shapes it says something else"
         tree = (tokens[:3], (-1, -1))
-        if model.trees and not _close(dynamic.forward(*tree).logits, fixed.forward(*tree).logits):
+        if model.trees and not close(dynamic.forward(*tree).logits, fixed.forward(*tree).logits):
             return "over fixed shapes its trees say something else"
         reasons = [graph.reason for graph in fixed.graphs if graph.reason]
         return reasons[0] if reasons else None
     except torch.OutOfMemoryError:
         raise
-    except _FAILURES as error:
+    except FAILURES as error:
         return first_line(error)
 
 
 def rows_aside(config: Any) -> int:
     """How many drafts to lay beside the branch of `runs_trees`: a window that the configuration names, or a few."""
-    room: int = config.max_position_embeddings - _LENGTH
+    room: int = config.max_position_embeddings - LENGTH
     named = (getattr(config, name, None) for name in _WINDOWS)
     windows = [window for window in named if isinstance(window, int) and window < room]
     return max(1, min(max([4, *windows]), room))
@@ -154,12 +142,5 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise
-    except _FAILURES as error:
+    except FAILURES as error:
         raise UserError(f"{name}: its forward does not work here ({first_line(error)}); {ROLLS_BACK}") from error
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    """Equal to rounding, which a real fault exceeds many times over."""
-    exact = a.dtype in _EXACT and torch.get_float32_matmul_precision() == "highest"
-    a, b = a.float(), b.float()
-    return bool((a - b).norm() <= (1e-3 if exact else 0.05) * a.norm() + 1e-6)

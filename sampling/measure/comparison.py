@@ -64,6 +64,13 @@ class Comparison:
             run.metrics.add(event)
             yield event, run.metrics
 
+    def add(
+        self, name: str, prompt: Sequence[int], metrics: RunMetrics, *, method: str, parameters: Mapping[str, Any]
+    ) -> None:
+        """A run that was made elsewhere, with its account: see `run`."""
+        self._runs[name] = _Run(method, {**self.values, **parameters}, list(prompt), metrics)
+        self._judged.pop(name, None)
+
     def values_of(self, name: str) -> Mapping[str, Any]:
         """Every setting as the run had it."""
         return self._runs[name].values
@@ -85,12 +92,12 @@ class Comparison:
 
     def ledger(self, name: str) -> Ledger | None:
         """Where the time of its tokens went; None for another output, and where nobody knows what AR takes."""
-        plain = self._plain(name)
+        plain = None if self._runs[name].metrics.shared else self._plain(name)
         return None if plain is None else ledger(self._runs[name].metrics, plain)
 
     def predicted(self, name: str) -> Ledger | None:
         """The same by the prices of the engine's profile; None where there is none, and for another output."""
-        price = self._price(name)
+        price = None if self._runs[name].metrics.shared else self._price(name)
         return None if price is None else predicted(self._runs[name].metrics, price)
 
     def divergence(self, name: str) -> Divergence | None:

@@ -12,8 +12,10 @@ from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 class RunMetrics:
     """The running account of one generation; feed it every event, read it at any time.
 
-    Rates are None where nothing was drafted or no time has passed: unknown is not zero. So is the speed of a
-    search that is not over, for how many tokens its rounds will have made is not known.
+    queued_s: before its prompt was read; waited_s: between its rounds, while prompts of others were read.
+    live_sum: sequences that shared a round, over all rounds. Rates are None where nothing was drafted or no time has
+    passed: unknown is not zero. So is the speed of a search that is not over, for how many tokens its rounds will have
+    made is not known.
     """
 
     prompt_tokens: int = 0
@@ -44,11 +46,14 @@ class RunMetrics:
     searches: bool = False
     trees: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
+    waited_s: float = 0.0
+    queued_s: float = 0.0
+    live_sum: int = 0
 
     def add(self, event: Event) -> None:
         """Account for one event."""
         if isinstance(event, Prefilled):
-            self.prompt_tokens, self.prefill_s = event.prompt_tokens, event.prefill_s
+            self.prompt_tokens, self.prefill_s, self.queued_s = event.prompt_tokens, event.prefill_s, event.queued_s
         elif isinstance(event, Round):
             self._add_round(event)
         elif isinstance(event, BeamRound):
@@ -67,6 +72,8 @@ class RunMetrics:
         self.draft_s += round.draft_s
         self.verify_s += round.verify_s
         self.other_s += round.other_s
+        self.waited_s += round.waited_s
+        self.live_sum += round.live
         self.gamma_sum += round.gamma
         self.min_gamma = round.gamma if self.min_gamma is None else min(self.min_gamma, round.gamma)
         self.max_gamma = round.gamma if self.max_gamma is None else max(self.max_gamma, round.gamma)
@@ -109,8 +116,23 @@ class RunMetrics:
 
     @property
     def wall_s(self) -> float:
-        """Prefill and all rounds; what a consumer does between events is not in it."""
-        return self.prefill_s + self.decode_s
+        """From its admission to its end; what a consumer does between events is not in it."""
+        return self.prefill_s + self.decode_s + self.waited_s
+
+    @property
+    def shared(self) -> bool:
+        """Whether any of its rounds was one of others too: then no phase of it is its own."""
+        return self.live_sum > self.rounds
+
+    @property
+    def live_rows(self) -> float | None:
+        """Sequences that shared a round with it, itself included."""
+        return None if self.searches else _ratio(self.live_sum, self.rounds)
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Time a token behind the first one, waiting included; None for one token."""
+        return None if self._searching else _ratio((self.wall_s - self.ttft_s) * 1e3, self.new_tokens - 1)
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -213,8 +235,8 @@ class RunMetrics:
         return _ratio(sum(self.normalised_entropies), len(self.normalised_entropies))
 
     def per_round_ms(self, seconds: float) -> float | None:
-        """A total in seconds as milliseconds a round."""
-        return _ratio(seconds * 1e3, self.rounds)
+        """A total in seconds as milliseconds a round; None where rounds were shared."""
+        return None if self.shared else _ratio(seconds * 1e3, self.rounds)
 
     @property
     def draft_ms(self) -> float | None:
@@ -269,7 +291,12 @@ def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:
 
 
 def cost_ratio(run: RunMetrics, reference: RunMetrics) -> float | None:
-    """c: time a drafted token over the time of the reference's one-token target forward (2211.17192)."""
+    """c: time a drafted token over the time of the reference's one-token target forward (2211.17192).
+
+    None where rounds were shared, and no forward is one text's.
+    """
+    if run.shared or reference.shared:
+        return None
     a_draft = _ratio(run.draft_s, run.drafted)
     a_forward = _ratio(reference.verify_s, reference.rounds)
     return a_draft / a_forward if a_draft is not None and a_forward else None

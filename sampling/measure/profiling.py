@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from itertools import cycle
 from statistics import median
 
-import torch
-
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
@@ -145,7 +143,7 @@ class _Live:
             prompt,
             max_new_tokens=_TEXT_TOKENS,
             stop=self.pair.stop,
-            rng=torch.Generator(target.device).manual_seed(0),
+            seed=0,
         )
 
     @property

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sampling.drafter import Drafter
@@ -73,17 +73,19 @@ class DistributionTest:
         there the question is whether the test notices, and draws after it has noticed answer nothing more.
         """
         drafter = DRAFTERS[method.drafter].build(self.pair, {**self.values, **method.preset})
-        rng = torch.Generator(self.pair.target.device).manual_seed(seed)
+        seeds = count(seed << 32)
         found: list[float] = []
         for case in self._cases:
             counts: list[Counter[int]] = [Counter() for _ in range(DEPTHS)]
             p_values: list[float] = []
             for look in range(_LOOKS):
                 for _ in range(draws * look // _LOOKS, draws * (look + 1) // _LOOKS):
-                    for depth, token in enumerate(self._run(case, method, drafter, verifier, rng)):
+                    for depth, token in enumerate(self._run(case, method, drafter, verifier, next(seeds))):
                         counts[depth][token] += 1
                 pairs = zip(counts, case.distributions, strict=True)
-                p_values = [distribution_p_value(count, p) for count, p in pairs if count.total() >= _LEAST_SAMPLES]
+                p_values = [
+                    distribution_p_value(counted, p) for counted, p in pairs if counted.total() >= _LEAST_SAMPLES
+                ]
                 if smallest(p_values) < until:
                     return [*found, *p_values]
             found += p_values
@@ -98,9 +100,7 @@ class DistributionTest:
             likely.append(int(distributions[-1].argmax()))
         return _Case(prompt, likely, distributions)
 
-    def _run(
-        self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, rng: torch.Generator
-    ) -> Iterator[int]:
+    def _run(self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, seed: int) -> Iterator[int]:
         """The tokens of one run, up to and including the first that is not the likely one."""
         controller = method.rule.build(self.pair, {**self.values, **method.preset})
         events = decode(
@@ -111,7 +111,7 @@ class DistributionTest:
             self._processor,
             case.prompt,
             max_new_tokens=DEPTHS,
-            rng=rng,
+            seed=seed,
         )
         emitted = (token for event in events if isinstance(event, Round) for token in event.emitted)
         for token, likely in zip(emitted, case.likely, strict=True):

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
-import torch
-
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.events import Round
@@ -157,9 +155,10 @@ class Selftest:
         fresh = replace(self.pair, drafter=runner.another())
         drafter: Drafter = DRAFTERS[method.drafter].build(fresh, self.values)
         verdicts: Counter[str] = Counter()
-        rng = torch.Generator(self.pair.target.device)
         for comparison, own in zip(self._comparisons, rounds, strict=True):
-            seq = begin(self.pair.target, FixedGamma(0), make_processor(_GREEDY), comparison.prompt, _TOKENS, (), rng)
+            seq = begin(
+                self.pair.target, FixedGamma(0), make_processor(_GREEDY), comparison.prompt, _TOKENS, (), seed=0
+            )
             start, first = seq.tokens, seq.position
             output = comparison.metrics[method.name].output_ids
             for round in [round for round in own[1:] if round.drafts][:_REDRAFTED_ROUNDS]:

@@ -189,7 +189,7 @@ def _said(model: CausalModel, prompt: list[int], drafter: Drafter) -> tuple[list
             GreedyProcessor(),
             prompt,
             max_new_tokens=LENGTH,
-            rng=torch.Generator().manual_seed(0),
+            seed=0,
         )
         if isinstance(event, Round)
     ]

@@ -1,14 +1,15 @@
 """An engine whose events and times are written down, so that every number that follows can be worked out by hand."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import torch
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
-from sampling.engine import Description, Engine
+from sampling.engine import Description, Engine, Text
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
@@ -83,6 +84,17 @@ class MockEngine:
             yield make_round(0, (5, 9), 1, 6, 0.1)
             yield make_round(1, (7, 9), 1, 8, 0.1)
         yield Finished("length", 4)
+
+    def stream_many(
+        self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
+    ) -> Iterator[tuple[Any, Event]]:
+        """The same rounds, `batch` texts in each of them; all texts of a group begin and end together."""
+        waiting = iter(texts)
+        while group := list(islice(waiting, batch)):
+            told = [list(self.stream(name, values, text.prompt)) for text in group]
+            for moment in zip(*told, strict=True):
+                for text, event in zip(group, moment, strict=True):
+                    yield text.tag, replace(event, live=len(group)) if isinstance(event, Round) else event
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         return True

@@ -38,7 +38,7 @@ def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: GammaController, limi
     first, tokens, probs = logits[0], [], []
     for _ in range(min(limit, gamma.gamma)):
         probs.append(seq.processor(logits))
-        tokens.append(sample(probs[-1], seq.rng))
+        tokens.append(sample(probs[-1], seq.draws, "draft"))
         logits = slot.forward(tokens[-1]).logits
     return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
 

@@ -20,6 +20,7 @@ from sampling.drafters import model
 from sampling.drafters.model import ModelDrafter
 from sampling.events import Event, Round
 from sampling.forward import cache, runner
+from sampling.forward.asked import Asking
 from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
@@ -200,11 +201,11 @@ def test_counts_that_leak_into_the_next_prompt() -> None:
 def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter that reads one token too few still leaves the output right; self-drafting sees it."""
 
-    def late(slot: runner.Runner, tokens: abc.Sequence[int]) -> runner.Output:
-        output = runner.catch_up(slot, tokens)
+    def late(slot: runner.Runner, tokens: abc.Sequence[int]) -> Asking[runner.Output]:
+        output = yield from runner.caught_up(slot, tokens)
         return runner.Output(output.logits.roll(1, -1), output.hidden)
 
-    monkeypatch.setattr(model, "catch_up", late)
+    monkeypatch.setattr(model, "caught_up", late)
     suite.check_greedy(CHAIN, toy_pair(drafter_seed=None))
     with pytest.raises(AssertionError):
         suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
@@ -268,9 +269,9 @@ def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
 
 
 def _stream(case: Case, drafter: Drafter, prompt: tuple[int, ...]) -> Iterator[Event]:
-    pair, rng = toy_pair(), torch.Generator().manual_seed(0)
+    pair = toy_pair()
     return decode(
-        pair.target, drafter, case.gamma(), case.verifier(), GreedyProcessor(), prompt, max_new_tokens=20, rng=rng
+        pair.target, drafter, case.gamma(), case.verifier(), GreedyProcessor(), prompt, max_new_tokens=20, seed=0
     )
 
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
 from egag.controller import GammaController
 from sampling.events import Finished, Round
@@ -145,7 +144,7 @@ def test_a_run_that_is_closed_early_leaves_nothing_behind(drafter: str) -> None:
     used = combination.drafter(pair)
     stream = decode(
         pair.target, used, combination.gamma(), combination.verifier(), GreedyProcessor(), (3, 3, 1, 5),
-        max_new_tokens=20, rng=torch.Generator().manual_seed(0),
+        max_new_tokens=20, seed=0,
     )  # fmt: skip
     taken = [next(stream) for _ in range(4)]
     assert pair.target.length == 4 + len(suite.output(taken)) - 1

@@ -12,6 +12,7 @@ from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.logits_processor import sample
 
 
 class TreeDrafter(Drafter):
@@ -67,13 +68,13 @@ class TreeDrafter(Drafter):
         if not self.sampled:
             return [(int(token), torch.empty(0)) for token in logits.topk(2).indices]
         p = seq.processor(logits[None])[0]
-        first = int(torch.multinomial(p, 1, generator=seq.rng))
+        first = int(sample(p[None], seq.draws, "draft"))
         rest = p.clone()
         rest[first] = 0.0
         if float(rest.sum()) <= 0.0:
             return [(first, p)]
         rest = rest / rest.sum()
-        return [(first, p), (int(torch.multinomial(rest, 1, generator=seq.rng)), rest)]
+        return [(first, p), (int(sample(rest[None], seq.draws, "draft")), rest)]
 
 
 class PointTreeDrafter(TreeDrafter):

@@ -1,90 +1,68 @@
-"""Many sequences in lockstep: each is what it would be alone, whoever shares its forwards."""
+"""Many sequences on real layouts of models: rounded targets, transformers' own modules, places that are given on."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 from egag.controller import FixedGamma
-from sampling.batch import Request, decode_many
+from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
 from sampling.events import Finished, Prefilled, Round
 from sampling.forward import int4, int8, lean
+from sampling.forward.adapter import TransformersModel
 from sampling.forward.formats import FORMATS
-from sampling.forward.linear import DenseLinear
-from sampling.forward.rows import BatchRunner
 from sampling.forward.runner import ModelRunner, prefill
+from sampling.forward.sharing import SharedRunner
 from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.pair import Pair
+from sampling.share import shared_runner
 from sampling.verifier import RejectionVerifier
-from tests.tiny import llama, random_model, tiny_pair
+from tests.tiny import gpt2, llama, mistral, qwen2, random_model, tiny_pair
+from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, NucleusProcessor
 
 PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [40, 41], [9, 8, 7, 9, 8], [3, 3, 3, 3, 3, 3], [70, 5, 70, 5], [1, 2, 3, 4, 1, 2])
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("none", {}),
-    "model": ("model", {}),
-    "lookup": ("prompt_lookup", {"min_ngram_size": 1}),
+    "model": ("model", {"draft_weights": "full"}),
     "counts": ("ngram", {}),
     "suffix tree": (
         "suffix",
         {"use_tree_spec": True, "min_token_prob": 0.0, "max_spec_factor": 4.0, "max_cached_requests": 0},
     ),
-    "hybrid": ("extended", {"hybrid_copy": "prompt_lookup"}),
 }
-
-
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    """Float64 and the plain kernel, where the number of rows in a product changes nothing that can be seen."""
-    made = tiny_pair()
-    models = []
-    for seed, layers in ((0, 3), (1, 1)):
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(llama(num_hidden_layers=layers)).double().eval()
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.mul_(3.0)
-        models.append(lean.from_transformers(model).with_kernel(DenseLinear))
-    return replace(made, target=ModelRunner(models[0]), drafter=ModelRunner(models[1]), heads={})
 
 
 def requests(processor: LogitsProcessor) -> list[Request]:
     return [Request(prompt, processor, 8 + 3 * number, number) for number, prompt in enumerate(PROMPTS)]
 
 
-def alone(pair: Pair, drafter: Drafter, request: Request) -> list[int]:
+def build(case: str, pair: Pair) -> Drafter:
+    name, values = CASES[case]
+    return DRAFTERS[name].build(pair, {one.name: one.default for one in DRAFTERS[name].all_parameters} | values)  # type: ignore[no-any-return]
+
+
+def alone(pair: Pair, case: str, request: Request) -> list[int]:
     events = decode(
-        pair.target, drafter, FixedGamma(4), RejectionVerifier(), request.processor, request.prompt,
-        max_new_tokens=request.max_new_tokens, rng=torch.Generator().manual_seed(request.seed),
+        pair.target, build(case, pair), FixedGamma(4), RejectionVerifier(), request.processor, request.prompt,
+        max_new_tokens=request.max_new_tokens, seed=request.seed,
     )  # fmt: skip
     return [token for event in events if isinstance(event, Round) for token in event.emitted]
 
 
-def together(pair: Pair, drafter: Drafter, asked: list[Request], batch: int) -> dict[int, list[int]]:
-    target = BatchRunner(pair.target.model, batch, 96)  # type: ignore[arg-type]
+def together(pair: Pair, case: str, asked: list[Request], size: int) -> dict[int, list[int]]:
+    drafter = build(case, replace(pair, shared=True))
+    batch = Batch(shared_runner(pair.target), drafter, lambda: FixedGamma(4), RejectionVerifier(), size)
     found: dict[int, list[int]] = {}
-    for request, seq, event in decode_many(target, drafter, lambda: FixedGamma(4), RejectionVerifier(), iter(asked)):
+    for live, event in decode_many(batch, asked):
         if isinstance(event, Finished):
-            found[request.seed] = seq.tokens[seq.prompt_length :]
-            assert event.new_tokens == len(found[request.seed])
+            found[live.request.seed] = live.seq.tokens[live.seq.prompt_length :]
+            assert event.new_tokens == len(found[live.request.seed])
     return found
-
-
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("processor", [GreedyProcessor(), NucleusProcessor(0.9, 0.95)], ids=["greedy", "nucleus"])
-@pytest.mark.parametrize("case", CASES)
-def test_a_batch_writes_what_each_sequence_writes_alone(
-    pair: Pair, case: str, processor: LogitsProcessor, batch: int
-) -> None:
-    """Six requests on up to four places: places are given on, lengths differ, and so do the drafts of a round."""
-    name, values = CASES[case]
-    asked = requests(processor)
-    found = together(pair, DRAFTERS[name].build(pair, values), asked, batch)
-    assert found == {request.seed: alone(pair, DRAFTERS[name].build(pair, values), request) for request in asked}
 
 
 ROUNDED = ["int8", "int4"]
@@ -103,77 +81,92 @@ def rounded(name: str) -> Pair:
 @pytest.mark.parametrize("name", ROUNDED)
 @pytest.mark.parametrize("case", ["model", "counts", "suffix tree"])
 def test_a_rounded_target_writes_in_a_batch_what_it_writes_alone(name: str, case: str) -> None:
-    pair, (part, values) = rounded(name), CASES[case]
+    pair = rounded(name)
     for processor in (GreedyProcessor(), NucleusProcessor(0.9, 0.95)):
         asked = requests(processor)
-        found = together(pair, DRAFTERS[part].build(pair, values), asked, 4)
-        assert found == {one.seed: alone(pair, DRAFTERS[part].build(pair, values), one) for one in asked}
+        assert together(pair, case, asked, 4) == {one.seed: alone(pair, case, one) for one in asked}
 
 
 @products
 @pytest.mark.parametrize("name", ROUNDED)
 def test_rows_of_a_rounded_target_have_the_same_bits_in_a_batch_as_alone(name: str) -> None:
-    """Behind texts of different lengths, one of them a tree; capacity is no multiple of what rows are counted in."""
+    """Behind texts of different lengths, one of them a tree."""
     model = rounded(name).target.model
-    many, texts = BatchRunner(model, 3, 99), ([5] * 7, [*range(60)], [9, 8])  # type: ignore[arg-type]
+    many, texts = SharedRunner(model), ([5] * 7, [*range(60)], [9, 8])  # type: ignore[arg-type]
     rows, parents = ([1, 2, 3], [4, 5, 6, 7], [8]), (None, (-1, -1, 1), None)
-    singles = [ModelRunner(model) for _ in texts]
-    for slot, single, text in zip(many.slots, singles, texts, strict=True):
+    slots, singles = [many.another() for _ in texts], [ModelRunner(model) for _ in texts]
+    for slot, single, text in zip(slots, singles, texts, strict=True):
         for one in (slot, single):
             prefill(one, text)
-    outputs = many.forward(many.slots, [torch.tensor(row) for row in rows], parents, (1, 3))
-    for output, single, row, above in zip(outputs, singles, rows, parents, strict=True):
+    fed = [slot.feed(row, above, (1, 3)) for slot, row, above in zip(slots, rows, parents, strict=True)]
+    for output, single, row, above in zip(many.run(fed), singles, rows, parents, strict=True):
         expected = single.forward(row, above, (1, 3))
         assert torch.equal(output.logits, expected.logits)
         assert all(torch.equal(output.hidden[layer], expected.hidden[layer]) for layer in (1, 3))
-    many.slots[1].keep(60, (1, 2))
+    slots[1].keep(60, (1, 2))
     singles[1].keep(60, (1, 2))
     lines = torch.tensor([[63], [62]])
-    assert torch.equal(many.slots[1].fork([2, 3], 62, lines).logits, singles[1].fork([2, 3], 62, lines).logits)
+    assert torch.equal(slots[1].fork([2, 3], 62, lines).logits, singles[1].fork([2, 3], 62, lines).logits)
 
 
-def test_stale_rows_of_the_last_sequence_are_never_seen(pair: Pair) -> None:
-    """Poison behind every sequence's length changes nothing."""
-    asked = requests(GreedyProcessor())
-    target = BatchRunner(pair.target.model, 2, 96)  # type: ignore[arg-type]
-    clean = together(pair, DRAFTERS["none"].build(pair, {}), asked, 2)
-    events = decode_many(
-        target, DRAFTERS["none"].build(pair, {}), lambda: FixedGamma(0), RejectionVerifier(), iter(asked)
-    )
-    dirty: dict[int, list[int]] = {}
-    for request, seq, event in events:
-        for slot in target.slots:
-            target.cache._keys[:, slot.index, :, slot.length :] = 1e4
-        if isinstance(event, Finished):
-            dirty[request.seed] = seq.tokens[seq.prompt_length :]
-    assert dirty == clean
+@pytest.mark.parametrize("config", [llama, qwen2, gpt2, mistral], ids=lambda config: config.__name__)
+@pytest.mark.parametrize("case", CASES)
+def test_transformers_own_modules_write_in_a_batch_what_they_write_alone(config: Any, case: str) -> None:
+    """Families without a lean forward go through padded ids, positions and a mask."""
+    wide = {"sliding_window": None} if config is mistral else {}
+    models = [TransformersModel(random_model(config(**wide), seed).double()) for seed in (0, 1)]
+    pair = replace(tiny_pair(), target=ModelRunner(models[0]), drafter=ModelRunner(models[0]), heads={})
+    for processor in (GreedyProcessor(), NucleusProcessor(0.9, 0.95)):
+        asked = requests(processor)
+        for size in (1, 4):
+            assert together(pair, case, asked, size) == {one.seed: alone(pair, case, one) for one in asked}
 
 
-def test_what_the_last_sequence_left_is_taken_over_where_it_is_the_same(pair: Pair) -> None:
+def test_a_model_whose_layers_are_not_alike_says_so() -> None:
+    class Odd(TransformersModel):
+        """Its later layers keep rows of another width."""
+
+    odd = Odd(random_model(gpt2(), 0))
+    attention = odd.hf.transformer.h[1].attn
+    honest = attention.forward
+
+    def narrow(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("rows of another width")
+
+    attention.forward = narrow
+    with pytest.raises(UserError, match="takes one sequence at a time: rows of another width; expected batch 1"):
+        shared_runner(ModelRunner(odd))
+    attention.forward = honest
+
+
+def test_what_the_last_sequence_left_is_taken_over_where_it_is_the_same() -> None:
     """A second turn that begins as the first one did feeds its new tokens only, and says the same."""
-    greedy, spoken = GreedyProcessor(), list[int]()
+    pair, greedy, spoken = tiny_pair(), GreedyProcessor(), list[int]()
 
     def turns() -> Iterator[Request]:
         yield Request([5, 6, 7, 8], greedy, 5, 0)
         yield Request([5, 6, 7, 8, *spoken, 30, 31], greedy, 5, 1, reuse=99)
 
-    target = BatchRunner(pair.target.model, 1, 96)  # type: ignore[arg-type]
     drafter = DRAFTERS["none"].build(pair, {})
     drafter.needs_hidden = (0,)
     fed, said = [], []
-    for _, seq, event in decode_many(target, drafter, lambda: FixedGamma(0), RejectionVerifier(), turns()):
+    batch = Batch(shared_runner(pair.target), drafter, lambda: FixedGamma(0), RejectionVerifier(), 1)
+    for live, event in decode_many(batch, turns()):
         if isinstance(event, Prefilled):
-            fed.append(len(seq.hidden[0]))
+            fed.append(len(live.seq.hidden[0]))
         elif isinstance(event, Finished):
-            said.append(seq.tokens[seq.prompt_length :])
+            said.append(live.seq.tokens[live.seq.prompt_length :])
             spoken.extend(said[0] if len(said) == 1 else [])
     assert fed == [3, 2]
-    assert said[1] == alone(pair, drafter, Request([5, 6, 7, 8, *spoken, 30, 31], greedy, 5, 1))
+    assert said[1] == alone(pair, "plain", Request([5, 6, 7, 8, *spoken, 30, 31], greedy, 5, 1))
 
 
-def test_a_slot_is_a_runner_like_any_other(pair: Pair) -> None:
+def test_a_slot_is_a_runner_like_any_other() -> None:
     """A tree is fed, compacted and followed by a chain; branches see their own lines."""
-    whole, slot = pair.target.another(), BatchRunner(pair.target.model, 3, 64).slots[1]  # type: ignore[arg-type]
+    model = tiny_pair().target.model
+    many = SharedRunner(model)  # type: ignore[arg-type]
+    _, slot = many.another(), many.another()
+    whole = ModelRunner(model)
     for one in (whole, slot):
         prefill(one, [1, 2, 3])
     tree = [one.forward([4, 9, 8, 7, 6], (-1, -1, 0, 1)).logits for one in (whole, slot)]

@@ -62,7 +62,7 @@ def rounds_of(pair: Pair, name: str, given: Mapping[str, str]) -> Iterator[Round
         make_processor(values["processor"]),
         PROMPT,
         max_new_tokens=200,
-        rng=torch.Generator().manual_seed(1),
+        seed=1,
     )
     yield from (event for event in events if isinstance(event, Round))
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from egag.controller import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward import lean, static
+from sampling.forward.asked import Asking, alone
 from sampling.forward.lean import LeanModel
 from sampling.forward.static import StaticRunner
 from sampling.proposal import Proposal
@@ -107,8 +108,12 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, t
     def logits(rows: int) -> Tensor:
         return torch.empty(rows, VOCAB, device=CUDA)
 
+    def feed(tokens: Tensor, parents: Tensor | None) -> Asking[Tensor]:
+        yield from ()
+        return logits(len(tokens))
+
     if tree:
-        grown = grow_tree(TreeShape(4, 12), 3, logits(1), lambda tokens, _: logits(len(tokens)), FixedGamma(3))
+        grown = alone(grow_tree(TreeShape(4, 12), 3, logits(1), feed, FixedGamma(3)))
         proposal = Proposal(grown.tokens, grown.parents, None, logits(1)[0])
     else:
         tokens = torch.empty(4, device=CUDA, dtype=torch.long)

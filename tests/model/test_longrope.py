@@ -94,7 +94,7 @@ def test_every_method_says_what_generate_says_across_the_border(name: str, count
 def tree_ids(target: Any, drafter: TokenRecyclingDrafter, prompt: list[int]) -> list[int]:
     events: Iterator[Any] = decode(
         target, drafter, FixedGamma(12), RejectionVerifier(), GreedyProcessor(), prompt,
-        max_new_tokens=LENGTH, rng=torch.Generator(),
+        max_new_tokens=LENGTH, seed=0,
     )  # fmt: skip
     told = list(events)
     assert isinstance(told[-1], Finished)
@@ -162,7 +162,7 @@ def test_a_drafter_may_have_it_too() -> None:
     small = ModelDrafter(runner_for(drafter))  # type: ignore[arg-type]
     events = decode(
         runner_for(target), small, FixedGamma(4), RejectionVerifier(), GreedyProcessor(), ids(18),
-        max_new_tokens=LENGTH, rng=torch.Generator(),
+        max_new_tokens=LENGTH, seed=0,
     )  # fmt: skip
     said = [token for event in events if isinstance(event, Round) for token in event.emitted]
     assert said == theirs(made("llama"), ids(18), use_cache=False)

@@ -131,7 +131,7 @@ def test_every_parameter_changes_something(method: str, name: str, value: str) -
     built, _ = engine("llama")
     prompt = ids(7, seed=6) * 3
 
-    base = {"length": "60", "processor": "multinomial 1.5" if method in ("speculative", "egag") else "topk 0.2 3"}
+    base = {"length": "100", "processor": "multinomial 1.5" if method in ("speculative", "egag") else "topk 0.2 3"}
     base |= {"max_spec_factor": "4"} if method == "suffix" else {}
     base |= {"accept_policy": "synthetic"} if name in ("accept_rates", "accept_length") else {}
 

@@ -10,6 +10,7 @@ from egag.survival import SurvivalGamma
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.joined import joined
 from sampling.events import Round
+from sampling.forward.asked import Asking
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import DRAFTERS, HEADS, METHODS
@@ -177,8 +178,8 @@ def test_it_takes_no_rule_but_its_own() -> None:
 class Peeking(AutoDrafter):
     """The planted bug: the model's drawn tokens are looked at, and left out where they seem unlikely."""
 
-    def _drafted(self, *arguments: object) -> Proposal:
-        proposal = super()._drafted(*arguments)  # type: ignore[arg-type]
+    def _drafted(self, *arguments: object) -> Asking[Proposal]:
+        proposal = yield from super()._drafted(*arguments)  # type: ignore[arg-type]
         if proposal.probs is None or proposal.probs[0, proposal.tokens[0]] >= 0.4:
             return proposal
         return replace(Proposal.empty(proposal.tokens.device), source="none")
@@ -198,10 +199,10 @@ def test_a_choice_that_looks_at_drawn_tokens_is_caught() -> None:
 
 def test_the_law_is_kept_while_it_learns() -> None:
     """Each run goes on with what the last one learnt, and all drafters have their turns: tokens follow the target."""
-    kept = [SurvivalGamma(survival_live=False, survival_explore=0.2)]
+    kept = [SurvivalGamma(survival_live=False, survival_explore=0.5)]
 
     def rule() -> SurvivalGamma:
-        made = SurvivalGamma(survival_live=False, survival_explore=0.2)
+        made = SurvivalGamma(survival_live=False, survival_explore=0.5)
         made.adopt(kept[-1])
         kept.append(made)
         return made

@@ -14,6 +14,7 @@ from egag.controller import FixedGamma, GammaController
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
 from sampling.events import Round
+from sampling.forward.asked import Asking
 from sampling.forward.runner import ModelRunner, Output, prefill
 from sampling.measure.metrics import RunMetrics, stages
 from sampling.methods import DRAFTERS, HEADS, INNER, METHODS
@@ -133,8 +134,8 @@ def begun(drafter: Any, pair: Pair, text: abc.Sequence[int], processor: LogitsPr
 class Known(StagedDrafter):
     """Writes down what the head was asked with: the text, how many of its states were known, and its drafts."""
 
-    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Proposal:
-        made = super()._drafts(seq, text, room)
+    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Asking[Proposal]:
+        made = yield from super()._drafts(seq, text, room)
         if len(made):
             self.asked.append(([*text.tokens], text.slot.length, made.tokens.tolist(), made.parents))
         return made

@@ -1,0 +1,223 @@
+"""Many prompts at a time: what all texts have together, what each has, and where drafts stop paying."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ablation.plan.grid import CONTROL
+from ablation.report.cells import Table, interval, number, title_of
+from ablation.report.content import ReportSection
+from ablation.report.figure import WIDTH, Plot, blank, slug, style, whiskers
+from ablation.report.load import in_order
+from ablation.report.summary import ALL
+from sampling.methods import REFERENCE
+
+TITLE = "Many at a time"
+_HEADERS = (
+    "at a time", "configuration", "tok/s in all", "against AR", "predicted", "a text's speedup [95 % interval]",
+    "tok/round", "rows a forward", "tpot, ms: p50, p99", "live",
+)  # fmt: skip
+_LOAD_HEADERS = (
+    "prompts/s", "at a time", "configuration", "tok/s in all", "ttft, s: p50, p99", "tpot, ms: p50, p99",
+    "queued, s: p50, p99", "in time, texts/s",
+)  # fmt: skip
+_MEANING = (
+    "tok/s in all: tokens of all texts over the seconds of all rounds, the median over passes; against AR: over that "
+    "of plain decoding with as many at a time. A text's speedup is against plain decoding of the same prompt in as "
+    "large a batch. Rows a forward: what the target reads at once, live texts times one and their drafts. Predicted: "
+    "S = E (n0 + B) / (n0 + B (k + 1)) for B live texts, k drafts and E tokens a round, drafting left out. Live: texts "
+    "in a round; the last ones of a file are fewer."
+)
+_LOAD_MEANING = (
+    "Prompts arrive at random (Poisson), by a clock of rounds and prefills. ttft is from arrival, waiting for a place "
+    "included; tok/s over all the time. In time: texts a second that kept the plan's slo."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What plain decoding's rounds take by their rows: `base_s + row_s * rows`."""
+
+    base_s: float
+    row_s: float
+
+    @property
+    def knee(self) -> float:
+        """Rows from which on their own cost is more than what every forward costs."""
+        return self.base_s / self.row_s
+
+    def speedup(self, live: float, drafts: float, tokens: float) -> float:
+        """What so many drafts are worth that bring so many tokens a round, in so many texts: see `_MEANING`."""
+        return tokens * (self.knee + live) / (self.knee + live * (drafts + 1.0))
+
+    @classmethod
+    def through(cls, points: pd.DataFrame) -> "Line | None":
+        """By least squares through rows and seconds; None where they are too few, or rows cost nothing."""
+        if points["rows"].round(3).nunique() < 2:
+            return None
+        slope, base = np.polyfit(points["rows"], points["round_s"], 1)
+        return cls(float(base), float(slope)) if slope > 0 and base > 0 else None
+
+
+def batches_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection | None:
+    """Tables and plots of each processor and format; None where prompts were answered one after the other."""
+    rows = frame[~frame["failed"] & frame["throughput_tps"].notna()]
+    if rows.empty:
+        return None
+    tables, plots, notes = list[Table](), list[Plot](), list[str]()
+    for (processor, weights), part in rows.groupby(["processor_alone", "target_weights"], observed=True, sort=False):
+        name = f"{processor}" + (f", {weights} weights" if frame["target_weights"].nunique() > 1 else "")
+        closed, open_ = part[part["rate"] == 0.0], part[part["rate"] > 0.0]
+        if len(closed):
+            units = _units(closed, summary)
+            line = Line.through(units[units["configuration"] == REFERENCE])
+            tables.append(_table(name, units, line))
+            plots += _plots(name, units, line)
+            if line is None:
+                notes.append(f"{name}: no line through plain decoding's rounds: too few sizes, or rows cost nothing.")
+        if len(open_):
+            tables.append(_load_table(name, open_))
+    return ReportSection(TITLE, tuple(tables), None, tuple(plots), tuple(notes))
+
+
+def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """A row for each size and configuration, by size."""
+    order = {name: place for place, name in enumerate(in_order(rows))}
+    of_all = summary[summary["task"] == ALL].set_index(["processor", "configuration"])
+    found = []
+    for (batch, name), part in rows.groupby(["batch", "configuration"], observed=True):
+        told: Any = of_all.loc[(part["processor"].astype(str).iloc[0], str(name))]
+        live, drafts = part["live_rows"].mean(), part["drafted"].sum() / part["rounds"].sum()
+        found.append(
+            {
+                "batch": round(float(str(batch))),
+                "configuration": str(name),
+                "place": order[str(name)],
+                "throughput": part.groupby(["seed", "repeat"])["throughput_tps"].first().median(),
+                "live": live,
+                "drafts": drafts,
+                "rows": live * (1.0 + drafts),
+                "tokens": part["new_tokens"].sum() / part["rounds"].sum(),
+                "round_s": (part["decode_s"] / part["rounds"]).mean(),
+                "tpot": part["tpot_ms"].median(),
+                "tpot_99": part["tpot_ms"].quantile(0.99),
+                **{column: told[column] for column in ("speedup", "speedup_low", "speedup_high")},
+            }
+        )
+    units = pd.DataFrame(found)
+    plain = units[units["configuration"] == REFERENCE].set_index("batch")["throughput"]
+    units["ratio"] = units["throughput"] / units["batch"].map(plain)
+    return units.sort_values(["batch", "place"], ignore_index=True)
+
+
+def _table(name: str, units: pd.DataFrame, line: Line | None) -> Table:
+    fitted = (
+        ()
+        if line is None
+        else (
+            f"Plain decoding's rounds: {line.base_s * 1e3:.1f} ms and {line.row_s * 1e3:.2f} ms a row, so a knee at "
+            f"n0 = {line.knee:.1f} rows.",
+        )
+    )
+    return Table(
+        f"Batches under {name}", _HEADERS, tuple(_cells(one, line) for _, one in units.iterrows()), (*fitted, _MEANING)
+    )
+
+
+def _cells(one: pd.Series, line: Line | None) -> tuple[str, ...]:
+    reference = one["configuration"] == REFERENCE
+    drafts = one["configuration"] != CONTROL and not reference and line is not None
+    predicted = line.speedup(one["live"], one["drafts"], one["tokens"]) if drafts and line else math.nan
+    return (
+        str(one["batch"]),
+        title_of(one["configuration"]),
+        number(one["throughput"], 1),
+        "1.00" if reference else number(one["ratio"]),
+        number(predicted),
+        "1.00" if reference else interval(one["speedup"], one["speedup_low"], one["speedup_high"]),
+        number(one["tokens"]),
+        number(one["rows"], 1),
+        f"{number(one['tpot'], 1)}, {number(one['tpot_99'], 1)}",
+        number(one["live"], 1),
+    )
+
+
+def _load_table(name: str, rows: pd.DataFrame) -> Table:
+    """The load curve: as prompts come faster."""
+    lines = []
+    order = {one: place for place, one in enumerate(in_order(rows))}
+    groups = rows.groupby(["rate", "batch", "configuration"], observed=True)
+    for (rate, batch, one), part in sorted(groups, key=lambda group: (*group[0][:2], order[str(group[0][2])])):
+        waited = part["queued_s"] + part["ttft_s"]
+        passes = part.groupby(["seed", "repeat"])
+        lines.append(
+            (
+                f"{rate:g}",
+                f"{batch:g}",
+                title_of(str(one)),
+                number(passes["e2e_throughput_tps"].first().median(), 1),
+                _percentiles(waited, 2),
+                _percentiles(part["tpot_ms"], 1),
+                _percentiles(part["queued_s"], 2),
+                number(passes["goodput_rps"].first().median()),
+            )
+        )
+    return Table(f"Prompts that arrive, under {name}", _LOAD_HEADERS, tuple(lines), (_LOAD_MEANING,))
+
+
+def _percentiles(values: pd.Series, digits: int) -> str:
+    return ", ".join(number(float(values.quantile(share)), digits) for share in (0.5, 0.99))
+
+
+def _plots(name: str, units: pd.DataFrame, line: Line | None) -> Iterator[Plot]:
+    """Throughput and speedup over the size, and what a text has against what all have."""
+    if units["batch"].nunique() < 2:
+        return
+    names = [one for one in dict.fromkeys(units["configuration"]) if one != CONTROL]
+    figure, (whole, gain) = blank(f"{TITLE}, {name}", WIDTH, 4.2, 1, 2)
+    for place, one in enumerate(names):
+        part = units[units["configuration"] == one]
+        whole.plot(part["batch"], part["throughput"], label=title_of(one), **style(place))
+        if one != REFERENCE:
+            errors = whiskers(part["speedup"], part["speedup_low"], part["speedup_high"])
+            gain.errorbar(part["batch"], part["speedup"], yerr=errors, **style(place))
+            if line is not None:
+                predicted = [line.speedup(*row) for row in part[["live", "drafts", "tokens"]].to_numpy()]
+                gain.plot(part["batch"], predicted, color=style(place)["color"], linestyle=":", linewidth=1.0)
+    gain.axhline(1.0, color="black", linewidth=1.0)
+    for axis, label in ((whole, "tokens/s of all texts"), (gain, "a text's speedup over AR at this size")):
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sorted(units["batch"].unique()), [str(size) for size in sorted(units["batch"].unique())])
+        axis.set_xlabel("texts at a time", fontsize=9)
+        axis.set_ylabel(label, fontsize=9)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    told = " Dotted: predicted from plain decoding's rounds, drafting left out." if line is not None else ""
+    yield Plot(
+        f"batches_{slug(name)}",
+        f"Throughput and speedup by texts at a time, {name}. Left: tokens of all texts over the seconds of all rounds. "
+        "Right: the median over prompts of a text's tokens/s over those of plain decoding of the same prompt in as "
+        f"large a batch, with its 95 % interval.{told}",
+        figure,
+    )
+    figure, (axis,) = blank(f"What a text has, and what all have, {name}", WIDTH * 0.75, 4.2, 1, 1)
+    for place, one in enumerate(names):
+        part = units[(units["configuration"] == one) & units["tpot"].notna()]
+        axis.plot(1e3 / part["tpot"], part["throughput"], label=title_of(one), **style(place))
+        for _, point in part.iterrows():
+            axis.annotate(
+                str(point["batch"]), (1e3 / point["tpot"], point["throughput"]), xytext=(3, 3),
+                textcoords="offset points", fontsize=7,
+            )  # fmt: skip
+    axis.set_xlabel("tokens/s of a text, median", fontsize=9)
+    axis.set_ylabel("tokens/s of all texts", fontsize=9)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    yield Plot(
+        f"pareto_{slug(name)}",
+        f"A text's tokens/s against those of all texts, {name}; the numbers are texts at a time. Up and to the "
+        "right is better.",
+        figure,
+    )

@@ -1,0 +1,55 @@
+"""/batch: a file of prompts, several of them answered at a time."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ablation.commands.show import show_batches
+from ablation.plan.grid import Key, plain_plan
+from ablation.plan.methods_table import check_values
+from ablation.plan.prompt_file import Prompt
+from ablation.results.record import Record
+from ablation.results.trace import Tracer
+from ablation.run.execute import Done
+from ablation.run.job import Job, Outcome
+from repl.session import Session
+from repl.slots import Slots
+from repl.view import View
+from sampling.pair_engine import PairEngine
+from utils.interrupt import silent_keyboard
+
+
+@dataclass
+class _Kept:
+    """Records in memory: see `Sink`."""
+
+    done: Mapping[Key, Done] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+    @contextmanager
+    def writing(self, outcome: Outcome) -> Iterator[Tracer]:
+        """Nothing is traced."""
+        yield Tracer(None)
+
+    def add(self, record: Record) -> None:
+        """Keep it for the table."""
+        self.records.append(record)
+
+
+def answer(session: Session, prompts: tuple[Prompt, ...], size: int, view: View) -> Outcome:
+    """Every run of the session on all prompts, `size` at a time, then the table of what each brought.
+
+    Prompts stand alone, whatever /turns says; what is remembered of the session's own prompts is not used.
+    """
+    runs = session.refuse_nothing()
+    for run in runs:
+        check_values(run.explicit, session.settings)
+    titles = {run.explicit.name: run.title for run in runs}
+    plan = plain_plan(prompts, tuple(run.explicit for run in runs), session.settings, 1, batches=(size,))
+    engine, kept = PairEngine(session.engine.pair.fresh()), _Kept()
+    texts = sum(len(prompt.turns) for prompt in prompts)
+    with silent_keyboard(), Slots(view.err, engine.text, titles, texts) as slots:
+        outcome = Job(engine, plan, kept).play(slots)
+    if kept.records:
+        show_batches(view.out, kept.records)
+    return outcome

@@ -1,0 +1,73 @@
+"""Forwards that are asked for: a drafter says what it needs, and whoever drives it how many share a forward.
+
+A drafter's work on one sequence is a generator: it yields each forward that it needs, is sent the result, and returns
+what came of it. `alone` runs one such generator; `together` runs those of many sequences side by side, and what they
+ask of one model at a time goes through it at once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Forwards(Protocol):
+    """What runs a model over all that is fed at once."""
+
+    def run(self, feeds: Sequence[Any]) -> Sequence[Any]:
+        """The result of each feed, which holds until the next call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One sequence's part of a forward: what runs it, and what it feeds."""
+
+    of: Forwards
+    feed: Any
+
+
+Asking = Generator[Ask, Any, T]
+
+
+class Sharing(ABC):
+    """A runner whose forwards can be shared with other sequences."""
+
+    @abstractmethod
+    def asked(self, tokens: Any, parents: Sequence[int] | None, hidden: Sequence[int], rows: int | None) -> Ask:
+        """`Runner.forward` as a part of one for many."""
+
+
+def alone(asking: Asking[T]) -> T:
+    """What one sequence's work comes to, every forward its own."""
+    try:
+        ask = next(asking)
+        while True:
+            ask = asking.send(ask.of.run([ask.feed])[0])
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def together(askings: Sequence[Asking[T]]) -> list[T]:
+    """What each of several comes to; those that ask the same of one model share its forward."""
+    results: dict[int, T] = {}
+    asked: dict[int, Ask] = {}
+
+    def go_on(number: int, found: Any = None) -> None:
+        try:
+            asked[number] = askings[number].send(found)
+        except StopIteration as end:
+            results[number] = end.value
+
+    for number in range(len(askings)):
+        go_on(number)
+    while asked:
+        model = next(iter(asked.values())).of
+        group = [number for number, ask in asked.items() if ask.of is model]
+        feeds = [asked.pop(number).feed for number in group]
+        for number, found in zip(group, model.run(feeds), strict=True):
+            go_on(number, found)
+    return [results[number] for number in range(len(askings))]

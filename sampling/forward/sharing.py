@@ -1,0 +1,151 @@
+"""A model that many sequences share: one forward for the rows of all that are fed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from sampling.forward import cache
+from sampling.forward.asked import Ask, Sharing
+from sampling.forward.rows import Fed, RowsCache, RowsSlot
+from sampling.forward.runner import CachedRunner, CausalModel, Output, as_ids
+from utils.sent import sent
+
+
+class Shareable(CausalModel, Protocol):
+    """A model whose forward runs over the flat rows of many sequences as well."""
+
+    def rows_cache(self) -> RowsCache:
+        """An empty cache for many sequences."""
+        ...
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, hidden: Sequence[int], rows: Any
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`. rows: how many from the end, or which `[m]`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one sequence feeds: its rows, their ids `[n]`, and of how many of them, from the end, logits are wanted."""
+
+    slot: "Slot"
+    fed: Fed
+    ids: Tensor
+    hidden: Sequence[int]
+    rows: int
+
+
+class Slot(CachedRunner, Sharing):
+    """The runner of one of the sequences that share a `SharedRunner`.
+
+    held: tokens whose rows the last text left behind, so that a new one may begin with them: see `resume`.
+    """
+
+    def __init__(self, owner: "SharedRunner") -> None:
+        super().__init__(owner.model, owner.vocab_size)
+        self.model: CausalModel = owner.model
+        self._owner, self._cache = owner, RowsSlot(owner.cache)
+        self.held: list[int] = []
+
+    @property
+    def cache(self) -> RowsSlot:
+        """See `CachedRunner.cache`."""
+        return self._cache
+
+    def resume(self, tokens: Sequence[int], most: int) -> int:
+        """Count as fed what the rows still hold of the beginning of a text, `most` rows at most; how many they are."""
+        same = 0
+        while same < min(most, len(tokens), len(self.held)) and tokens[same] == self.held[same]:
+            same += 1
+        self._cache.length = same
+        return same
+
+    def forward(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Output:
+        """See `Runner.forward`: a forward for this sequence alone."""
+        return self._owner.run([self.feed(tokens, parents, hidden, rows)])[0]
+
+    def asked(
+        self, tokens: Tensor | Sequence[int], parents: Sequence[int] | None, hidden: Sequence[int], rows: int | None
+    ) -> Ask:
+        """See `Sharing.asked`."""
+        return Ask(self._owner, self.feed(tokens, parents, hidden, rows))
+
+    def feed(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Feed:
+        """What `forward` feeds, for a forward with others."""
+        ids = as_ids(tokens, self.device)
+        count = len(ids)
+        return Feed(self, self._cache.fed(count, parents), ids, hidden, count if rows is None else rows)
+
+    @torch.inference_mode()
+    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
+        """See `Runner.fork`."""
+        count = len(tokens)
+        places = torch.full((count,), base + lines.shape[1], device=self.device)
+        seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
+        fed = Fed(self._cache, count, places, seen)
+        return self._owner.run([Feed(self, fed, as_ids(tokens, self.device), (), count)])[0]
+
+
+class SharedRunner:
+    """A model and the rows of all sequences that have a slot of it.
+
+    Every result holds until the next call.
+    """
+
+    def __init__(self, model: Shareable, vocab_size: int | None = None) -> None:
+        self.model, self.vocab_size = model, vocab_size or model.vocab_size
+        self.window, self.device = model.window, model.device
+        self.cache = model.rows_cache()
+
+    def another(self) -> Slot:
+        """A slot that nobody has, for as long as it lives."""
+        return Slot(self)
+
+    def on(self, model: Any) -> "SharedRunner":
+        """The same for another model of the same vocabulary."""
+        return SharedRunner(model, self.vocab_size)
+
+    @torch.inference_mode()
+    def run(self, feeds: Sequence[Feed]) -> list[Output]:
+        """For each sequence what `Runner.forward` gives; the products of the model see all rows at once."""
+        positions = self.cache.lay_out([one.fed for one in feeds])
+        ids = feeds[0].ids if len(feeds) == 1 else torch.cat([one.ids for one in feeds])
+        layers = sorted({layer for one in feeds for layer in one.hidden})
+        logits, states = self.model.forward(ids, positions, None, self.cache, layers, _wanted(feeds, self.device))
+        outputs, start, told = list[Output](), 0, 0
+        for one in feeds:
+            count = one.fed.count
+            one.fed.slot.advance(count)
+            own = {layer: states[layer][start : start + count] for layer in one.hidden}
+            outputs.append(Output(logits[told : told + one.rows, : self.vocab_size], own))
+            start, told = start + count, told + one.rows
+        return outputs
+
+
+def _wanted(feeds: Sequence[Feed], device: torch.device) -> int | Tensor:
+    """Which of the flat rows logits are wanted of; how many from the end, where that says it."""
+    if len(feeds) == 1:
+        return feeds[0].rows
+    if all(one.rows == one.fed.count for one in feeds):
+        return sum(one.rows for one in feeds)
+    wanted, stop = list[int](), 0
+    for one in feeds:
+        stop += one.fed.count
+        wanted += range(stop - one.rows, stop)
+    return sent(wanted, device)

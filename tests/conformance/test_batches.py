@@ -1,0 +1,327 @@
+"""Every drafter, rule and verifier in a batch: a text is what it is alone, whoever shares its forwards."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from sampling.batch import Batch, Request, decode_many
+from sampling.drafter import Drafter
+from sampling.events import Event, Finished, Prefilled, Round
+from sampling.forward import rows, sharing
+from sampling.forward.lean import LeanModel, from_transformers
+from sampling.forward.linear import DenseLinear
+from sampling.forward.rows import RowsCache, RowsSlot
+from sampling.forward.runner import ModelRunner
+from sampling.forward.sharing import SharedRunner
+from sampling.loop import decode
+from sampling.methods import VERIFIERS
+from sampling.pair import ModelInfo, Pair
+from tests.conformance import suite
+from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case
+from tests.conformance.suite import Case
+from tests.conformance.toy import PROMPT, VOCAB, WINDOW
+from tests.heads import random_heads
+from tests.tiny import WIDE, llama, random_model
+from utils.coins import Draws
+from utils.errors import UserError
+from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, NucleusProcessor
+
+LAYERS = 2
+# Prompts of many lengths, one that all but fills the window.
+PROMPTS = ((1, 4, 2, 0), (3,), (5, 5, 2, 2, 5), (0, 1, 2, 3) * 10, (2, 2, 2), (4, 1, 4, 1, 4), (1,), (0, 5, 0, 5, 0))
+LENGTHS = (12, 5, 18, 20, 1, 9, 25, 14)
+STOP = frozenset({3})
+SHARED = [name for name in NAMES if name not in TREES]
+SAMPLED: list[LogitsProcessor] = [MultinomialProcessor(1.0), NucleusProcessor(1.0, 0.9)]
+
+
+@cache
+def weights(seed: int) -> LeanModel:
+    """Float64 and the plain kernel, where the number of rows in a product changes nothing that can be seen."""
+    sizes = {"vocab_size": VOCAB, "num_hidden_layers": LAYERS, "max_position_embeddings": WINDOW}
+    return from_transformers(random_model(llama(**sizes), seed).double()).with_kernel(DenseLinear)
+
+
+@cache
+def pair(shared: bool = False) -> Pair:
+    heads = random_heads(WIDE["hidden_size"], LAYERS, WINDOW, (0, 1, 2, 4, 5), VOCAB)
+    info = ModelInfo("lean", "cpu", "float64")
+    target, drafter = (ModelRunner(weights(seed)) for seed in (0, 1))
+    made = Pair(target, drafter, None, STOP, info, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]
+    return replace(made, shared=shared)
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happened to a text: drafts, accepted rows and next token of each round, and why it ended."""
+
+    rounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int | None], ...]
+    reason: str | None
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> "Course":
+        rounds = [(one.drafts, one.path, one.next_token) for one in events if isinstance(one, Round)]
+        return cls(tuple(rounds), next((one.reason for one in events if isinstance(one, Finished)), None))
+
+
+def seed_of(number: int) -> int:
+    return 7 + number
+
+
+def alone(one: Case, processor: LogitsProcessor) -> list[Course]:
+    """Each text by itself, from the loop of one sequence."""
+    found = []
+    for number, (prompt, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
+        drafter = one.drafter(pair())
+        events = decode(
+            pair().target, drafter, one.gamma(), one.verifier(), processor, prompt,
+            max_new_tokens=length, stop=STOP, seed=seed_of(number),
+        )  # fmt: skip
+        found.append(Course.of(list(events)))
+    return found
+
+
+def requests(processor: LogitsProcessor, order: Sequence[int]) -> list[Request]:
+    return [Request(list(PROMPTS[at]), processor, LENGTHS[at], seed_of(at), STOP, tag=at) for at in order]
+
+
+def together(
+    one: Case, processor: LogitsProcessor, size: int, order: Sequence[int], drafter: Drafter | None = None
+) -> list[Course]:
+    """The same texts, `size` at a time, admitted in this order."""
+    batch = Batch(SharedRunner(weights(0)), drafter or one.drafter(pair(shared=True)), one.gamma, one.verifier(), size)
+    events: dict[int, list[Event]] = {at: [] for at in order}
+    for live, event in decode_many(batch, requests(processor, order)):
+        events[live.request.tag].append(event)
+    for told in events.values():
+        assert isinstance(told[0], Prefilled) and isinstance(told[-1], Finished)
+    return [Course.of(events[at]) for at in range(len(order))]
+
+
+def shuffled(seed: int) -> list[int]:
+    order = [*range(len(PROMPTS))]
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def check(one: Case, processor: LogitsProcessor, sizes: Sequence[int] = (2, 3, 8)) -> None:
+    expected = alone(one, processor)
+    for size in sizes:
+        assert together(one, processor, size, shuffled(size)) == expected, f"{size} at a time"
+
+
+@pytest.mark.parametrize("drafter", SHARED)
+def test_greedy_texts_are_those_of_one_sequence(drafter: str) -> None:
+    check(case(drafter, forgetful=True), GreedyProcessor())
+
+
+@pytest.mark.parametrize("processor", SAMPLED, ids=["multinomial", "nucleus"])
+@pytest.mark.parametrize("drafter", SHARED)
+def test_drawn_texts_are_those_of_one_sequence(drafter: str, processor: LogitsProcessor) -> None:
+    check(case(drafter, forgetful=True), processor, (3,))
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name not in BY_THE_CLOCK])
+@pytest.mark.parametrize("drafter", ["model", "eagle dynamic tree", "prompt_lookup"])
+def test_every_rule_belongs_to_one_sequence(drafter: str, rule: str) -> None:
+    for processor in (GreedyProcessor(), SAMPLED[0]):
+        check(case(drafter, rule), processor, (1, 3))
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("drafter", ["model", "mtp dynamic tree", "suffix"])
+def test_every_verifier_judges_a_batch(drafter: str, verifier: str) -> None:
+    for processor in (GreedyProcessor(), SAMPLED[0]):
+        check(case(drafter, verifier=verifier, forgetful=True), processor, (3,))
+
+
+def check_law(one: Case, processor: LogitsProcessor, size: int = 4, runs: int = suite.RUNS) -> None:
+    """The first two tokens of many texts, `size` at a time, have the target's joint distribution."""
+    exact = suite.exact_distribution(replace(pair(), stop=frozenset()), processor, 2)
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), size)
+    asked = (Request(list(PROMPT), processor, 2, seed) for seed in range(runs))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for live, event in decode_many(batch, asked):
+        if isinstance(event, Finished):
+            counts[tuple(live.seq.tokens[live.seq.prompt_length :])] += 1
+    suite.check_counts(counts, exact)
+
+
+@pytest.mark.parametrize(
+    "drafter", ["none", "model", "mtp", "eagle dynamic tree", "suffix tree", "staged medusa chain"]
+)
+def test_drawn_texts_have_the_targets_distribution(drafter: str) -> None:
+    for processor in SAMPLED:
+        check_law(case(drafter), processor)
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "target_match"])
+def test_every_lossless_verifier_keeps_the_distribution(verifier: str) -> None:
+    check_law(case("model", verifier=verifier), SAMPLED[0])
+
+
+def test_a_coin_that_is_its_drafts_number_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: one number for every purpose, so that a draft and its verdict go together."""
+    honest = Draws._bytes
+    monkeypatch.setattr(Draws, "_bytes", lambda self, purpose, count: honest(self, "draft", count))
+    with pytest.raises(AssertionError):
+        check_law(case("model"), SAMPLED[0], runs=4 * suite.RUNS)
+
+
+def test_texts_of_several_processors_are_judged_each_by_its_own() -> None:
+    one, processors = case("model"), [GreedyProcessor(), *SAMPLED]
+    expected = [alone(one, processor) for processor in processors]
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), 3)
+    asked = [replace(requests(processors[at % 3], range(8))[at], tag=at) for at in range(8)]
+    events: dict[int, list[Event]] = {at: [] for at in range(8)}
+    for live, event in decode_many(batch, asked):
+        events[live.request.tag].append(event)
+    assert [Course.of(events[at]) for at in range(8)] == [expected[at % 3][at] for at in range(8)]
+
+
+def test_a_round_tells_how_many_shared_it_and_how_long_others_were_waited_for() -> None:
+    one = case("none")
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), 3)
+    live_of: dict[int, list[int]] = {}
+    waited = 0.0
+    for live, event in decode_many(batch, requests(GreedyProcessor(), range(8))):
+        if isinstance(event, Round):
+            live_of.setdefault(live.request.tag, []).append(event.live)
+            waited += event.waited_s
+    assert {count for counts in live_of.values() for count in counts} <= {1, 2, 3} and max(live_of[0]) == 3
+    assert waited > 0.0, "prompts were read while others waited"
+
+
+def test_a_text_that_is_dropped_frees_its_place_and_changes_no_other() -> None:
+    one = case("model")
+    expected = alone(one, GreedyProcessor())
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), 2)
+    first, _ = batch.admit(requests(GreedyProcessor(), [0])[0])
+    second, _ = batch.admit(requests(GreedyProcessor(), [2])[0])
+    told = [batch.play()]
+    batch.drop(first)
+    assert not batch.full and [one.seq for one in batch.live] == [second.seq]
+    third, _ = batch.admit(requests(GreedyProcessor(), [7])[0])
+    while batch.live:
+        told.append(batch.play())
+    for live, at in ((second, 2), (third, 7)):
+        course = Course.of([round for rounds in told for own, round in rounds if own is live])
+        assert course.rounds == expected[at].rounds
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_no_batch_has_no_places(size: int) -> None:
+    one = case("none")
+    with pytest.raises(UserError, match=f"batch {size} given; expected 1 or more"):
+        Batch(SharedRunner(weights(0)), one.drafter(pair()), one.gamma, one.verifier(), size)
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    one = case("model")
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), 2)
+    for prompt in ([], [1] * WINDOW):
+        with pytest.raises(UserError):
+            batch.admit(Request(list(prompt), GreedyProcessor(), 5, 0))
+    assert not batch.live and not batch.full
+
+
+class TestPlanted:
+    """The classic faults of batches, each of which must be seen."""
+
+    @staticmethod
+    def fails(drafter: str, processor: LogitsProcessor | None = None) -> bool:
+        try:
+            check(case(drafter, forgetful=True), processor or GreedyProcessor(), (3,))
+        except (AssertionError, UserError, IndexError, RuntimeError):
+            return True
+        return False
+
+    def test_stale_numbers_that_are_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rows behind a text's length hold NaN: a mask does not hide them."""
+        before = RowsCache._make_room
+
+        def dirty(self: RowsCache, count: int) -> None:
+            before(self, count)
+            self.values[self.values == 0.0] = torch.nan
+
+        monkeypatch.setattr(RowsCache, "_make_room", dirty)
+        assert self.fails("none")
+
+    def test_positions_by_the_longest_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = RowsCache._positions
+
+        def column(self: RowsCache, feeds: Any, places: torch.Tensor) -> torch.Tensor:
+            return honest(self, feeds, places) + max(one.slot.length for one in feeds) - feeds[0].slot.length
+
+        monkeypatch.setattr(RowsCache, "_positions", column)
+        assert self.fails("none")
+
+    def test_rows_of_rejected_drafts_that_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(RowsSlot, "crop", lambda self, length: None)
+        assert self.fails("model")
+
+    def test_trees_that_are_not_compacted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(RowsCache, "move", lambda self, *args: None)
+        assert self.fails("suffix tree") or self.fails("mtp dynamic tree")
+
+    def test_a_sequence_that_sees_its_neighbour(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = RowsCache._side
+
+        def shifted(self: RowsCache, feeds: Any, part: slice) -> Any:
+            side = honest(self, feeds, part)
+            return replace(side, mask=side.mask.roll(1, 0))
+
+        monkeypatch.setattr(RowsCache, "_side", shifted)
+        assert self.fails("none")
+
+    def test_one_generator_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Draws that follow one another across texts make each depend on the others."""
+        generator = torch.Generator().manual_seed(0)
+        monkeypatch.setattr(
+            Draws,
+            "uniform",
+            lambda self, shape, dtype, purpose: torch.rand(tuple(shape), generator=generator, dtype=dtype),
+        )
+        assert self.fails("model", SAMPLED[0])
+
+    def test_results_that_are_handed_to_the_wrong_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = SharedRunner.run
+        monkeypatch.setattr(SharedRunner, "run", lambda self, feeds: honest(self, feeds)[::-1])
+        assert self.fails("none")
+
+
+def test_a_few_of_many_attend_apart_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether sequences attend side by side or each by itself is seen by nobody."""
+    one, seen = case("eagle"), set[str]()
+    for kind in (rows.Side, rows.Apart):
+        honest = kind.__init__
+
+        def noted(self: Any, *args: Any, honest: Any = honest, kind: Any = kind, **more: Any) -> None:
+            seen.add(kind.__name__)
+            honest(self, *args, **more)
+
+        monkeypatch.setattr(kind, "__init__", noted)
+    check(one, GreedyProcessor(), (8,))
+    assert seen == {"Side", "Apart"}
+
+
+def test_a_place_is_given_to_the_next_text() -> None:
+    """Rows grow with what is asked for, not with how many texts there were."""
+    one, drafter = case("model"), case("model").drafter(pair(shared=True))
+    target = SharedRunner(weights(0))
+    batch = Batch(target, drafter, one.gamma, one.verifier(), 2)
+    for _ in range(3):
+        for _ in decode_many(batch, requests(GreedyProcessor(), range(8))):
+            pass
+    assert target.cache.keys.shape[1] == 2
+    assert drafter.runner.cache.keys.shape[1] <= 3  # type: ignore[attr-defined]
+
+
+def test_the_module_has_no_slot_of_its_own() -> None:
+    assert sharing.SharedRunner(weights(0)).cache.keys.shape[1] == 0, "no place before somebody asks for one"
