@@ -1,0 +1,93 @@
+"""/batch: a file of prompts, several at a time, on a tiny pair."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ablation.plan.grid import Configuration, Load, Place
+from ablation.plan.prompt_file import Prompt
+from repl.plain import PlainView
+from repl.player import Player
+from repl.session import Session
+from repl.slots import Slots
+from sampling.events import Round
+from tests.ablation.conftest import write_lines
+from tests.ablation.mock_engine import GREEDY, make_round
+
+PROMPTS = [{"prompt": f"say {word}"} for word in ("ab", "abab", "b", "bb bb", "a")]
+
+
+@pytest.fixture
+def player(new_session: Callable[[], Session]) -> Player:
+    out, err = Console(file=io.StringIO(), width=140), Console(file=io.StringIO(), width=140)
+    return Player(new_session(), PlainView(out, err))
+
+
+def said(player: Player) -> tuple[str, str]:
+    out, err = player.view.out.file, player.view.err.file
+    assert isinstance(out, io.StringIO) and isinstance(err, io.StringIO)
+    return out.getvalue(), err.getvalue()
+
+
+def test_every_method_answers_the_file_and_is_compared_at_this_size(player: Player, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "p.jsonl", *PROMPTS)
+    player.execute("/length 6")
+    player.execute("/suffix on")
+    player.execute(f"/batch {path} 3")
+    out, err = said(player)
+    assert player.failures == 0, err
+    assert "tok/s in all" in out and "suffix" in out and "speculative" in out
+    assert out.count("5 exact") + out.count("exact") >= 3
+    assert not player.session.log, "answers of a file are no answers of the dialogue"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("/batch", "no prompts given; expected /batch FILE"),
+        ("/batch nosuch", "unknown prompt set 'nosuch'"),
+        ("/batch code 0", "an integer of 1 or more"),
+        ("/batch none.jsonl", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_models_are_waited_for(player: Player, line: str, expected: str) -> None:
+    player.execute(line)
+    assert player.failures == 1 and expected in said(player)[1]
+
+
+@dataclass
+class Told:
+    """What a table shows."""
+
+    console: Console
+
+    @property
+    def text(self) -> str:
+        file = self.console.file
+        assert isinstance(file, io.StringIO)
+        return file.getvalue()
+
+
+def test_a_line_a_text_shows_it_grow() -> None:
+    console = Console(file=io.StringIO(), width=80, height=10, force_terminal=True, color_system=None)
+    places = [
+        Place(Prompt(f"p{number}", ("x",)), 1, Configuration("suffix"), GREEDY, 1, 0, load=Load(2))
+        for number in range(2)
+    ]
+    with Slots(console, lambda ids: "".join(f"<{one}>" for one in ids), {"suffix": "Suffix"}, 2) as slots:
+        slots.begin(places[0])
+        for place in places:
+            slots.prompted(place, None, {}, [])  # type: ignore[arg-type]
+        round: Round = make_round(0, (5, 9), 1, 6, 0.1)
+        for place in places:
+            slots.round(place, round)
+        slots._paint()
+        slots.ended(places[0])
+        slots._paint()
+    text = Told(console).text
+    assert "Suffix  2 at a time" in text and "0 of 2 texts are whole" in text and "1 of 2 texts are whole" in text
+    assert "p0" in text and "<5>" in text and "50%" in text
