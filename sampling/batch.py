@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from egag.controller import GammaController
-from egag.price import Price
+from egag.price import ASSUMED, Price
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.asked import together
@@ -64,8 +64,8 @@ class Batch:
 
     `admit` reads a prompt, `play` plays a round of all that are live, `drop` gives a text up. rule: makes a
     draft-length rule for each. What is learnt from whole texts, by the drafter and by whom `learnt` tells, is
-    learnt in the order in which they were admitted. now_s: its clock, which counts rounds and prefills and stands still
-    between them.
+    learnt in the order in which they were admitted. plain: what forwards of the target cost, by which a round's time
+    is shared out. now_s: its clock, which counts rounds and prefills and stands still between them.
     """
 
     target: SharedRunner
@@ -74,6 +74,7 @@ class Batch:
     verifier: Verifier
     size: int
     learnt: Callable[[Sequence], None] = lambda seq: None
+    plain: Price = ASSUMED
     live: list[Live] = field(default_factory=list)
     now_s: float = 0.0
 
@@ -122,7 +123,7 @@ class Batch:
         for one in playing:
             self._share(one)
             prepare(one.seq)
-        proposals = together([drafter.drafting(seq, seq.control, seq.room) for seq in seqs])
+        proposals, drafting = together([drafter.drafting(seq, seq.control, seq.room) for seq in seqs])
         clock.lap("draft")
         feeds = [
             one.slot.feed(fed(one.seq, proposal), proposal.parents, drafter.needs_hidden)
@@ -138,7 +139,7 @@ class Batch:
         for seq, round in zip(seqs, rounds, strict=True):
             drafter.observe(seq, round)
         clock.lap("draft")
-        return self._told(rounds, clock.stop())
+        return self._told(rounds, clock.stop(), drafting)
 
     def drop(self, live: Live) -> None:
         """Give up a text: its place is free, and nothing is learnt of it."""
@@ -153,12 +154,11 @@ class Batch:
             if one.request.price is not None:
                 one.seq.control.priced(one.request.price.among(count))
 
-    def _told(self, rounds: list[Round], seconds: dict[str, float]) -> list[tuple[Live, Round]]:
+    def _told(self, rounds: list[Round], seconds: dict[str, float], drafting: list[float]) -> list[tuple[Live, Round]]:
         """The rounds with their times; a rule is told a sequence's share of them."""
         count, told = len(self.live), list[tuple[Live, Round]]()
         self.now_s += sum(seconds.values())
-        shares = {phase: whole / count for phase, whole in seconds.items()}
-        for one, round in zip(list(self.live), rounds, strict=True):
+        for one, round, shares in zip(list(self.live), rounds, self._shares(rounds, seconds, drafting), strict=True):
             one.seq.last = timed(round, shares)
             told.append((one, replace(timed(round, seconds), live=count, waited_s=one.waited_s)))
             one.waited_s = 0.0
@@ -170,6 +170,23 @@ class Batch:
             self.drafter.finish(seq)
             self.learnt(seq)
         return told
+
+    def _shares(
+        self, rounds: list[Round], seconds: dict[str, float], drafting: list[float]
+    ) -> Iterator[dict[str, float]]:
+        """Each sequence's part of a round's seconds.
+
+        Of drafting by what the host did for it, of the target's forward by what so many drafts are priced at. With
+        equal parts all would pay for the drafts of each, and drafts would look free.
+        """
+        price = self.plain.among(len(rounds))
+        rows = [price.verify_s(len(round.drafts)) for round in rounds]
+        for own_rows, own_drafting in zip(rows, drafting, strict=True):
+            yield {
+                "draft": seconds["draft"] * own_drafting / (sum(drafting) or 1.0),
+                "verify": seconds["verify"] * own_rows / sum(rows),
+                "other": seconds["other"] / len(rounds),
+            }
 
     def _leave(self, one: Live) -> None:
         one.slot.held = one.seq.tokens[: one.slot.length]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from egag.controller import FixedGamma, GammaController
+from egag.price import ASSUMED, Price
 from sampling import sequence
 from sampling.batch import Batch, Request, decode_many
 from sampling.beam import BeamSearch
@@ -26,7 +27,7 @@ from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
-from sampling.profile import Profile
+from sampling.profile import NOTHING, Profile
 from sampling.profile_store import with_stored
 from sampling.raw import Raw
 from sampling.verifier import Verifier
@@ -49,6 +50,12 @@ def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
     part = JUDGING if method.drafts else VERIFIERS["rejection"]
     verifier: Verifier = part.build(None, values)
     return verifier
+
+
+def _plain(profile: Profile | None) -> Price:
+    """What plain decoding costs, guessed where nobody has measured it."""
+    price = None if profile is None else profile.price(NOTHING)
+    return price or ASSUMED
 
 
 class PairEngine:
@@ -135,6 +142,7 @@ class PairEngine:
             make_verifier(method, settings),
             batch,
             learnt,
+            _plain(pair.profile),
         )
 
         def request(text: Text) -> Request:

@@ -5,6 +5,7 @@ what came of it. `alone` runs one such generator; `together` runs those of many 
 ask of one model at a time goes through it at once.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -51,16 +52,22 @@ def alone(asking: Asking[T]) -> T:
         return result
 
 
-def together(askings: Sequence[Asking[T]]) -> list[T]:
-    """What each of several comes to; those that ask the same of one model share its forward."""
+def together(askings: Sequence[Asking[T]]) -> tuple[list[T], list[float]]:
+    """What each of several comes to; those that ask the same of one model share its forward.
+
+    Then the host's seconds for each: its own, and its part of what it shared.
+    """
     results: dict[int, T] = {}
     asked: dict[int, Ask] = {}
+    seconds = [0.0] * len(askings)
 
     def go_on(number: int, found: Any = None) -> None:
+        begun = time.perf_counter()
         try:
             asked[number] = askings[number].send(found)
         except StopIteration as end:
             results[number] = end.value
+        seconds[number] += time.perf_counter() - begun
 
     for number in range(len(askings)):
         go_on(number)
@@ -68,6 +75,10 @@ def together(askings: Sequence[Asking[T]]) -> list[T]:
         model = next(iter(asked.values())).of
         group = [number for number, ask in asked.items() if ask.of is model]
         feeds = [asked.pop(number).feed for number in group]
-        for number, found in zip(group, model.run(feeds), strict=True):
-            go_on(number, found)
-    return [results[number] for number in range(len(askings))]
+        begun = time.perf_counter()
+        found = model.run(feeds)
+        share = (time.perf_counter() - begun) / len(group)
+        for number, one in zip(group, found, strict=True):
+            seconds[number] += share
+            go_on(number, one)
+    return [results[number] for number in range(len(askings))], seconds

@@ -189,7 +189,8 @@ class RowsCache:
     def _attending(self, feeds: Sequence[Fed]) -> Attending:
         indices = [one.slot.index for one in feeds]
         part = slice(min(indices), max(indices) + 1)
-        few = len(feeds) == 1 or 2 * len(feeds) < part.stop - part.start
+        rows = max(one.count for one in feeds) * (part.stop - part.start)
+        few = len(feeds) == 1 or rows > 2 * sum(one.count for one in feeds)
         if self._steady and all(one.seen is None for one in feeds):
             return Chains([(one.slot.index, self._chain(one)) for one in feeds], self.device)
         if self._steady or (few and not self._padded):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from egag.price import ASSUMED
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Prefilled, Round
@@ -196,6 +197,24 @@ def test_a_round_tells_how_many_shared_it_and_how_long_others_were_waited_for() 
             waited += event.waited_s
     assert {count for counts in live_of.values() for count in counts} <= {1, 2, 3} and max(live_of[0]) == 3
     assert waited > 0.0, "prompts were read while others waited"
+
+
+def test_a_rule_is_told_what_its_own_drafts_cost() -> None:
+    """All shares make up the round; who drafts more has the larger one, by the price of so many rows."""
+    one = case("prompt_lookup")
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), 3)
+    for request in requests(GreedyProcessor(), [2, 6, 3]):
+        batch.admit(request)
+    told = batch.play()
+    shares = [live.seq.last for live, _ in told]
+    price = ASSUMED.among(3)
+    for phase in ("draft_s", "verify_s", "other_s"):
+        whole = getattr(told[0][1], phase)
+        assert sum(getattr(share, phase) for share in shares if share) == pytest.approx(whole)
+    drafts = [len(share.drafts) for share in shares if share]
+    assert len(set(drafts)) > 1, "some draft more than others"
+    costs = [share.verify_s / price.verify_s(len(share.drafts)) for share in shares if share]
+    assert costs == pytest.approx([costs[0]] * 3)
 
 
 def test_a_text_that_is_dropped_frees_its_place_and_changes_no_other() -> None:
