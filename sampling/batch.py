@@ -191,6 +191,7 @@ class Batch:
     def _leave(self, one: Live) -> None:
         one.slot.held = one.seq.tokens[: one.slot.length]
         one.seq.drafting.clear()
+        one.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
         self.live.remove(one)
         self._free.append(one.slot)
 
