@@ -93,26 +93,25 @@ class Batch:
     @torch.inference_mode()
     def admit(self, request: Request) -> tuple[Live, Prefilled]:
         """Begin a text: its prompt is read, alone. Raises `UserError` as `decode` does; nothing has changed then."""
-        slot = self._free[-1]
-        if request.arrives_s is not None:
-            self.now_s = max(self.now_s, request.arrives_s)
-        queued_s = 0.0 if request.arrives_s is None else self.now_s - request.arrives_s
+        slot, rule = self._free[-1], self.rule()
+        if request.price is not None:
+            rule.priced(request.price)
         self._clock.start()
-        seq = begin(
-            slot, self.rule(), request.processor, request.prompt, request.max_new_tokens, request.stop, request.seed
-        )
+        seq = begin(slot, rule, request.processor, request.prompt, request.max_new_tokens, request.stop, request.seed)
         start = slot.resume(seq.tokens[:-1], request.reuse)
         seq.hidden = feed(slot, seq.tokens[start:-1], self.drafter.needs_hidden)
         self.drafter.begin(seq)
         self._clock.lap("prefill")
         seconds = self._clock.stop()["prefill"]
-        self.now_s += seconds
+        arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
+        begun_s = max(self.now_s, arrived_s)
+        self.now_s = begun_s + seconds
         for other in self.live:
             other.waited_s += seconds
         self._free.pop()
         self.live.append(live := Live(request, seq, slot))
         self._unlearnt.append(seq)
-        return live, Prefilled(len(request.prompt), seconds, queued_s)
+        return live, Prefilled(len(request.prompt), seconds, begun_s - arrived_s)
 
     @torch.inference_mode()
     def play(self) -> list[tuple[Live, Round]]:
@@ -181,10 +180,11 @@ class Batch:
         """
         price = self.plain.among(len(rounds))
         rows = [price.verify_s(len(round.drafts)) for round in rounds]
+        all_rows, all_drafting = sum(rows), sum(drafting) or 1.0
         for own_rows, own_drafting in zip(rows, drafting, strict=True):
             yield {
-                "draft": seconds["draft"] * own_drafting / (sum(drafting) or 1.0),
-                "verify": seconds["verify"] * own_rows / sum(rows),
+                "draft": seconds["draft"] * own_drafting / all_drafting,
+                "verify": seconds["verify"] * own_rows / all_rows,
                 "other": seconds["other"] / len(rounds),
             }
 

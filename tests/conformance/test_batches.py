@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from egag.price import ASSUMED
+from egag.price import ASSUMED, Price
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Prefilled, Round
@@ -215,6 +215,18 @@ def test_a_rule_is_told_what_its_own_drafts_cost() -> None:
     assert len(set(drafts)) > 1, "some draft more than others"
     costs = [share.verify_s / price.verify_s(len(share.drafts)) for share in shares if share]
     assert costs == pytest.approx([costs[0]] * 3)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_rule_knows_what_rounds_cost_from_the_first_one_on(size: int) -> None:
+    """Alone in its batch as well, and its share once there are more."""
+    one, told = case("none"), Price(((1, 20.0), (3, 24.0)), 1.0, 1.0)
+    batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), size)
+    for request in requests(GreedyProcessor(), [2, 6][:size]):
+        live, _ = batch.admit(replace(request, price=told))
+        assert live.seq.control.price == told
+    batch.play()
+    assert all(live.seq.control.price == told.among(size) for live in batch.live)
 
 
 def test_a_text_that_is_dropped_frees_its_place_and_changes_no_other() -> None:
