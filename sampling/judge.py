@@ -104,9 +104,11 @@ def judge_many(
     """
     rounds = [_Judging(place, *one) for place, one in enumerate(zip(seqs, proposals, logits, strict=True))]
     groups = [
-        _Group(verifier, processor, chains, some)
+        _Group(
+            verifier, processor, some, Chains([one.proposal for one in some], some[0].logits.device) if many else None
+        )
         for processor in {id(seq.processor): seq.processor for seq in seqs}.values()
-        for chains, some in _alike(verifier, [one for one in rounds if one.seq.processor is processor])
+        for many, some in _alike(verifier, [one for one in rounds if one.seq.processor is processor])
     ]
     packets = [group.packet() for group in groups]
     numbers, verdicts = iter(torch.cat(packets).tolist()), dict[int, Verdict]()
@@ -145,25 +147,24 @@ def _decides_many(verifier: Verifier) -> bool:
     return owners[0] is owners[1]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Group:
-    """Rounds of one processor: chains that are judged at once, or a round alone."""
+    """Rounds of one processor: those of `chains`, which are judged at once, or a round alone."""
 
     verifier: Verifier
     processor: LogitsProcessor
-    at_once: bool
     rounds: list[_Judging]
-    _chains: Chains | None = None
+    chains: Chains | None
 
     def packet(self) -> Tensor:
         """What the host has to know of them."""
         logits = torch.cat([one.logits for one in self.rounds]) if len(self.rounds) > 1 else self.rounds[0].logits
         follows, proposal, draws = follows_best(self.verifier, self.processor), self.rounds[0].proposal, self._draws
-        if not self.at_once:
+        chains = self.chains
+        if chains is None:
             if follows:
                 return packet_of_best(proposal, logits)
             return self.verifier.packet(proposal, self.processor(logits), draws[0])
-        chains = self._chains = Chains([one.proposal for one in self.rounds], logits.device)
         if follows:
             best, sure = best_of(logits)
             decision = follow_many(chains, best)
@@ -180,9 +181,9 @@ class _Group:
 
     def told(self, numbers: list[float]) -> list[Verdict]:
         """Their verdicts, once the packet was read."""
-        if self._chains is None:
+        if self.chains is None:
             return [told(self.rounds[0].proposal, numbers)]
-        return told_of_chains(self._chains, numbers)
+        return told_of_chains(self.chains, numbers)
 
     @property
     def _draws(self) -> list[Source]:

@@ -343,17 +343,7 @@ def _packed(proposal: Proposal, decision: Decision, chosen: Tensor, p_x: Tensor,
 
 def packet_of_best(proposal: Proposal, logits: Tensor) -> Tensor:
     """The packet of greedy decoding from raw logits `[n + 1, V]`: that of p being one-hot, which is not written out."""
-    return packet_along(proposal, *best_of(logits))
-
-
-def best_of(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The best token of each row, and 1 for it; NaN where the row is no distribution."""
-    best = argmax(logits)
-    return best, one_if_finite(logits.gather(-1, best.unsqueeze(-1)).squeeze(-1))
-
-
-def packet_along(proposal: Proposal, best: Tensor, sure: Tensor) -> Tensor:
-    """See `packet_of_best`; `[n + 1]` each of `best_of`."""
+    best, sure = best_of(logits)
     if not len(proposal):
         return _packet_of_none(best, sure)
     decision = _follow(proposal, best)
@@ -382,6 +372,12 @@ def told_of_chains(chains: Chains, numbers: Sequence[float]) -> list[Verdict]:
         verdicts.append(told(proposal, [*head, *own]))
         start += count
     return verdicts
+
+
+def best_of(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The best token of each row, and 1 for it; NaN where the row is no distribution."""
+    best = argmax(logits)
+    return best, one_if_finite(logits.gather(-1, best.unsqueeze(-1)).squeeze(-1))
 
 
 def packet_of_none(p: Tensor, token: Tensor) -> Tensor:
