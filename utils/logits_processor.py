@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from utils.argmax import argmax
 from utils.coins import Coins, Purpose, uniform
@@ -17,6 +18,8 @@ from utils.errors import UserError
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
 _NUCLEUS_FIRST_LOOK = 256
+_BLOCK = 256
+_BY_BLOCKS = 16 * _BLOCK
 
 
 class LogitsProcessor(ABC):
@@ -62,10 +65,29 @@ def sample(probs: Tensor, coins: Coins | None, purpose: Purpose = "token") -> Te
 
 
 def inverted(probs: Tensor, coin: Tensor) -> Tensor:
-    """The token of each row `[n, V]` at which its cumulative sum passes a number `[n, 1]` between 0 and 1."""
-    mass = probs.cumsum(dim=-1, dtype=wide(probs.device))
-    drawn = torch.searchsorted(mass, coin * mass[:, -1:], right=True)
-    return drawn.clamp(max=probs.shape[-1] - 1).squeeze(-1)
+    """The token of each row `[n, V]` at which its cumulative sum passes a number `[n, 1]` between 0 and 1.
+
+    A large vocabulary is summed up by blocks, of which only the one that is met is looked into: many rows of double
+    precision would not fit into a cache.
+    """
+    format, size = wide(probs.device), probs.shape[-1]
+    if size < _BY_BLOCKS:
+        mass = probs.cumsum(-1, dtype=format)
+        return _passed(mass, coin * mass[:, -1:]).squeeze(-1)
+    count = -(-size // _BLOCK)
+    blocks = F.pad(probs, (0, count * _BLOCK - size)).view(-1, count, _BLOCK)
+    mass = blocks.sum(-1, dtype=format).cumsum(-1)
+    wanted = coin * mass[:, -1:]
+    block = _passed(mass, wanted)
+    before = torch.where(block > 0, mass.gather(1, (block - 1).clamp(min=0)), 0.0)
+    within = blocks.gather(1, block.unsqueeze(-1).expand(-1, -1, _BLOCK)).squeeze(1).cumsum(-1, dtype=format)
+    return (block * _BLOCK + _passed(within, wanted - before)).clamp(max=size - 1).squeeze(-1)
+
+
+def _passed(mass: Tensor, wanted: Tensor) -> Tensor:
+    """Where cumulative sums `[n, m]` pass a number `[n, 1]`, at the latest where they reach their end."""
+    last = torch.searchsorted(mass, mass[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(mass, wanted, right=True), last).clamp(max=mass.shape[-1] - 1)
 
 
 def wide(device: torch.device) -> torch.dtype:

@@ -16,6 +16,7 @@ from utils.logits_processor import (
     NucleusProcessor,
     TopKNucleusProcessor,
     TopKProcessor,
+    inverted,
 )
 
 EVERY = [
@@ -111,3 +112,21 @@ def test_wrong_arguments_are_refused_at_once(make: Callable[[], LogitsProcessor]
 def test_a_class_that_overrides_what_the_loop_never_calls_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match=f"Mine.{name} would never be called; override __call__"):
         type("Mine", (MultinomialProcessor,), {name: lambda self, given: given})
+
+
+@pytest.mark.parametrize("size", [3, 4096, 5000, 49152])
+def test_a_token_is_the_one_at_which_the_cumulative_sum_passes_the_coin(size: int) -> None:
+    """Also where whole blocks have no mass, and where the coin is as large as it can be."""
+    rng = torch.Generator().manual_seed(size)
+    probs = torch.rand(64, size, generator=rng, dtype=torch.float64) ** 40
+    probs[::2, size // 3 :] = 0.0
+    probs[1::4, : size // 2] = 0.0
+    coin = torch.rand(64, 1, generator=rng, dtype=torch.float64)
+    coin[:8] = torch.tensor([0.0, 1.0]).repeat(4).view(8, 1)
+    drawn = inverted(probs, coin)
+    mass = probs.cumsum(-1)
+    wanted = (coin * mass[:, -1:]).squeeze(1)
+    rows = torch.arange(64)
+    assert (probs[rows, drawn] > 0.0).all()
+    assert (mass[rows, drawn] >= wanted * (1 - 1e-12)).all()
+    assert ((mass[rows, drawn] - probs[rows, drawn]) <= wanted * (1 + 1e-12)).all()
