@@ -17,7 +17,7 @@ from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.asked import together
 from sampling.forward.runner import feed
-from sampling.forward.sharing import SharedRunner, Slot
+from sampling.forward.sharing import Place, Shared
 from sampling.judge import judge_many
 from sampling.loop import begin, commit, fed, judged, prepare, timed
 from sampling.sequence import Sequence
@@ -54,7 +54,7 @@ class Live:
 
     request: Request
     seq: Sequence
-    slot: Slot
+    slot: Place
     waited_s: float = 0.0
 
 
@@ -68,7 +68,7 @@ class Batch:
     is shared out. now_s: its clock, which counts rounds and prefills and stands still between them.
     """
 
-    target: SharedRunner
+    target: Shared
     drafter: Drafter
     rule: Callable[[], GammaController]
     verifier: Verifier

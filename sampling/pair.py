@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +15,7 @@ from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import CausalModel, WholeRunner
+from sampling.forward.sharing import Shared
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.part import OF_DRAFTER
@@ -80,8 +81,8 @@ class Pair:
     compile: see `LoadOptions`, for formats that are made later.
     encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
-    profile: what its forwards and drafts cost here, where that was measured. shared: many sequences share the forwards
-    of what drafts.
+    profile: what its forwards and drafts cost here, where that was measured. share: makes of a runner one for many
+    sequences, where they share the forwards of what drafts.
     """
 
     target: WholeRunner
@@ -98,7 +99,7 @@ class Pair:
     drafter_heads: Mapping[str, Path] = field(default_factory=dict)
     drafts_for: str = ""
     profile: Profile | None = None
-    shared: bool = False
+    share: Callable[[Any], Shared] | None = None
 
     @cached_property
     def digest(self) -> str:

@@ -128,8 +128,8 @@ class PairEngine:
         method, pair, settings = self._asked(name, values)
         if method.search or not values["cache"]:
             what = method.name if method.search else "cache off"
-            raise UserError(f"batch {batch} and {what} given; expected batch 1, or another method with a cache")
-        target, shared = shared_runner(self._target(method, pair)), replace(pair, shared=True)
+            raise UserError(f"batch {batch} and {what} given; expected no batch, or another method with a cache")
+        target, shared = shared_runner(self._target(method, pair)), replace(pair, share=shared_runner)
         key, processor = run or name, make_processor(values["processor"])
 
         def learnt(seq: sequence.Sequence) -> None:
@@ -297,7 +297,7 @@ class PairEngine:
     def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
         part = DRAFTERS[method.drafter]
         own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
-        wanted = (pair.cached, pair.shared, *own)
+        wanted = (pair.cached, pair.share, *own)
         key = run, method.name
         built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
         if earlier is not None and built == wanted:

@@ -9,6 +9,8 @@ from sampling.forward.alike import FAILURES, close, probe_tokens
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import SharedRunner
+from sampling.forward.static import StaticRunner
+from sampling.forward.static_sharing import StaticShared
 from sampling.forward.steps import BlockShape
 from utils.errors import UserError
 from utils.text import first_line
@@ -20,10 +22,11 @@ def shared_runner(runner: Runner) -> SharedRunner:
     name = type(getattr(model, "hf", model)).__name__
     if isinstance(model, TransformersModel):
         if why := why_not_shared(model):
-            raise UserError(f"{name} takes one sequence at a time: {why}; expected batch 1")
+            raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
     elif not isinstance(model, LeanModel):
-        raise UserError(f"{name} takes one sequence at a time; expected batch 1, or a decoder-only model")
-    return SharedRunner(model, runner.vocab_size)
+        raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
+    fixed = isinstance(runner, StaticRunner) and isinstance(model, LeanModel) and not model.steady
+    return (StaticShared if fixed else SharedRunner)(model, runner.vocab_size)
 
 
 @torch.inference_mode()

@@ -63,7 +63,7 @@ class RecurrentDrafter(ForwardDrafter):
             forward = forward.with_kernel(Int8Linear)
         shape = TreeShape.of(head.config, values)
         rows: abc.Callable[[], RecurrentRunner] | None = None
-        if pair.shared:
+        if pair.share:
             rows = SharedHead(forward).another
         elif pair.cached and pair.target_info.graphs:
             rows = fixed_rows(forward)

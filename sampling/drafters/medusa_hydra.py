@@ -120,7 +120,7 @@ class _ParallelDrafter(ForwardDrafter):
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         weights = _Weights(head, target, Int8Linear if rough else make_linear)
-        return cls(weights, TreeShape.of(head.config, values), pair.target_info.graphs, pair.shared)
+        return cls(weights, TreeShape.of(head.config, values), pair.target_info.graphs, pair.share is not None)
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())

@@ -30,11 +30,7 @@ class ModelDrafter(ForwardDrafter):
             raise UserError(pair.lack("model"))
         rough = pair.drafts_in_int8("model", values["draft_weights"])
         runner = pair.drafter.on(pair.drafter.model.int8) if rough else pair.drafter
-        if pair.shared:
-            from sampling.share import shared_runner  # with transformers, which a lean model alone needs not
-
-            return cls(shared_runner(runner))
-        return cls(runner)
+        return cls(pair.share(runner) if pair.share else runner)
 
     def begin(self, seq: Sequence) -> None:
         slot = seq.drafting[self] = self.runner.another()

@@ -165,17 +165,24 @@ class RowsCache:
 
     def lay_out(self, feeds: Sequence[Fed]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
-        self._make_room(max(one.slot.length + one.count for one in feeds))
+        self.make_room(max(one.slot.length + one.count for one in feeds))
         starts = [one.slot.length for one in feeds]
         rows = [start + row for start, one in zip(starts, feeds, strict=True) for row in range(one.count)]
         where = [one.slot.index for one in feeds for _ in range(one.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
+        self.layout = Layout(self.stored(of, places), self._attending(feeds))
+        return self._positions(feeds, places)
+
+    def stored(self, of: Tensor, places: Tensor) -> Tensor:
+        """Rows of a layer's buffer, `[N * kv_heads]`: of whose sequence each flat row is, and where it goes there."""
         kv_heads, capacity = self.keys.shape[2:4]
         heads = torch.arange(kv_heads, device=self.device)
-        stored = ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
-        self.layout = Layout(stored, self._attending(feeds))
-        return self._positions(feeds, places)
+        return ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
+
+    def folded(self, mask: Tensor) -> Tensor:
+        """A mask `[sequences, rows, columns]` as `Side` has it."""
+        return mask.repeat(1, self._group, 1).unsqueeze(1)
 
     def _positions(self, feeds: Sequence[Fed], places: Tensor) -> Tensor:
         """A row of a chain stands where it lies."""
@@ -232,11 +239,11 @@ class RowsCache:
         for place, one in zip(fed, feeds, strict=True):
             if one.seen is not None:
                 seen[place, : one.count] = F.pad(one.seen, (0, columns - one.seen.shape[1]))
-        mask = cache.additive(seen, self.keys.dtype).repeat(1, self._group, 1).unsqueeze(1)
+        mask = self.folded(cache.additive(seen, self.keys.dtype))
         at = [place * most + row for place, one in zip(fed, feeds, strict=True) for row in range(one.count)]
         return Side(part, most, columns, None if even else sent(at, self.device), mask)
 
-    def _make_room(self, rows: int) -> None:
+    def make_room(self, rows: int) -> None:
         """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""
         layers, there, kv_heads, capacity, dim = self.keys.shape
         if self._taken <= there and rows <= capacity:

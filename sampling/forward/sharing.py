@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -10,8 +10,49 @@ from torch import Tensor
 from sampling.forward import cache
 from sampling.forward.asked import Ask, Sharing
 from sampling.forward.rows import Fed, RowsCache, RowsSlot
-from sampling.forward.runner import CachedRunner, CausalModel, Output, as_ids
+from sampling.forward.runner import CachedRunner, CausalModel, Output, Runner, as_ids
 from utils.sent import sent
+
+
+class Place(Runner, Protocol):
+    """The runner of one of several sequences. held: tokens whose rows the text before left behind, see `resume`."""
+
+    held: list[int]
+
+    def resume(self, tokens: Sequence[int], most: int) -> int:
+        """Count as fed what the rows still hold of the beginning of a text, `most` rows at most; how many they are."""
+        ...
+
+    def feed(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Any:
+        """What `forward` feeds, for a forward with others."""
+        ...
+
+
+class Shared(Protocol):
+    """A model for several sequences, each with a place of its own."""
+
+    @property
+    def model(self) -> CausalModel: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def another(self) -> Place:
+        """A place that nobody has, for as long as it lives."""
+        ...
+
+    def run(self, feeds: Sequence[Any]) -> list[Output]:
+        """For each sequence that feeds what `Runner.forward` gives; it holds until the next call."""
+        ...
 
 
 class Shareable(CausalModel, Protocol):
@@ -40,10 +81,7 @@ class Feed:
 
 
 class Slot(CachedRunner, Sharing):
-    """The runner of one of the sequences that share a `SharedRunner`.
-
-    held: tokens whose rows the last text left behind, so that a new one may begin with them: see `resume`.
-    """
+    """The runner of one of the sequences that share a `SharedRunner`: see `Place`."""
 
     def __init__(self, owner: "SharedRunner") -> None:
         super().__init__(owner.model, owner.vocab_size)
@@ -57,7 +95,7 @@ class Slot(CachedRunner, Sharing):
         return self._cache
 
     def resume(self, tokens: Sequence[int], most: int) -> int:
-        """Count as fed what the rows still hold of the beginning of a text, `most` rows at most; how many they are."""
+        """See `Place.resume`."""
         same = 0
         while same < min(most, len(tokens), len(self.held)) and tokens[same] == self.held[same]:
             same += 1
@@ -87,7 +125,7 @@ class Slot(CachedRunner, Sharing):
         hidden: Sequence[int] = (),
         rows: int | None = None,
     ) -> Feed:
-        """What `forward` feeds, for a forward with others."""
+        """See `Place.feed`."""
         ids = as_ids(tokens, self.device)
         count = len(ids)
         return Feed(self, self._cache.fed(count, parents), ids, hidden, count if rows is None else rows)
@@ -99,7 +137,7 @@ class Slot(CachedRunner, Sharing):
         places = torch.full((count,), base + lines.shape[1], device=self.device)
         seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
         fed = Fed(self._cache, count, places, seen)
-        return self._owner.run([Feed(self, fed, as_ids(tokens, self.device), (), count)])[0]
+        return self._owner.flat([Feed(self, fed, as_ids(tokens, self.device), (), count)])[0]
 
 
 class SharedRunner:
@@ -114,16 +152,20 @@ class SharedRunner:
         self.cache = model.rows_cache()
 
     def another(self) -> Slot:
-        """A slot that nobody has, for as long as it lives."""
+        """See `Shared.another`."""
         return Slot(self)
 
-    def on(self, model: Any) -> "SharedRunner":
+    def on(self, model: Any) -> Self:
         """The same for another model of the same vocabulary."""
-        return SharedRunner(model, self.vocab_size)
+        return type(self)(model, self.vocab_size)
+
+    def run(self, feeds: Sequence[Feed]) -> list[Output]:
+        """See `Shared.run`."""
+        return self.flat(feeds)
 
     @torch.inference_mode()
-    def run(self, feeds: Sequence[Feed]) -> list[Output]:
-        """For each sequence what `Runner.forward` gives; the products of the model see all rows at once."""
+    def flat(self, feeds: Sequence[Feed]) -> list[Output]:
+        """The same in shapes that follow what is fed; the products of the model see all rows at once, and no other."""
         positions = self.cache.lay_out([one.fed for one in feeds])
         ids = feeds[0].ids if len(feeds) == 1 else torch.cat([one.ids for one in feeds])
         layers = sorted({layer for one in feeds for layer in one.hidden})

@@ -1,22 +1,22 @@
 """Do sampled tokens follow the target's distribution? Chi-square tests over thousands of short decode runs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from functools import partial
+from itertools import count, islice, takewhile
 from typing import Any
 
 from torch import Tensor
 
-from sampling.drafter import Drafter
+from sampling.batch import Batch, Request, decode_many
 from sampling.events import Round
 from sampling.forward.runner import catch_up
-from sampling.loop import decode
 from sampling.method import Method
 from sampling.methods import DRAFTERS
 from sampling.pair import Pair
 from sampling.pair_engine import make_processor
-from sampling.proof.memo import MemoProcessor, MemoRunner
+from sampling.proof.memo import MemoProcessor, memorised
 from sampling.verifier import Verifier
 from utils.parameter import Chosen
 from utils.statistics import distribution_p_value
@@ -31,6 +31,7 @@ _TEMPERATURES = (1.0, 2.0, 4.0, 8.0)
 _CERTAIN = 0.9
 _LEAST_SAMPLES = 100
 _LOOKS = 4
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class _Case:
 
 
 class DistributionTest:
-    """Many runs of the real loop, drafter, rule and verifier, on rows of logits that are computed once.
+    """Many runs of the real loop of batches, drafter, rule and verifier, on rows of logits that are computed once.
 
     A run emits up to `DEPTHS` tokens and is over when it leaves the target's most likely continuation. So
     the first token is tested against the target's distribution after the prompt, the second against the one
@@ -55,7 +56,7 @@ class DistributionTest:
     """
 
     def __init__(self, pair: Pair, values: Mapping[str, Any]) -> None:
-        self.pair = replace(pair, target=MemoRunner(pair.target), drafter=pair.drafter and MemoRunner(pair.drafter))
+        self.pair, self._target = memorised(pair)
         self.values = dict(values)
         prompts = [pair.encode([text], chat=False) for text in PROMPTS]
         for self.temperature in _TEMPERATURES:
@@ -72,15 +73,18 @@ class DistributionTest:
         again and again makes a small p-value likelier, so this is for a verifier that is known to be wrong:
         there the question is whether the test notices, and draws after it has noticed answer nothing more.
         """
-        drafter = DRAFTERS[method.drafter].build(self.pair, {**self.values, **method.preset})
+        values = {**self.values, **method.preset}
+        drafter, rule = DRAFTERS[method.drafter].build(self.pair, values), partial(method.rule.build, self.pair, values)
+        batch = Batch(self._target, drafter, rule, verifier, _AT_ONCE)
         seeds = count(seed << 32)
         found: list[float] = []
         for case in self._cases:
             counts: list[Counter[int]] = [Counter() for _ in range(DEPTHS)]
             p_values: list[float] = []
             for look in range(_LOOKS):
-                for _ in range(draws * look // _LOOKS, draws * (look + 1) // _LOOKS):
-                    for depth, token in enumerate(self._run(case, method, drafter, verifier, next(seeds))):
+                quarter = draws * (look + 1) // _LOOKS - draws * look // _LOOKS
+                for run in self._runs(case, batch, islice(seeds, quarter)):
+                    for depth, token in enumerate(run):
                         counts[depth][token] += 1
                 pairs = zip(counts, case.distributions, strict=True)
                 p_values = [
@@ -100,24 +104,19 @@ class DistributionTest:
             likely.append(int(distributions[-1].argmax()))
         return _Case(prompt, likely, distributions)
 
-    def _run(self, case: _Case, method: Method, drafter: Drafter, verifier: Verifier, seed: int) -> Iterator[int]:
-        """The tokens of one run, up to and including the first that is not the likely one."""
-        controller = method.rule.build(self.pair, {**self.values, **method.preset})
-        events = decode(
-            self.pair.target,
-            drafter,
-            controller,
-            verifier,
-            self._processor,
-            case.prompt,
-            max_new_tokens=DEPTHS,
-            seed=seed,
-        )
-        emitted = (token for event in events if isinstance(event, Round) for token in event.emitted)
-        for token, likely in zip(emitted, case.likely, strict=True):
-            yield token
-            if token != likely:
-                return
+    def _runs(self, case: _Case, batch: Batch, seeds: Iterable[int]) -> Iterator[list[int]]:
+        """The tokens of each run, up to and including the first that is not the likely one."""
+        requests = (Request(case.prompt, self._processor, DEPTHS, seed) for seed in seeds)
+        for live, event in decode_many(batch, requests):
+            if not isinstance(event, Round):
+                continue
+            emitted = live.seq.tokens[live.seq.prompt_length :]
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(emitted, case.likely, strict=False)))
+            if live.seq.reason is None:
+                if same == len(emitted):
+                    continue
+                batch.drop(live)
+            yield emitted[: same + 1]
 
 
 def tests_per_method() -> int:

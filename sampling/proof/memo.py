@@ -1,11 +1,14 @@
 """Logits and distributions that are computed once: what makes thousands of draws from real models affordable."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from sampling.forward.runner import CausalModel, Output, Reading, WholeRunner
+from sampling.pair import Pair
 from utils.logits_processor import LogitsProcessor
 
 _Path = tuple[int, ...]
@@ -78,6 +81,10 @@ class MemoRunner:
         """See `WholeRunner.another`; rows are shared."""
         return MemoRunner(self._runner, self._memory)
 
+    def place(self) -> "MemoPlace":
+        """The same as one of several sequences: see `SharedMemo`."""
+        return MemoPlace(self._runner, self._memory)
+
     @property
     def length(self) -> int:
         """See `Runner.length`."""
@@ -128,6 +135,47 @@ class MemoRunner:
         ]
         self._fed = (*self._fed, *tokens)
         return Output(torch.cat([row.logits for row in found]))
+
+
+class MemoPlace(MemoRunner):
+    """The same for one of several sequences: see `Place`."""
+
+    def __init__(self, runner: WholeRunner, memory: _Memory) -> None:
+        super().__init__(runner, memory)
+        self.held: list[int] = []
+
+    def resume(self, tokens: Sequence[int], most: int) -> int:
+        """See `Place.resume`: nothing is taken over, since no row is computed again."""
+        self.crop(0)
+        return 0
+
+    def feed(
+        self,
+        tokens: Tensor | Sequence[int],
+        parents: Sequence[int] | None = None,
+        hidden: Sequence[int] = (),
+        rows: int | None = None,
+    ) -> Callable[[], Output]:
+        """See `Place.feed`."""
+        return partial(self.forward, tokens, parents, hidden, rows)
+
+
+class SharedMemo:
+    """The rows of a `MemoRunner` for several sequences: see `Shared`. A row is the same whoever is fed with it."""
+
+    def __init__(self, runner: MemoRunner) -> None:
+        self.model, self.window, self.device = runner.model, runner.window, runner.device
+        self.another = runner.place
+
+    def run(self, feeds: Sequence[Callable[[], Output]]) -> list[Output]:
+        """See `Shared.run`."""
+        return [forward() for forward in feeds]
+
+
+def memorised(pair: Pair) -> tuple[Pair, SharedMemo]:
+    """The pair with both models' rows computed once, and its target for several sequences."""
+    target, drafter = MemoRunner(pair.target), pair.drafter and MemoRunner(pair.drafter)
+    return replace(pair, target=target, drafter=drafter, share=SharedMemo), SharedMemo(target)
 
 
 class MemoProcessor(LogitsProcessor):

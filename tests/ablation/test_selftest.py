@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,9 @@ from sampling.proof.rows import faulty
 from sampling.proof.selftest import Check, MethodReport, Selftest
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.verifier import RejectionVerifier, Verdict
+from sampling.verifier import Decision, RejectionVerifier
 from tests.ablation.conftest import Invoke, objects
+from utils.coins import Coins
 from utils.errors import UserError
 from utils.logits_processor import sample
 
@@ -54,19 +56,25 @@ def test_a_right_engine_passes(pair: Pair, method: str) -> None:
     assert checks(pair, method) == {"greedy": "PASS", "redraft": "PASS", "distribution": "PASS"}
 
 
+def plant(monkeypatch: pytest.MonkeyPatch, decide: Callable[..., Decision]) -> None:
+    """Rejection sampling judges every round, alone or with others, by `decide`."""
+    monkeypatch.setattr(RejectionVerifier, "decide", decide)
+    monkeypatch.delattr(RejectionVerifier, "decide_many")
+
+
 def test_recovered_tokens_drawn_from_p_fail_the_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = RejectionVerifier.verify
+    honest = RejectionVerifier.decide
 
-    def drawn_from_p(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> Verdict:
-        verdict = honest(self, proposal, p, rng)
-        return replace(verdict, token=int(sample(p[len(verdict.path)].unsqueeze(0), rng)))
+    def drawn_from_p(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, coins: Coins) -> Decision:
+        decision = honest(self, proposal, p, coins)
+        return replace(decision, token=sample(p.index_select(0, decision.end.view(1) + 1), coins))
 
-    monkeypatch.setattr(RejectionVerifier, "verify", drawn_from_p)
+    plant(monkeypatch, drawn_from_p)
     assert checks(pair) == {"greedy": "PASS", "redraft": "PASS", "distribution": "FAIL"}
 
 
 def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, best = RejectionVerifier.verify, judge.packet_of_best
+    honest, best = RejectionVerifier.decide, judge.packet_of_best
 
     def agreeing(proposal: Proposal, p: torch.Tensor) -> torch.Tensor:
         one_hot = torch.zeros_like(p)
@@ -74,11 +82,11 @@ def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeyp
         one_hot[-1] = p[-1]
         return one_hot
 
-    def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, rng: torch.Generator) -> object:
+    def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, coins: Coins) -> Decision:
         certain = Proposal(proposal.tokens, proposal.parents, None)
-        return honest(self, certain, agreeing(proposal, p), rng)
+        return honest(self, certain, agreeing(proposal, p), coins)
 
-    monkeypatch.setattr(RejectionVerifier, "verify", accept_all)
+    plant(monkeypatch, accept_all)
     monkeypatch.setattr(judge, "packet_of_best", lambda proposal, logits: best(proposal, agreeing(proposal, logits)))
     assert checks(pair) == {"greedy": "FAIL", "redraft": "PASS", "distribution": "FAIL"}
 

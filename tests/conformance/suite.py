@@ -13,6 +13,7 @@ import torch
 from scipy.stats import chi2
 
 from egag.controller import FixedGamma, GammaController
+from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, Round
 from sampling.forward.runner import prefill
@@ -20,6 +21,7 @@ from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
+from sampling.proof.memo import memorised
 from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from tests.conformance.toy import PROMPT
@@ -120,10 +122,20 @@ def check_distribution(case: Case, pair: Pair, processor: LogitsProcessor, lengt
     """The joint distribution of the first `length` tokens over many runs is the target's own."""
     exact = exact_distribution(pair, processor, length)
     drafter = case.drafter(pair)
-    counts: Counter[tuple[int, ...]] = Counter()
-    for seed in range(runs):
-        counts[tuple(output(run(case, pair, processor, length, seed, drafter=drafter)))] += 1
-    check_counts(counts, exact)
+    outputs = (output(run(case, pair, processor, length, seed, drafter=drafter)) for seed in range(runs))
+    check_counts(Counter(map(tuple, outputs)), exact)
+
+
+def check_law(
+    case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS, at_once: int = 32
+) -> None:
+    """The same of runs that share their rounds; rows of both models are computed once."""
+    exact = exact_distribution(pair, processor, length)
+    memo, target = memorised(pair)
+    batch = Batch(target, case.drafter(memo), case.gamma, case.verifier(), at_once)
+    requests = (Request([*PROMPT], processor, length, seed, pair.stop) for seed in range(runs))
+    ends = (live.seq for live, event in decode_many(batch, requests) if isinstance(event, Finished))
+    check_counts(Counter(tuple(seq.tokens[seq.prompt_length :]) for seq in ends), exact)
 
 
 def check_counts(counts: Counter[tuple[int, ...]], exact: dict[tuple[int, ...], float]) -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -18,11 +18,13 @@ from sampling.forward import rows, sharing
 from sampling.forward.lean import LeanModel, from_transformers
 from sampling.forward.linear import DenseLinear
 from sampling.forward.rows import RowsCache, RowsSlot
-from sampling.forward.runner import ModelRunner
-from sampling.forward.sharing import SharedRunner
+from sampling.forward.runner import ModelRunner, Runner
+from sampling.forward.sharing import Shared, SharedRunner
+from sampling.forward.static_sharing import StaticShared
 from sampling.loop import decode
 from sampling.methods import VERIFIERS
 from sampling.pair import ModelInfo, Pair
+from sampling.share import shared_runner
 from tests.conformance import suite
 from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case
 from tests.conformance.suite import Case
@@ -50,12 +52,12 @@ def weights(seed: int) -> LeanModel:
 
 
 @cache
-def pair(shared: bool = False) -> Pair:
+def pair(shared: bool = False, share: Callable[[Runner], Shared] = shared_runner) -> Pair:
     heads = random_heads(WIDE["hidden_size"], LAYERS, WINDOW, (0, 1, 2, 4, 5), VOCAB)
     info = ModelInfo("lean", "cpu", "float64")
     target, drafter = (ModelRunner(weights(seed)) for seed in (0, 1))
     made = Pair(target, drafter, None, STOP, info, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]
-    return replace(made, shared=shared)
+    return replace(made, share=share if shared else None)
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,16 @@ def requests(processor: LogitsProcessor, order: Sequence[int]) -> list[Request]:
 
 
 def together(
-    one: Case, processor: LogitsProcessor, size: int, order: Sequence[int], drafter: Drafter | None = None
+    one: Case,
+    processor: LogitsProcessor,
+    size: int,
+    order: Sequence[int],
+    drafter: Drafter | None = None,
+    target: Shared | None = None,
 ) -> list[Course]:
     """The same texts, `size` at a time, admitted in this order."""
-    batch = Batch(SharedRunner(weights(0)), drafter or one.drafter(pair(shared=True)), one.gamma, one.verifier(), size)
+    target, drafter = target or SharedRunner(weights(0)), drafter or one.drafter(pair(shared=True))
+    batch = Batch(target, drafter, one.gamma, one.verifier(), size)
     events: dict[int, list[Event]] = {at: [] for at in order}
     for live, event in decode_many(batch, requests(processor, order)):
         events[live.request.tag].append(event)
@@ -126,6 +134,17 @@ def test_greedy_texts_are_those_of_one_sequence(drafter: str) -> None:
 @pytest.mark.parametrize("drafter", SHARED)
 def test_drawn_texts_are_those_of_one_sequence(drafter: str, processor: LogitsProcessor) -> None:
     check(case(drafter, forgetful=True), processor, (3,))
+
+
+@pytest.mark.parametrize("drafter", SHARED)
+def test_forwards_of_fixed_shapes_say_the_same(drafter: str) -> None:
+    """What fills them up is never read: rows that nobody asked for, places without a text, and columns behind it."""
+    one, target = case(drafter, forgetful=True), StaticShared(weights(0))
+    shared = pair(shared=True, share=lambda runner: StaticShared(runner.model))  # type: ignore[arg-type]
+    for processor in (GreedyProcessor(), SAMPLED[0]):
+        found = together(one, processor, 3, shuffled(3), one.drafter(shared), target)
+        assert found == alone(one, processor)
+    assert target.shapes
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if name not in BY_THE_CLOCK])
@@ -275,13 +294,13 @@ class TestPlanted:
 
     def test_stale_numbers_that_are_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rows behind a text's length hold NaN: a mask does not hide them."""
-        before = RowsCache._make_room
+        before = RowsCache.make_room
 
         def dirty(self: RowsCache, count: int) -> None:
             before(self, count)
             self.values[self.values == 0.0] = torch.nan
 
-        monkeypatch.setattr(RowsCache, "_make_room", dirty)
+        monkeypatch.setattr(RowsCache, "make_room", dirty)
         assert self.fails("none")
 
     def test_positions_by_the_longest_text(self, monkeypatch: pytest.MonkeyPatch) -> None:

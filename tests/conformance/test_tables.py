@@ -42,17 +42,17 @@ def test_greedy_output_is_that_of_autoregression(combination: tuple[str, str, st
 
 @pytest.mark.parametrize("combination", SAMPLED, ids="-".join)
 def test_sampled_output_has_the_targets_distribution(combination: tuple[str, str, str]) -> None:
-    suite.check_distribution(case(*combination), toy_pair(), MultinomialProcessor(1.0))
+    suite.check_law(case(*combination), toy_pair(), MultinomialProcessor(1.0))
 
 
 @pytest.mark.parametrize(("processor", "drafter"), CUT)
 def test_a_cut_distribution_is_kept(processor: LogitsProcessor, drafter: str) -> None:
-    suite.check_distribution(case(drafter), toy_pair(), processor)
+    suite.check_law(case(drafter), toy_pair(), processor)
 
 
 @pytest.mark.parametrize("drafter", ["model", "sampled tree", "suffix tree", "staged", "staged suffix"])
 def test_three_tokens_through_several_rounds_keep_the_distribution(drafter: str) -> None:
-    suite.check_distribution(case(drafter), toy_pair(), TopKNucleusProcessor(1.0, 3, 1.0), length=3)
+    suite.check_law(case(drafter), toy_pair(), TopKNucleusProcessor(1.0, 3, 1.0), length=3)
 
 
 @pytest.mark.parametrize("drafter", ["none", "model", "staged", "staged eagle dynamic"])

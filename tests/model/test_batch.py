@@ -55,7 +55,7 @@ def alone(pair: Pair, case: str, request: Request) -> list[int]:
 
 
 def together(pair: Pair, case: str, asked: list[Request], size: int) -> dict[int, list[int]]:
-    drafter = build(case, replace(pair, shared=True))
+    drafter = build(case, replace(pair, share=shared_runner))
     batch = Batch(shared_runner(pair.target), drafter, lambda: FixedGamma(4), RejectionVerifier(), size)
     found: dict[int, list[int]] = {}
     for live, event in decode_many(batch, asked):
@@ -134,7 +134,7 @@ def test_a_model_whose_layers_are_not_alike_says_so() -> None:
         raise ValueError("rows of another width")
 
     attention.forward = narrow
-    with pytest.raises(UserError, match="takes one sequence at a time: rows of another width; expected batch 1"):
+    with pytest.raises(UserError, match="takes one sequence at a time: rows of another width; expected no batch"):
         shared_runner(ModelRunner(odd))
     attention.forward = honest
 
