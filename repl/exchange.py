@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ablation.plan.grid import Configuration, Place
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
-from repl.answer import Answer, Decode, Span
 from repl.session import TURNS
+from sampling.measure.answer import Answer, Decode, Span
 from utils.machine import Machine
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from repl.answer import Answer, Line, Span
 from repl.loading import Loading
 from repl.replies import Reply
+from repl.round_line import Line
 from sampling.events import AnyRound, Event, Round
+from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
 from utils.interrupt import silent_keyboard
 from utils.text import shown

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from repl.answer import Answer, Line
 from repl.loading import Loading
 from repl.replies import Reply, Sheet
+from repl.round_line import Line
 from sampling.events import AnyRound, Event
+from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
 from utils.text import shown
 

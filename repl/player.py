@@ -19,7 +19,7 @@ from utils.text import counted
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.plan.prompt_file import Prompt
-    from repl.answer import Line
+    from repl.round_line import Line
     from sampling.events import AnyRound
     from sampling.profile import Profile
 
@@ -173,7 +173,7 @@ class Player:
         self.session.greeted = True
 
     def _watch(self, answers: Answers, name: str) -> None:
-        from repl.answer import Answer
+        from sampling.measure.answer import Answer
 
         decode, line = self.session.engine.pair.decode, self._round_line()
         try:
@@ -187,7 +187,7 @@ class Player:
         engine.raw = None
         if not self.session.own[DEBUG.name]:
             return None
-        from repl.answer import round_line
+        from repl.round_line import round_line
         from sampling.events import Round
         from sampling.raw import Raw
 

@@ -13,10 +13,10 @@ from rich.text import Text
 from ablation.plan.grid import Key, Place
 from ablation.results.record import Record
 from ablation.run.execute import Unwatched
-from repl.answer import Answer
 from repl.live import Pace, coloured
 from sampling.engine import Engine
 from sampling.events import Round
+from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
 from utils.text import shown
 

@@ -8,9 +8,10 @@ from repl.replies import Reply
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from repl.answer import Answer, Line
     from repl.loading import Loading
+    from repl.round_line import Line
     from sampling.events import Event
+    from sampling.measure.answer import Answer
     from sampling.measure.metrics import RunMetrics
 
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from repl.answer import Decode
     from repl.session import Answers, Session
+    from sampling.measure.answer import Decode
 
 PROMPT = "Why do leaves change colour in autumn?"
 SHOWN = "speculative"
@@ -61,9 +61,9 @@ def draw(console: Console, session: "Session", prompt: str, rounds: int) -> None
 
 def _watch(console: Console, answers: "Answers", decode: "Decode", rounds: int) -> None:
     """Run to the end, and print the view as it is in that round, or in the next with a rejection."""
-    from repl.answer import Answer
     from repl.live import coloured, numbers
     from sampling.events import Round
+    from sampling.measure.answer import Answer
 
     answer, printed = Answer(decode), False
     for event, account in answers.run(SHOWN):

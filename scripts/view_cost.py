@@ -15,10 +15,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from repl.answer import Answer
 from repl.live import LiveView
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.measure.answer import Answer
 from sampling.measure.comparison import Comparison
 from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine

@@ -128,7 +128,7 @@ def _find_run(session: Session, text: str) -> Run:
 
 def speculative_config(session: Session, argument: str) -> Message:
     """/speculative_config JSON."""
-    from ablation.commands.speculative_config import parse_speculative_config
+    from engines.speculative_config import parse_speculative_config
 
     config = parse_speculative_config(argument)
     if config.models:

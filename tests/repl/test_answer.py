@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from repl.answer import Answer, Span, TokenText, judgements, round_line
+from repl.round_line import judgements, round_line
 from sampling.events import Round
+from sampling.measure.answer import Answer, Span, TokenText
 
 
 def make_round(

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from repl.answer import Answer, round_line
 from repl.commands.table import execute
 from repl.live import numbers
 from repl.replies import Message
+from repl.round_line import round_line
 from repl.session import Session
 from repl.tables import TableRow, comparison_table, notes, rows
 from sampling.events import BeamRound, Hypothesis
+from sampling.measure.answer import Answer
 from tests.repl.test_tables import REFERENCE, SD
 
 PARAMETERS = (("num_beams", "6"), ("beam_top_k", "5"), ("beam_min_length", "0"), ("beam_alpha", "0.5"))

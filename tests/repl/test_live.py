@@ -9,9 +9,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from repl.answer import Answer, Span, round_line
 from repl.live import LiveView, Pace, coloured, numbers, tail
+from repl.round_line import round_line
 from sampling.events import Event, Finished, Prefilled, Round
+from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
 from tests.repl.test_answer import make_round
 
