@@ -13,6 +13,7 @@ from ablation.commands.cli import advise, methods, profile, quality, run, selfte
 from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses
 from sampling.loading.options import LoadOptions, load_options
+from serve.command import serve
 from utils.errors import UserError
 from utils.parameter import Values
 
@@ -63,6 +64,7 @@ app.command(cls=CheckedCommand)(quality)
 app.command(cls=CheckedCommand)(profile)
 app.command(cls=CheckedCommand)(advise)
 app.command(cls=CheckedCommand)(methods)
+app.command(cls=CheckedCommand)(serve)
 
 if __name__ == "__main__":
     app()

@@ -123,43 +123,52 @@ class PairEngine:
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`."""
+        many = self.batch(name, values, batch, run)
+        requests = (self.request(name, values, text) for text in texts)
+        events = ((live.request.tag, event) for live, event in decode_many(many, requests))
+        return self._within_memory(events, many.target.device)
+
+    def batch(self, name: str, values: Mapping[str, Any], size: int, run: str | None = None) -> Batch:
+        """What writes many texts with one method, `size` of them at a time; its rules and drafter are as in `stream`.
+
+        Raises `UserError` where the method cannot run, or not so.
+        """
         from sampling.share import shared_runner  # with transformers, which a lean model alone needs not
 
         method, pair, settings = self._asked(name, values)
         if method.search or not values["cache"]:
             what = method.name if method.search else "cache off"
-            raise UserError(f"batch {batch} and {what} given; expected no batch, or another method with a cache")
+            raise UserError(f"batch {size} and {what} given; expected no batch, or another method with a cache")
         target, shared = shared_runner(self._target(method, pair)), replace(pair, share=shared_runner)
-        key, processor = run or name, make_processor(values["processor"])
+        key = run or name
 
         def learnt(seq: sequence.Sequence) -> None:
             self._rules[key, method.name] = seq.control
 
-        many = Batch(
+        return Batch(
             target,
             self._drafter(method, shared, settings, key),
             lambda: self._built(method, pair, settings, key),
             make_verifier(method, settings),
-            batch,
+            size,
             learnt,
             _plain(pair.profile),
         )
 
-        def request(text: Text) -> Request:
-            price = method.price(pair.profile, settings, len(text.prompt)) if pair.profile else None
-            return Request(
-                list(text.prompt),
-                processor,
-                text.length,
-                values["seed"],
-                self.pair.stop,
-                price=price,
-                arrives_s=text.arrives_s,
-                tag=text.tag,
-            )
-
-        events = ((live.request.tag, event) for live, event in decode_many(many, map(request, texts)))
-        return self._within_memory(events, target.device)
+    def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
+        """A text as such a batch takes it, with the values that are its own: length, processor and seed."""
+        method, pair, settings = self._asked(name, values)
+        price = method.price(pair.profile, settings, len(text.prompt)) if pair.profile else None
+        return Request(
+            list(text.prompt),
+            make_processor(values["processor"]),
+            text.length,
+            values["seed"],
+            self.pair.stop,
+            price=price,
+            arrives_s=text.arrives_s,
+            tag=text.tag,
+        )
 
     def walked(
         self,

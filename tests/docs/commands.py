@@ -35,6 +35,7 @@ RULES = {
     "infer.py quality": Rule(Kind.CHECKED, "minutes"),
     "infer.py profile": Rule(Kind.CHECKED, "half a minute"),
     "infer.py advise": Rule(Kind.CHECKED, "minutes"),
+    "infer.py serve": Rule(Kind.CHECKED, "serves until it is stopped; tests/serve asks it"),
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/replay.py": Rule(Kind.PARSED, "reads what another command wrote; tests/ablation runs it"),

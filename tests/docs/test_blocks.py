@@ -11,16 +11,21 @@ import infer
 from ablation.plan.file import read_experiment
 from ablation.plan.prompt_file import read_prompts
 from repl.commands.table import find
+from sampling.loading.options import LoadOptions
+from tests.docs.conftest import Load
 from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of, inline_code, page_name
+from tests.serve.running import running
 
 _SOURCE = re.compile(r"# from (\S+)\n")
 # Commands are in test_commands.py; the text blocks of the API reference are written by a script.
 LANGUAGES = {"python", "sh", "bash", "text", "toml", "jsonl"}
 
 PYTHON = [block for block in blocks_of("python") if block.page != WALK_THROUGH]
-PROGRAMS = [block for block in PYTHON if not block.text.startswith("# from ")]
-OUTLINES = [block for block in PYTHON if block not in PROGRAMS and block.text.endswith("...\n")]
-EXCERPTS = [block for block in PYTHON if block not in PROGRAMS and block not in OUTLINES]
+ADDRESS = "http://127.0.0.1:8000"
+CLIENTS = [block for block in PYTHON if block.text.startswith(f"# with a server at {ADDRESS}")]
+PROGRAMS = [block for block in PYTHON if not block.text.startswith("# from ") and block not in CLIENTS]
+OUTLINES = [block for block in PYTHON if block not in (*PROGRAMS, *CLIENTS) and block.text.endswith("...\n")]
+EXCERPTS = [block for block in PYTHON if block not in (*PROGRAMS, *OUTLINES, *CLIENTS)]
 SESSIONS = [block for block in blocks_of("text") if block.text.startswith("> ")]
 
 
@@ -63,6 +68,14 @@ def test_an_outline_has_the_signatures_of_its_class(block: Block) -> None:
 def test_a_program_runs(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     exec(compile(block.text, str(block), "exec"), {"__name__": "__page__"})
+
+
+@pytest.mark.parametrize("block", CLIENTS, ids=str)
+def test_a_client_is_answered(block: Block, load_once: Load) -> None:
+    """By a server of the default models, wherever it listens."""
+    with running(load_once(LoadOptions(dtype="float32"))) as served:
+        text = block.text.replace(ADDRESS, served.url)
+        exec(compile(text, str(block), "exec"), {"__name__": "__page__"})
 
 
 @pytest.mark.parametrize("block", SESSIONS, ids=str)

@@ -1,0 +1,1 @@
+"""A server of the workbench: methods by request, in OpenAI's shapes."""

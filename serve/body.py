@@ -1,0 +1,322 @@
+"""A request's body, read strictly: every field is known, of its type and within its limits, or refused by name."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ablation.plan.choice import choose_runs
+from ablation.plan.grid import Configuration
+from ablation.plan.methods_table import check_values, foreign, lister
+from sampling.methods import METHODS
+from sampling.settings import PARAMETERS, Settings
+from serve.errors import ApiError
+from serve.order import Asked, Order
+from utils.errors import UnknownName, UserError, checked_text, one_of
+from utils.json_text import read_json
+from utils.parameter import Chosen
+from utils.text import quoted
+
+T = TypeVar("T")
+
+MOST_STOPS, LONGEST_STOP = 16, 256
+COMPLETION_TOKENS = 16
+_SEEDS = 2**31
+
+# What OpenAI's API has and this server does not do: only the values that ask for nothing are taken.
+_NOT_DONE: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False, 0),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "store": (False,),
+}
+_UNUSED = ("user", "metadata", "safety_identifier", "service_tier")
+_SAMPLING = ("temperature", "top_p", "top_k")
+_COMMON = (
+    "model",
+    "stream",
+    "stream_options",
+    "seed",
+    "stop",
+    "max_tokens",
+    *_SAMPLING,
+    "ignore_eos",
+    "return_token_ids",
+    "speculative",
+)
+
+
+class Model(Protocol):
+    """What reading a request asks of the models."""
+
+    name: str
+    window: int
+    vocab_size: int
+    longest: int
+    default: Configuration
+
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        """Ids of a prompt. Raises `UserError`."""
+        ...
+
+    def refuse(self, configuration: Configuration) -> None:
+        """Raises `UserError` for a method that cannot run here."""
+        ...
+
+
+def read_completion(content: bytes, model: Model) -> Asked:
+    """The body of `/v1/completions`. Raises `ApiError`."""
+    fields = _Fields.read(content, (*_COMMON, "prompt"))
+    return fields.asked("text", [tuple(ids) for ids in fields.prompts(model)], model, COMPLETION_TOKENS)
+
+
+def read_chat(content: bytes, model: Model) -> Asked:
+    """The body of `/v1/chat/completions`. Raises `ApiError`."""
+    fields = _Fields.read(content, (*_COMMON, "messages", "max_completion_tokens"))
+    turns, system = fields.conversation()
+    ids = _refused("messages", lambda: model.tokenise(turns, True, system))
+    return fields.asked("chat", [tuple(ids)], model, model.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The object of a body; a field that is null was not given."""
+
+    given: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, content: bytes, allowed: Sequence[str]) -> "_Fields":
+        """Raises `ApiError` for what is no object, for a field that is unknown, and for what is not done here."""
+        try:
+            body = read_json(content.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise ApiError(400, f"the body is not UTF-8 at byte {error.start}; expected a JSON object") from None
+        except UserError as error:
+            raise ApiError(400, f"the body is {error}") from None
+        if not isinstance(body, dict):
+            raise ApiError(400, f"the body is {_kind(body)}; expected a JSON object")
+        given = {name: value for name, value in body.items() if value is not None}
+        for name, value in given.items():
+            if name in _NOT_DONE:
+                if not any(type(value) is type(none) and value == none for none in _NOT_DONE[name]):
+                    raise ApiError(400, f"{name}: {quoted(value)} given, which this server does not do", name)
+            elif name not in (*allowed, *_UNUSED):
+                raise ApiError(400, str(UnknownName("field", name, allowed)), name)
+        return cls(given)
+
+    def asked(self, kind: Any, prompts: Sequence[tuple[int, ...]], model: Model, usual: int) -> Asked:
+        """The request for these prompts. usual: tokens to write where it does not say. Raises `ApiError`."""
+        self._check_model(model)
+        configuration, processor = self._configuration(model), self._processor()
+        seed, stops = self._seed(), self._stops()
+        ends = self.get("ignore_eos", bool, False)
+        orders = [
+            Order(ids, configuration, self._length(model, ids, usual), processor, seed, stops, ends) for ids in prompts
+        ]
+        stream = self.get("stream", bool, False)
+        return Asked(
+            kind, tuple(orders), stream, self._include_usage(stream), self.get("return_token_ids", bool, False)
+        )
+
+    def get(self, name: str, kind: type[T], default: T) -> T:
+        """A field of this type. Raises `ApiError`."""
+        value = self.given.get(name, default)
+        if type(value) is not kind:
+            raise _wrong(name, value, {bool: "true or false", str: "a text", int: "an integer"}[kind])
+        return value
+
+    def prompts(self, model: Model) -> list[list[int]]:
+        """The ids of each prompt: one text or list of ids, or a list of either."""
+        given: Any = self.given.get("prompt")
+        several = isinstance(given, list) and given and not any(type(one) is int for one in given)
+        return [self._ids(one, model) for one in (given if several else [given])]
+
+    def _ids(self, given: Any, model: Model) -> list[int]:
+        if isinstance(given, str) and given:
+            return _refused("prompt", lambda: model.tokenise([checked_text(given, "prompt")], False))
+        if not isinstance(given, list) or not given or not all(type(one) is int for one in given):
+            raise _wrong("prompt", given, "a text, a list of token ids, or a list of such, none of them empty")
+        for one in given:
+            if not 0 <= one < model.vocab_size:
+                raise _wrong("prompt", one, f"ids from 0 to {model.vocab_size - 1}")
+        return list(given)
+
+    def conversation(self) -> tuple[list[str], str | None]:
+        """The turns, the user's and the assistant's in turn, the user's last; and the system message."""
+        messages = self.given.get("messages")
+        expected = "a list of messages: a system message at most, then the user's and the assistant's in turn"
+        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+            raise _wrong("messages", messages, expected)
+        said = [self._message(number, one) for number, one in enumerate(messages)]
+        system = said.pop(0)[1] if said and said[0][0] == "system" else None
+        roles = [role for role, _ in said]
+        if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2) or len(roles) % 2 == 0:
+            raise _wrong("messages", ", ".join(roles) or "none", f"{expected}, the last one the user's")
+        return [text for _, text in said], system
+
+    def _message(self, number: int, message: Mapping[str, Any]) -> tuple[str, str]:
+        where = f"messages[{number}]"
+        for name, value in message.items():
+            if name not in ("role", "content", "name") and value not in (None, []):
+                raise ApiError(400, f"{where}.{name} given; expected role and content", f"{where}.{name}")
+        role, content = message.get("role"), message.get("content")
+        role = "system" if role == "developer" else role
+        if role not in ("system", "user", "assistant"):
+            raise _wrong(f"{where}.role", role, "system, user or assistant")
+        if isinstance(content, list):
+            content = _text_of(content)
+        if not isinstance(content, str):
+            raise _wrong(f"{where}.content", message.get("content"), "a text, or parts of type text")
+        return str(role), _refused(f"{where}.content", lambda: checked_text(content, f"{where}.content"))
+
+    def _check_model(self, model: Model) -> None:
+        name = self.get("model", str, model.name)
+        if name != model.name:
+            raise ApiError(404, f"model: {quoted(name)} given; expected {model.name}", "model", "model_not_found")
+
+    def _length(self, model: Model, ids: Sequence[int], usual: int) -> int:
+        names = [name for name in ("max_completion_tokens", "max_tokens") if name in self.given]
+        if len(names) > 1:
+            raise ApiError(400, f"{' and '.join(names)} given; expected one of them", names[1])
+        room = model.window - len(ids)
+        if room < 1:
+            raise ApiError(
+                400,
+                f"the prompt has {len(ids):,} tokens; expected at most {model.window - 1:,}, as the model's context "
+                f"holds {model.window:,}",
+                "prompt",
+                "context_length_exceeded",
+            )
+        if not names:
+            return min(usual, model.longest, room)
+        length = self.get(names[0], int, 0)
+        if not 1 <= length <= model.longest:
+            raise _wrong(names[0], length, f"an integer from 1 to {model.longest}")
+        return length
+
+    def _seed(self) -> int:
+        return self.get("seed", int, secrets.randbelow(_SEEDS)) % 2**63
+
+    def _stops(self) -> tuple[str, ...]:
+        given = self.given.get("stop", [])
+        stops = [given] if isinstance(given, str) else given
+        if (
+            not isinstance(stops, list)
+            or len(stops) > MOST_STOPS
+            or not all(isinstance(one, str) and 0 < len(one) <= LONGEST_STOP for one in stops)
+        ):
+            raise _wrong("stop", given, f"a text or up to {MOST_STOPS} of them, each of 1 to {LONGEST_STOP} characters")
+        return tuple(stops)
+
+    def _include_usage(self, stream: bool) -> bool:
+        options = self.given.get("stream_options", {})
+        if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
+            raise _wrong("stream_options", options, '{"include_usage": true}')
+        if options and not stream:
+            raise ApiError(400, "stream_options given without stream; expected both", "stream_options")
+        return _Fields(options).get("include_usage", bool, False)
+
+    def _processor(self) -> Chosen:
+        """Greedy at temperature 0, else what its numbers ask for; OpenAI's temperature is 1 where none is given."""
+        temperature, mass = self._number("temperature", 1.0), self._number("top_p", 1.0)
+        most = self.get("top_k", int, -1)
+        if temperature == 0:
+            return self._chosen("greedy", "temperature")
+        kept = "" if most in (-1, 0) else f" {most}"
+        nucleus = "" if mass == 1 else f" {mass!r}"
+        name = {(False, False): "multinomial", (True, False): "topk", (False, True): "nucleus"}.get(
+            (bool(kept), bool(nucleus)), "topknucleus"
+        )
+        return self._chosen(f"{name} {temperature!r}{kept}{nucleus}", "temperature")
+
+    def _chosen(self, text: str, name: str) -> Chosen:
+        chosen: Chosen = _refused(name, lambda: PARAMETERS["processor"].parse(text))
+        return chosen
+
+    def _number(self, name: str, default: float) -> float:
+        value = self.given.get(name, default)
+        if type(value) not in (int, float):
+            raise _wrong(name, value, "a number")
+        return float(value)
+
+    def _configuration(self, model: Model) -> Configuration:
+        """The method of `speculative`, with the values that it gives."""
+        given = self.given.get("speculative")
+        if given is None:
+            return model.default
+        if not isinstance(given, dict) or not isinstance(given.get("method"), str):
+            raise _wrong("speculative", given, f'an object with "method", {one_of(METHODS)}, and its parameters')
+
+        def read() -> Configuration:
+            configuration = _configuration(given)
+            model.refuse(configuration)
+            return configuration
+
+        return _refused("speculative", read)
+
+
+def _configuration(given: Mapping[str, Any]) -> Configuration:
+    """Raises `UserError`."""
+    method = METHODS[given["method"]]
+    own = {parameter.name: parameter for parameter in method.parameters}
+    for name in given:
+        if name not in ("method", *own):
+            if name in PARAMETERS:
+                raise UserError(foreign(name, method.name))
+            raise UnknownName(f"parameter of {method.name}", name, own, lister(method.name))
+    values = tuple((name, _value(own[name], given[name])) for name in own if name in given)
+    configuration = Configuration(method.name, values)
+    check_values(configuration, Settings())
+    return configuration
+
+
+def _value(parameter: Any, given: Any) -> Any:
+    if isinstance(given, bool):
+        given = "on" if given else "off"
+    if not isinstance(given, str | int | float | list):
+        raise UserError(f"{parameter.name}: {quoted(given)} given; expected {parameter.usage}")
+    return parameter.checked(given)
+
+
+def read_default(text: str) -> Configuration:
+    """The method that answers requests which name none, such as `mtp gamma=2`. Raises `UserError`."""
+    runs = choose_runs(text, Settings())
+    if len(runs) != 1:
+        raise UserError(f"--method {quoted(text)} given; expected one method")
+    return runs[0]
+
+
+def _refused(name: str, read: Callable[[], T]) -> T:
+    """What is read; a `UserError` becomes an `ApiError` at this field."""
+    try:
+        return read()
+    except UserError as error:
+        raise ApiError(400, str(error), name) from None
+
+
+def _wrong(name: str, value: object, expected: str) -> ApiError:
+    return ApiError(400, f"{name}: {quoted(value)} given; expected {expected}", name)
+
+
+def _text_of(parts: list[Any]) -> str | None:
+    """The text of a message's parts; None where they are something else."""
+    texts = [one.get("text") for one in parts if isinstance(one, dict) and one.get("type") == "text"]
+    known = [text for text in texts if isinstance(text, str)]
+    return "".join(known) if len(known) == len(parts) else None
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")

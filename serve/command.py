@@ -1,0 +1,86 @@
+"""The command `serve`. What costs seconds to import is imported once a call is known to be right."""
+
+import errno
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+from ablation.commands.opened import opened
+from ablation.commands.options import exit_statuses, load_chosen
+from sampling.loading.options import LoadOptions
+from utils.errors import UserError
+from utils.parameter import Values
+
+KEY = "WORKBENCH_API_KEY"
+_LAST_WORDS_S = 2
+
+
+@opened(models=LoadOptions)
+def serve(
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
+    method: Annotated[
+        str, typer.Option(metavar="METHOD", help='What answers where a request names nothing, such as "mtp gamma=2".')
+    ] = "target",
+    batch: Annotated[int, typer.Option(min=1, max=1000, help="Texts answered at a time.")] = 8,
+    max_waiting: Annotated[int, typer.Option(min=0, help="Texts that may wait for a place; more are refused.")] = 64,
+    max_length: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 1024,
+    max_body: Annotated[int, typer.Option(min=1000, help="Most bytes of a request.")] = 1_000_000,
+    api_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
+    ] = None,
+    models: Values,
+) -> None:
+    """Serve the models to OpenAI's clients, any method by request; open http://127.0.0.1:8000 to see it live.
+
+    Each request may name its method: "speculative": {"method": "mtp", "gamma": 2}. Ends at Ctrl-C, with status 0.
+    Exit status 2: the call is wrong, or the address is taken.
+    """
+    with exit_statuses():
+        from serve.body import read_default
+
+        default = read_default(method)
+        with listening(host, port) as listener:
+            pair = load_chosen(models)
+
+            import uvicorn
+
+            from sampling.pair_engine import PairEngine
+            from serve.app import Limits, Server
+
+            key = api_key or os.environ.get(KEY) or None
+            server = Server(PairEngine(pair), default, Limits(batch, max_waiting, max_length, max_body, key))
+            url = url_of(listener)
+            typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
+            config = uvicorn.Config(
+                server.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=_LAST_WORDS_S
+            )
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """The address, taken before models are loaded. Raises `UserError` where it cannot be had."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, _, _, address = found[0]
+        listener = socket.socket(family, kind)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+    except OSError as error:
+        hint = "; choose another --port" if error.errno == errno.EADDRINUSE else ""
+        raise UserError(f"--host {host} --port {port}: {error.strerror or error}{hint}") from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a socket listens, as an address to open."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

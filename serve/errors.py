@@ -1,0 +1,18 @@
+"""What a client is told when a request cannot be met: OpenAI's error object."""
+
+from typing import Any
+
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class ApiError(Exception):
+    """A request that cannot be met: its HTTP status, why, and which field of the body is at fault."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+
+    def as_dict(self) -> dict[str, Any]:
+        """The body of the response."""
+        kind = "server_error" if self.status >= 500 else _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}

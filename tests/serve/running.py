@@ -1,0 +1,43 @@
+"""A server on a socket of this machine, in a thread of the test."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from openai import OpenAI
+
+from ablation.plan.grid import Configuration
+from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
+from serve.app import Limits, Server
+from serve.command import listening, url_of
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that answers: where, and its parts."""
+
+    url: str
+    server: Server
+    key: str = "none"
+
+    def client(self) -> OpenAI:
+        """The official client, which does not try again."""
+        return OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0, timeout=60)
+
+
+@contextmanager
+def running(pair: Pair, limits: Limits | None = None, default: str = "target") -> Iterator[Running]:
+    """Serve a pair until the block ends."""
+    server = Server(PairEngine(pair), Configuration(default), limits or Limits(size=4))
+    with listening("127.0.0.1", 0) as listener:
+        loop = uvicorn.Server(uvicorn.Config(server.app(), log_level="warning", timeout_graceful_shutdown=2))
+        thread = threading.Thread(target=loop.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield Running(url_of(listener), server, (limits and limits.key) or "none")
+        finally:
+            loop.should_exit = True
+            thread.join()

@@ -1,0 +1,129 @@
+"""Clients that leave, rounds that fail, a server that ends: places become free, and the others go on."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from openai import InternalServerError
+
+from sampling.batch import Batch
+from serve.app import Limits
+from tests.serve.running import Running, running
+from tests.tiny import tiny_pair
+
+GREEDY = {"temperature": 0, "model": "tiny"}
+LONG = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+
+
+def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+def begin(found: Running, **more: Any) -> http.client.HTTPConnection:
+    """A request whose answer nobody reads yet."""
+    connection = http.client.HTTPConnection(urlsplit(found.url).netloc, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps({**LONG, **more}), {"Content-Type": "application/json"})
+    return connection
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round takes a while, so that a text is under way when something happens."""
+    play = Batch.play
+
+    def slowly(self: Batch) -> Any:
+        time.sleep(0.02)
+        return play(self)
+
+    monkeypatch.setattr(Batch, "play", slowly)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_leaves_frees_the_place(slow: None, stream: bool) -> None:
+    with running(tiny_pair(), Limits(size=1)) as found:
+        driver = found.server.driver
+        connection = begin(found, stream=stream)
+        assert until(lambda: driver.running == 1)
+        waiting = begin(found, stream=stream)
+        assert until(lambda: driver.waiting == 1)
+        waiting.close()
+        assert until(lambda: driver.waiting == 0)
+        connection.close()
+        assert until(lambda: driver.running == 0)
+        assert driver.counters.finished["abort"] == 1
+        assert found.client().completions.create(prompt="a", max_tokens=3, **GREEDY).choices
+
+
+def test_a_round_that_fails_fails_its_texts_and_no_other(monkeypatch: pytest.MonkeyPatch, slow: None) -> None:
+    play = Batch.play
+
+    def broken(self: Batch) -> Any:
+        if self.live and self.live[0].request.prompt[-1] == 9:
+            raise RuntimeError("planted")
+        return play(self)
+
+    monkeypatch.setattr(Batch, "play", broken)
+    with running(tiny_pair(), Limits(size=4)) as found:
+        client, driver = found.client(), found.server.driver
+        expected = client.completions.create(prompt="ab", max_tokens=30, **GREEDY).choices[0].text
+        texts: list[str] = []
+
+        def ask() -> None:
+            answer = client.completions.create(
+                prompt="ab", max_tokens=30, extra_body={"speculative": {"method": "speculative"}}, **GREEDY
+            )
+            texts.append(answer.choices[0].text)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert until(lambda: driver.running == 1)
+        with pytest.raises(InternalServerError, match="could not be written: RuntimeError"):
+            client.completions.create(prompt=[5, 9], max_tokens=30, **GREEDY)
+        thread.join()
+        assert texts == [expected]
+        assert client.completions.create(prompt="ab", max_tokens=30, **GREEDY).choices[0].text == expected
+        assert driver.counters.finished["error"] == 1 and driver.running == 0
+
+
+def test_a_stream_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    play, rounds = Batch.play, iter(range(100))
+
+    def broken(self: Batch) -> Any:
+        if next(rounds) == 3:
+            raise RuntimeError("planted")
+        return play(self)
+
+    monkeypatch.setattr(Batch, "play", broken)
+    with running(tiny_pair()) as found:
+        body = begin(found, stream=True).getresponse().read().decode()
+        events = [line.removeprefix("data: ") for line in body.splitlines() if line]
+        assert "error" in json.loads(events[-1]) and "[DONE]" not in events and len(events) == 4
+
+
+def test_a_server_that_ends_tells_who_waits(slow: None) -> None:
+    with running(tiny_pair(), Limits(size=1)) as found:
+        connection = begin(found)
+        assert until(lambda: found.server.driver.running == 1)
+        found.server.driver.close()
+        response = connection.getresponse()
+        assert response.status == 503 and "has ended" in response.read().decode()
+        response = begin(found).getresponse()
+        assert response.status == 503 and "about to end" in response.read().decode()
+
+
+def test_idle_groups_give_way() -> None:
+    with running(tiny_pair(), Limits(size=2)) as found:
+        for gamma in range(1, 12):
+            extra = {"speculative": {"method": "speculative", "gamma": gamma}}
+            found.client().completions.create(prompt="a", max_tokens=3, extra_body=extra, **GREEDY)
+        assert len(found.server.driver._groups) <= 5
+        assert len(found.server.driver.engine._drafters) <= 2

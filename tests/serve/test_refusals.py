@@ -1,0 +1,148 @@
+"""What a request may not be: an error object each, and the server goes on."""
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from serve.app import Limits
+from tests.serve.running import Running, running
+from tests.tiny import tiny_pair
+
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+SAID = [{"role": "user", "content": "a"}]
+
+
+def post(url: str, path: str, body: bytes, method: str = "POST", **headers: str) -> tuple[int, Any]:
+    """Status and object of a raw request."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+BODIES: list[tuple[str, str, str]] = [
+    (TEXT, "", "not JSON"),
+    (TEXT, "{", "not JSON"),
+    (TEXT, "[]", "a list; expected a JSON object"),
+    (TEXT, "null", "null; expected a JSON object"),
+    (TEXT, "3", "a number; expected a JSON object"),
+    (TEXT, '"a"', "a text; expected a JSON object"),
+    (TEXT, "[" * 100_000, "nested too deep"),
+    (TEXT, '{"prompt": "a", "prompt": "b"}', "is there twice"),
+    (TEXT, '{"prompt": "a", "temperature": NaN}', "NaN given"),
+    (TEXT, '{"prompt": "a", "max_tokens": 1' + "0" * 5000 + "}", "thousands of digits"),
+    (TEXT, "{}", "prompt: None given"),
+    (TEXT, '{"prompt": null}', "prompt: None given"),
+    (TEXT, '{"prompt": ""}', "none of them empty"),
+    (TEXT, '{"prompt": []}', "none of them empty"),
+    (TEXT, '{"prompt": [[]]}', "none of them empty"),
+    (TEXT, '{"prompt": [""]}', "none of them empty"),
+    (TEXT, '{"prompt": 3}', "prompt: 3 given"),
+    (TEXT, '{"prompt": [1, "a"]}', "[1, "),
+    (TEXT, '{"prompt": [1, true]}', "[1, "),
+    (TEXT, '{"prompt": [-1]}', "ids from 0 to"),
+    (TEXT, '{"prompt": [1000000]}', "ids from 0 to"),
+    (TEXT, '{"prompt": {"text": "a"}}', "prompt: "),
+    (TEXT, json.dumps({"prompt": [5] * 600}), "holds 512"),
+    (TEXT, json.dumps({"prompt": "a" * 60_000}), "characters; expected at most"),
+    (TEXT, '{"prompt": "\\ud800"}', ""),
+    (TEXT, '{"prompt": "a", "max_tokens": 0}', "from 1 to"),
+    (TEXT, '{"prompt": "a", "max_tokens": -1}', "from 1 to"),
+    (TEXT, '{"prompt": "a", "max_tokens": 1.5}', "an integer"),
+    (TEXT, '{"prompt": "a", "max_tokens": "7"}', "an integer"),
+    (TEXT, '{"prompt": "a", "max_tokens": true}', "an integer"),
+    (TEXT, '{"prompt": "a", "max_tokens": 9999999}', "from 1 to 1024"),
+    (TEXT, '{"prompt": "a", "temperature": -1}', "temperature"),
+    (TEXT, '{"prompt": "a", "temperature": "hot"}', "temperature: 'hot' given; expected a number"),
+    (TEXT, '{"prompt": "a", "temperature": 1e300}', "temperature"),
+    (TEXT, '{"prompt": "a", "top_p": 0}', "top_p"),
+    (TEXT, '{"prompt": "a", "top_p": 1.1}', "top_p"),
+    (TEXT, '{"prompt": "a", "top_k": -7}', "top_k"),
+    (TEXT, '{"prompt": "a", "top_k": 2.0}', "top_k: 2.0 given; expected an integer"),
+    (TEXT, '{"prompt": "a", "seed": "x"}', "seed"),
+    (TEXT, '{"prompt": "a", "stop": 3}', "stop: 3 given"),
+    (TEXT, '{"prompt": "a", "stop": [""]}', "stop"),
+    (TEXT, json.dumps({"prompt": "a", "stop": ["x"] * 17}), "up to 16"),
+    (TEXT, '{"prompt": "a", "stream": "yes"}', "true or false"),
+    (TEXT, '{"prompt": "a", "stream_options": {"include_usage": true}}', "without stream"),
+    (TEXT, '{"prompt": "a", "stream": true, "stream_options": {"x": 1}}', "stream_options"),
+    (TEXT, '{"prompt": "a", "n": 2}', "n: 2 given, which this server does not do"),
+    (TEXT, '{"prompt": "a", "best_of": 3}', "does not do"),
+    (TEXT, '{"prompt": "a", "logprobs": 5}', "does not do"),
+    (TEXT, '{"prompt": "a", "echo": true}', "does not do"),
+    (TEXT, '{"prompt": "a", "presence_penalty": 0.5}', "does not do"),
+    (TEXT, '{"prompt": "a", "temprature": 1}', "Did you mean 'temperature'?"),
+    (TEXT, '{"prompt": "a", "model": "gpt-9"}', "expected tiny"),
+    (TEXT, '{"prompt": "a", "speculative": "mtp"}', "an object"),
+    (TEXT, '{"prompt": "a", "speculative": {"method": "magic"}}', "magic"),
+    (
+        TEXT,
+        '{"prompt": "a", "speculative": {"method": "suffix", "hybrid_model": "mtp"}}',
+        "is not a parameter of suffix",
+    ),
+    (TEXT, '{"prompt": "a", "speculative": {"method": "speculative", "gamma": -1}}', "gamma"),
+    (TEXT, '{"prompt": "a", "speculative": {"method": "speculative", "gamma": {}}}', "gamma"),
+    (TEXT, '{"prompt": "a", "speculative": {"method": "mtp"}}', "no mtp head"),
+    (TEXT, '{"prompt": "a", "speculative": {"method": "beam"}}', "beam"),
+    (CHAT, "{}", "messages"),
+    (CHAT, '{"messages": []}', "messages"),
+    (CHAT, '{"messages": "hello"}', "messages"),
+    (CHAT, '{"messages": [1]}', "messages"),
+    (CHAT, '{"messages": [{"role": "user"}]}', "messages[0].content"),
+    (CHAT, '{"messages": [{"role": "robot", "content": "a"}]}', "messages[0].role"),
+    (CHAT, '{"messages": [{"role": "assistant", "content": "a"}]}', "the user's"),
+    (CHAT, json.dumps({"messages": SAID * 2}), "in turn"),
+    (CHAT, '{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}', "type text"),
+    (CHAT, '{"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}', "tool_calls"),
+    (CHAT, json.dumps({"messages": SAID, "max_tokens": 3, "max_completion_tokens": 3}), "expected one of them"),
+    (CHAT, json.dumps({"messages": SAID, "tools": [{"type": "function"}]}), "does not do"),
+    (CHAT, json.dumps({"messages": SAID, "response_format": {"type": "json_object"}}), "does not do"),
+    (CHAT, json.dumps({"messages": SAID, "prompt": "a"}), "unknown field 'prompt'"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "expected"), BODIES, ids=[f"{n}" for n in range(len(BODIES))])
+def test_a_wrong_body_is_an_error_object_that_says_what_is_wrong(
+    served: Running, path: str, body: str, expected: str
+) -> None:
+    status, answer = post(served.url, path, body.encode())
+    assert status in (400, 404, 413), answer
+    assert expected in answer["error"]["message"] and "Traceback" not in json.dumps(answer)
+    assert answer["error"]["type"] in ("invalid_request_error", "not_found_error")
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+
+
+def test_bytes_that_are_no_text_are_refused(served: Running) -> None:
+    status, answer = post(served.url, TEXT, b'{"prompt": "\xff"}')
+    assert status == 400 and "not UTF-8 at byte 12" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/v1/none", 404), ("GET", TEXT, 405), ("PUT", "/", 405)]
+)
+def test_a_route_that_is_none_is_an_error_object(served: Running, method: str, path: str, status: int) -> None:
+    found, answer = post(served.url, path, b"", method)
+    assert found == status and path in answer["error"]["message"]
+
+
+def test_a_body_that_is_too_long_is_refused_before_it_is_read(served: Running) -> None:
+    status, answer = post(served.url, TEXT, json.dumps({"prompt": "a" * 1_100_000}).encode())
+    assert status == 413 and "1,000,000" in answer["error"]["message"]
+
+
+def test_after_all_of_it_the_server_answers(served: Running) -> None:
+    status, answer = post(served.url, TEXT, b'{"prompt": "a", "max_tokens": 3, "temperature": 0}')
+    assert status == 200 and answer["usage"]["completion_tokens"] <= 3
+    assert served.server.driver.running == 0 and served.server.driver.waiting == 0
+
+
+def test_who_lacks_the_key_gets_nothing_but_health_and_the_empty_page() -> None:
+    with running(tiny_pair(), Limits(key="secret")) as found:
+        for path in ("/v1/models", "/metrics", "/live"):
+            assert post(found.url, path, b"", "GET")[0] == 401
+        assert post(found.url, TEXT, b'{"prompt": "a"}', Authorization="Bearer secre")[0] == 401
+        assert post(found.url, TEXT, b'{"prompt": "a"}', Authorization="Bearer secret")[0] == 200
+        assert post(found.url, "/health", b"", "GET") == (200, {"status": "ok"})
