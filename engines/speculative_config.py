@@ -1,10 +1,10 @@
 """`--speculative-config`: the JSON that inference servers take, as methods and settings of this tool."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sampling.methods import HEADS, REFERENCE
+from sampling.methods import HEADS, METHODS, REFERENCE
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.json_text import read_json
@@ -128,6 +128,25 @@ def written_config(method: str, parameters: Values, models: Mapping[str, Any]) -
                 model = {"model": given} if given and "," not in given else {}
                 return {"method": name, **more, **{keys[setting]: value for setting, value in own.items()}, **model}
     return None
+
+
+def config_of(method: str, values: Values, known: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    """A method as a server is told of it: all that it can be told, with these values.
+
+    known: the methods that the server has, with the keys of each. Raises `UserError` for a method that it lacks, and
+    for a value that is not the default and that it cannot be told.
+    """
+    names = [name for name, theirs in _OURS.items() if theirs.method == method]
+    name = next((name for name in names if name in known), None)
+    if name is None:
+        here = [theirs.method for name, theirs in _OURS.items() if name in known]
+        raise UserError(f"it has no method {method}; expected {one_of(dict.fromkeys(here))}")
+    words = {setting: key for key, setting in _OURS[name].keys.items()}
+    for parameter in METHODS[method].relevant(values):
+        if words.get(parameter.name) not in known[name] and values[parameter.name] != parameter.default:
+            shown = parameter.show(values[parameter.name])
+            raise UserError(f"it cannot be told {parameter.name} {shown} for {method}; expected the default")
+    return {"method": name, **{key: values[setting] for setting, key in words.items() if key in known[name]}}
 
 
 def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:

@@ -130,5 +130,50 @@ class Finished:
     hypotheses: tuple[Hypothesis, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What an engine says of the rounds of one answer; what it does not say is None.
+
+    rounds: forwards of the target that emitted tokens, the one over the prompt's last token included.
+
+    drafted, accepted: drafts proposed, and drafts that were kept and emitted. hist: entry i counts the rounds that
+    accepted i drafts. by_round: (accepted, drafted) of each round, in order.
+    """
+
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    hist: tuple[int, ...] | None = None
+    by_round: tuple[tuple[int, int], ...] | None = None
+
+    @classmethod
+    def none(cls, new_tokens: int) -> "Acceptance":
+        """Of plain decoding: a round a token, no drafts."""
+        return cls(new_tokens, 0, 0, (new_tokens,), ((0, 0),) * new_tokens)
+
+    @property
+    def tested(self) -> int | None:
+        """Positions judged: each accepted draft, and in a round with drafts left the one that was rejected."""
+        if self.by_round is None:
+            return None
+        return sum(accepted + (accepted < drafted) for accepted, drafted in self.by_round)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A whole answer of an engine that does not tell its rounds as they are played.
+
+    ttft_s, wall_s: from asking until its first tokens, `first` of them, and its last were there.
+    """
+
+    prompt_tokens: int
+    output_ids: tuple[int, ...]
+    reason: FinishReason
+    ttft_s: float
+    wall_s: float
+    first: int
+    acceptance: Acceptance
+
+
 AnyRound = Round | BeamRound
-Event = Prefilled | AnyRound | Finished
+Event = Prefilled | AnyRound | Finished | Answered

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from ablation.commands.speculative_config import ServerConfig, parse_speculative_config
 from ablation.plan.formats import NAME, read_formats
 from ablation.plan.prompt_file import Prompt, read_prompts
 from ablation.plan.prompt_sets import ALL, find_sources, gather, set_names
 from ablation.results.trace import is_trace
+from engines.speculative_config import ServerConfig, parse_speculative_config
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, checked_text, wrong_value
 from utils.parameter import Values

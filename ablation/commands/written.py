@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ablation.commands.speculative_config import written_config
 from ablation.plan.grid import Configuration
+from engines.speculative_config import written_config
 from sampling.loading.options import LOAD
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS

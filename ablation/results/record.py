@@ -275,9 +275,10 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
 
     name = configuration.name
     metrics, divergence = comparison.metrics[name], comparison.divergence(name)
+    known: dict[str, Any] = {one: None if one in metrics.unknown else getattr(metrics, one) for one in measured(Record)}
     return Record(
         **about,
-        **{name: getattr(metrics, name) for name in measured(Record)},
+        **known,
         text=engine.text(metrics.output_ids),
         peak_memory_mb=peak_memory_mb(about_engine.device),
         speedup=comparison.speedup(name),
@@ -303,7 +304,7 @@ def _roofline(
     traffic: "Traffic | None", metrics: "RunMetrics", method: str, values: Values, bandwidth: Callable[[], float]
 ) -> dict[str, Any]:
     """What its tokens cost in reads, against what the memory gives; nothing where that is not known."""
-    if traffic is None or metrics.shared or METHODS[method].other is not None or not values["cache"]:
+    if traffic is None or metrics.opaque or METHODS[method].other is not None or not values["cache"]:
         return {}
     read = traffic.a_token(metrics.prompt_tokens, metrics.tokens_by_round)
     if read is None or metrics.tokens_per_s is None:

@@ -92,12 +92,12 @@ class Comparison:
 
     def ledger(self, name: str) -> Ledger | None:
         """Where the time of its tokens went; None for another output, and where nobody knows what AR takes."""
-        plain = None if self._runs[name].metrics.shared else self._plain(name)
+        plain = None if self._runs[name].metrics.opaque else self._plain(name)
         return None if plain is None else ledger(self._runs[name].metrics, plain)
 
     def predicted(self, name: str) -> Ledger | None:
         """The same by the prices of the engine's profile; None where there is none, and for another output."""
-        price = None if self._runs[name].metrics.shared else self._price(name)
+        price = None if self._runs[name].metrics.opaque else self._price(name)
         return None if price is None else predicted(self._runs[name].metrics, price)
 
     def divergence(self, name: str) -> Divergence | None:

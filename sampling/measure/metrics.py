@@ -5,7 +5,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
+from sampling.events import Answered, BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
+
+# What an engine tells of an answer as a whole, by the field of `Acceptance`, and what it never tells.
+_TOLD = {
+    "rounds": ("rounds", "tokens_per_round"),
+    "drafted": ("drafted", "acceptance_rate"),
+    "accepted": ("accepted", "acceptance_rate"),
+    "hist": ("accept_hist",),
+    "by_round": ("tested", "alpha", "tested_at", "tokens_by_round", "drafted_by_round"),
+}
+_NEVER_TOLD = ("prefill_s", "queued_s", "waited_s", "live_rows", "mean_gamma", "min_gamma", "max_gamma")
 
 
 @dataclass(slots=True)
@@ -49,6 +59,7 @@ class RunMetrics:
     waited_s: float = 0.0
     queued_s: float = 0.0
     live_sum: int = 0
+    answered: Answered | None = None
 
     def add(self, event: Event) -> None:
         """Account for one event."""
@@ -60,6 +71,8 @@ class RunMetrics:
             self._add_beam_round(event)
         elif isinstance(event, Finished):
             self.finish_reason, self.hypotheses = event.reason, event.hypotheses
+        elif isinstance(event, Answered):
+            self._add_answer(event)
 
     def _add_round(self, round: Round) -> None:
         if not self.rounds:
@@ -91,6 +104,18 @@ class RunMetrics:
             self.entropies.append(round.entropy)
             self.normalised_entropies.append(round.entropy / math.log(round.vocab_size))
 
+    def _add_answer(self, answer: Answered) -> None:
+        told = answer.acceptance
+        self.answered, self.finish_reason = answer, answer.reason
+        self.prompt_tokens, self.output_ids = answer.prompt_tokens, list(answer.output_ids)
+        self.rounds, self.drafted, self.accepted = told.rounds or 0, told.drafted or 0, told.accepted or 0
+        self.tested = told.tested or 0
+        self.accepted_counts.update(dict(enumerate(told.hist or ())))
+        for accepted, drafted in told.by_round or ():
+            self.tokens_by_round.append(min(accepted + 1, self.new_tokens - sum(self.tokens_by_round)))
+            self.drafted_by_round.append(drafted)
+            self.tested_counts.update(range(1, accepted + (accepted < drafted) + 1))
+
     def _add_beam_round(self, round: BeamRound) -> None:
         self.searches = True
         if not self.output_ids:
@@ -106,23 +131,39 @@ class RunMetrics:
 
     @property
     def decode_s(self) -> float:
-        """All rounds."""
+        """All rounds; of an engine's answer all behind its first tokens."""
+        if self.answered:
+            return self.answered.wall_s - self.answered.ttft_s
         return self.draft_s + self.verify_s + self.other_s
 
     @property
     def ttft_s(self) -> float:
         """Prefill and first round, of a search those until a token is settled: when the first token is there."""
-        return self.prefill_s + self.first_round_s
+        return self.answered.ttft_s if self.answered else self.prefill_s + self.first_round_s
 
     @property
     def wall_s(self) -> float:
         """From its admission to its end; what a consumer does between events is not in it."""
-        return self.prefill_s + self.decode_s + self.waited_s
+        return self.answered.wall_s if self.answered else self.prefill_s + self.decode_s + self.waited_s
 
     @property
     def shared(self) -> bool:
         """Whether any of its rounds was one of others too: then no phase of it is its own."""
         return self.live_sum > self.rounds
+
+    @property
+    def opaque(self) -> bool:
+        """Whether no phase of its rounds is known as its own."""
+        return self.shared or self.answered is not None
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """Names of what is not known of it, and not 0."""
+        if self.answered is None:
+            return frozenset()
+        told = self.answered.acceptance
+        lacking = (name for part, names in _TOLD.items() if getattr(told, part) is None for name in names)
+        return frozenset((*lacking, *_NEVER_TOLD))
 
     @property
     def live_rows(self) -> float | None:
@@ -136,7 +177,9 @@ class RunMetrics:
 
     @property
     def tokens_per_s(self) -> float | None:
-        return None if self._searching else _ratio(self.new_tokens, self.decode_s)
+        """New tokens a second of decoding; of an engine's answer those behind the first."""
+        first = self.answered.first if self.answered else 0
+        return None if self._searching else _ratio(self.new_tokens - first, self.decode_s)
 
     @property
     def e2e_tokens_per_s(self) -> float | None:
@@ -235,8 +278,8 @@ class RunMetrics:
         return _ratio(sum(self.normalised_entropies), len(self.normalised_entropies))
 
     def per_round_ms(self, seconds: float) -> float | None:
-        """A total in seconds as milliseconds a round; None where rounds were shared."""
-        return None if self.shared else _ratio(seconds * 1e3, self.rounds)
+        """A total in seconds as milliseconds a round; None where no phase is its own."""
+        return None if self.opaque else _ratio(seconds * 1e3, self.rounds)
 
     @property
     def draft_ms(self) -> float | None:
@@ -293,9 +336,9 @@ def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:
 def cost_ratio(run: RunMetrics, reference: RunMetrics) -> float | None:
     """c: time a drafted token over the time of the reference's one-token target forward (2211.17192).
 
-    None where rounds were shared, and no forward is one text's.
+    None where no forward is one text's.
     """
-    if run.shared or reference.shared:
+    if run.opaque or reference.opaque:
         return None
     a_draft = _ratio(run.draft_s, run.drafted)
     a_forward = _ratio(reference.verify_s, reference.rounds)

@@ -18,7 +18,6 @@ import infer
 from ablation.advise.advice import Advice, advise, halves
 from ablation.advise.choose import Choice, Expected, choose
 from ablation.advise.sample import SampleRuns
-from ablation.commands.speculative_config import parse_speculative_config, written_config
 from ablation.commands.written import command_line, plan_text
 from ablation.plan.choice import choose_runs
 from ablation.plan.file import read_experiment
@@ -26,6 +25,7 @@ from ablation.plan.grid import Configuration
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from egag.price import Price
+from engines.speculative_config import parse_speculative_config, written_config
 from sampling.events import Event, Round
 from sampling.forward.runner import ModelRunner
 from sampling.measure.replay.walk import depth

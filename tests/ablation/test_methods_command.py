@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from ablation.commands.methods import methods
-from ablation.commands.speculative_config import parse_speculative_config
+from engines.speculative_config import parse_speculative_config
 from sampling.methods import METHODS
 from utils.errors import UserError
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from ablation.commands.speculative_config import parse_speculative_config
 from ablation.plan.prompt_file import read_prompts
+from engines.speculative_config import parse_speculative_config
 from sampling.pair import Pair
 from tests.ablation.conftest import Invoke, objects, write_lines
 from utils.errors import UserError

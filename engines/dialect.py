@@ -1,0 +1,119 @@
+"""How an engine's server is asked and read. A dialect is a class of its own and a line in the table."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from sampling.events import Acceptance
+from utils.errors import UserError, one_of
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A text to be written after a prompt (ids). temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens."""
+
+    prompt: Sequence[int]
+    length: int
+    seed: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one event of a stream adds. ids: None where the server tells text alone. reason: why the text ended."""
+
+    ids: tuple[int, ...] | None = ()
+    text: str = ""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A method of `speculative_config` as a server's command line: fixed words, and the word of each key."""
+
+    words: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+
+class Dialect(ABC):
+    """name: in tables and plans. path: where texts are asked for. by_request: whether a request names the method.
+
+    A server speculates as it was started: `options` are the words of its command line.
+    """
+
+    name: ClassVar[str]
+    path: ClassVar[str] = "/v1/completions"
+    health: ClassVar[str] = "/health"
+    by_request: ClassVar[bool] = False
+    methods: ClassVar[Mapping[str, Option]] = {}
+
+    @abstractmethod
+    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The request, which asks for a stream. config: a `speculative_config`, for those that take it by request."""
+
+    @abstractmethod
+    def piece(self, event: Event) -> Piece:
+        """What an event of the stream adds."""
+
+    @abstractmethod
+    def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
+        """What the events of a whole answer say of its rounds."""
+
+    def options(self, config: Mapping[str, Any]) -> list[str]:
+        """The words that start a server with this `speculative_config`. Raises `UserError` for what it lacks."""
+        option = self.option(config)
+        words = [*option.words]
+        for key, value in config.items():
+            if key != "method":
+                words += [option.keys[key], str(value)]
+        return words
+
+    def option(self, config: Mapping[str, Any]) -> Option:
+        """The line of the table for a method. Raises `UserError` for a method or a key that this server lacks."""
+        method = config["method"]
+        if method not in self.methods:
+            raise UserError(f"{self.name} has no method {method}; expected {one_of(self.methods)}")
+        option = self.methods[method]
+        for key in config:
+            if key != "method" and key not in option.keys:
+                raise UserError(f"{self.name} has no {key} for {method}; expected {one_of(option.keys)}")
+        return option
+
+
+def openai_body(wanted: Wanted, model: str) -> dict[str, Any]:
+    """A request for `/v1/completions` as all who speak OpenAI's language take it, ids in."""
+    return {
+        "model": model,
+        "prompt": list(wanted.prompt),
+        "max_tokens": wanted.length,
+        "temperature": wanted.temperature,
+        "top_p": wanted.top_p,
+        "seed": wanted.seed,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **({"top_k": wanted.top_k} if wanted.top_k else {}),
+    }
+
+
+def openai_piece(event: Event, ids: str | None) -> Piece:
+    """What a chunk of `/v1/completions` adds. ids: the key of a choice that has its ids; None: it has none."""
+    for choice in event.get("choices") or ():
+        told = None if ids is None else tuple(choice.get(ids) or ())
+        return Piece(told, choice.get("text") or "", choice.get("finish_reason"))
+    return Piece()
+
+
+def last_of(events: Sequence[Event], key: str) -> Any:
+    """The value of a key in the last event that has it; None where none has."""
+    return next((event[key] for event in reversed(events) if event.get(key) is not None), None)
+
+
+def last_of_choices(events: Sequence[Event], key: str) -> Any:
+    """The same for a key of the choices."""
+    choices = [choice for event in events for choice in event.get("choices") or ()]
+    return last_of(choices, key)

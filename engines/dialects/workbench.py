@@ -1,0 +1,37 @@
+"""Our own server: the method goes with the request, and every round is told."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engines.dialect import Dialect, Event, Piece, Wanted, last_of, openai_body, openai_piece
+from sampling.events import Acceptance
+
+
+class Workbench(Dialect):
+    """config: our method's own name and parameters."""
+
+    name = "workbench"
+    by_request = True
+
+    def options(self, config: Mapping[str, Any]) -> list[str]:
+        """See `Dialect.options`."""
+        return []
+
+    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Dialect.body`."""
+        return {**openai_body(wanted, model), "return_token_ids": True, "speculative": dict(config)}
+
+    def piece(self, event: Event) -> Piece:
+        """See `Dialect.piece`."""
+        return openai_piece(event, "token_ids")
+
+    def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
+        """All of it, as a record has it."""
+        told = (last_of(events, "metrics") or {}).get("workbench")
+        if told is None:
+            return Acceptance()
+        emitted, drafted = told["tokens_by_round"], told["drafted_by_round"]
+        before = [tokens - 1 for tokens in emitted[:-1]]
+        accepted = [*before, told["accepted"] - sum(before)]
+        by_round = tuple(zip(accepted, drafted, strict=True))
+        return Acceptance(told["rounds"], told["drafted"], told["accepted"], tuple(told["accept_hist"]), by_round)

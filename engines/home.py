@@ -1,0 +1,96 @@
+"""What every other engine takes from ours: the tokenizer, the law, and the target that judges where outputs part."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from engines.dialect import Wanted
+from sampling.choices import PROCESSORS
+from sampling.engine import Description, Engine, Text
+from sampling.events import Event
+from sampling.forward.twice import Twice
+from sampling.profile import Profile
+from utils.errors import UserError
+from utils.parameter import Chosen
+
+
+class Foreign(ABC):
+    """Another engine behind the protocol. Ids go in and come out, so that no chat template comes between.
+
+    home: our engine on the same target. name, version: of the engine, for records.
+    """
+
+    name: str
+    version: str
+
+    def __init__(self, home: Engine) -> None:
+        self.home = home
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """See `Engine.describe`."""
+
+    @abstractmethod
+    def stream(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
+    ) -> Iterator[Event]:
+        """See `Engine.stream`: one `Answered`."""
+
+    @abstractmethod
+    def refuse(self, name: str, values: Mapping[str, Any]) -> None:
+        """Raises `UserError` for a method with values that this engine lacks."""
+
+    def stream_many(
+        self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
+    ) -> Iterator[tuple[Any, Event]]:
+        """See `Engine.stream_many`."""
+        raise UserError(f"batch {batch} given for {self.name}, which takes one text at a time; expected no batch")
+
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        """See `Engine.tokenise`."""
+        return self.home.tokenise(turns, chat, system)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """See `Engine.text`."""
+        return self.home.text(ids)
+
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+        """See `Engine.reference`: our target says it, whatever engine wrote."""
+        return self.home.reference(prompt, said)
+
+    def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
+        """See `Engine.lossless`."""
+        return self.home.lossless(name, values)
+
+    def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Engine.resolve`."""
+        return {}
+
+    def profile(self) -> Profile | None:
+        """See `Engine.profile`: nobody has measured it."""
+        return None
+
+    def forget(self) -> None:
+        """See `Engine.forget`: what a server remembers of earlier prompts stays there."""
+        return
+
+    def in_format(self, name: str) -> "Foreign":
+        """See `Engine.in_format`."""
+        if name != self.describe().target.stored:
+            raise UserError(f"target_weights {name} given for {self.name}; expected {self.describe().target.stored}")
+        return self
+
+
+def wanted(values: Mapping[str, Any], prompt: Sequence[int]) -> Wanted:
+    """What is to be written, in the words of samplers everywhere."""
+    temperature, most, mass = sampler(values["processor"])
+    return Wanted(prompt, values["length"], values["seed"], temperature, most, mass)
+
+
+def sampler(processor: Chosen) -> tuple[float, int, float]:
+    """Temperature (0 is greedy), top_k (0 is all) and top_p (1 is all) of a processor."""
+    if processor.name == "greedy":
+        return 0.0, 0, 1.0
+    names = (parameter.name for parameter in PROCESSORS[processor.name].parameters)
+    given = dict(zip(names, processor.arguments, strict=True))
+    return float(given["temperature"]), int(given.get("top_k", 0)), float(given.get("top_p", 1.0))

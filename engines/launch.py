@@ -1,0 +1,129 @@
+"""A server that is started for a method and ended with its whole process group, whatever happens."""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from engines.dialect import Dialect
+from engines.served import Api
+from utils.errors import UserError
+from utils.provenance import ROOT
+
+START_S = 900.0
+_LOOKS_S = 0.2
+_SHOWN_LINES = 5
+
+
+class Launcher:
+    """Starts a server for each `speculative_config`, one at a time: each has the machine to itself.
+
+    launch: the command line, in which {model}, {port} and {options} stand for what they say; it is run without a shell.
+    Use it as a context, at whose end nothing runs any longer.
+    """
+
+    def __init__(self, launch: str, dialect: Dialect, model: str, start_s: float = START_S) -> None:
+        self.words, self.dialect, self.model, self.start_s = read_launch(launch), dialect, model, start_s
+        self._running: tuple[str, Api] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def __enter__(self) -> "Launcher":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def api_of(self, config: Mapping[str, Any]) -> Api:
+        """A server that speculates so, which runs until another is asked for. Raises `UserError`."""
+        options = self.dialect.options(config)
+        key = json.dumps(options)
+        if self._running is None or self._running[0] != key or not self._alive():
+            self.close()
+            self._running = key, self._start(options)
+        return self._running[1]
+
+    def close(self) -> None:
+        """End what runs."""
+        guard, self._guard, self._running = self._guard, None, None
+        if guard is not None and guard.stdin is not None:
+            guard.stdin.close()
+            guard.wait()
+        if self._log is not None:
+            self._log.close()
+            Path(self._log.name).unlink(missing_ok=True)
+            self._log = None
+
+    def _start(self, options: Sequence[str]) -> Api:
+        port = _free_port()
+        words = expanded(self.words, self.model, port, options)
+        self._log = tempfile.NamedTemporaryFile(prefix="engine-", suffix=".log", delete=False)  # noqa: SIM115
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+        self._guard = subprocess.Popen(
+            [sys.executable, str(ROOT / "engines" / "guard.py"), *words],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        api = Api(f"http://127.0.0.1:{port}")
+        end = time.monotonic() + self.start_s
+        while not self._healthy(api):
+            if not self._alive() or time.monotonic() > end:
+                said, why = self._said(), "ended" if not self._alive() else f"was not ready after {self.start_s:g} s"
+                self.close()
+                raise UserError(f"{shlex.join(words)} {why}; it said last: {said}")
+            time.sleep(_LOOKS_S)
+        return api
+
+    def _alive(self) -> bool:
+        return self._guard is not None and self._guard.poll() is None
+
+    def _healthy(self, api: Api) -> bool:
+        try:
+            api.get(self.dialect.health)
+        except UserError:
+            return False
+        return True
+
+    def _said(self) -> str:
+        """The last lines of its output."""
+        assert self._log is not None
+        with Path(self._log.name).open(encoding="utf-8", errors="replace") as file:
+            return " / ".join(line.strip() for line in deque(file, _SHOWN_LINES)) or "nothing"
+
+
+def read_launch(launch: str) -> list[str]:
+    """The words of a command line. Raises `UserError` for one that could not be told where to listen, and how."""
+    try:
+        words = shlex.split(launch)
+    except ValueError as error:
+        raise UserError(f"launch: {launch!r} given, which cannot be read: {error}") from None
+    if not any("{port}" in word for word in words):
+        raise UserError(f"launch: {launch!r} given; expected a command with {{port}} in it, and {{options}}")
+    return words
+
+
+def expanded(words: Sequence[str], model: str, port: int, options: Sequence[str]) -> list[str]:
+    """The words with what stands for them; {options} is as many as there are."""
+    found: list[str] = []
+    for word in words:
+        given = options if word == "{options}" else [word.replace("{model}", model).replace("{port}", str(port))]
+        found += given
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

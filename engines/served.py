@@ -1,0 +1,176 @@
+"""An engine behind a server: each answer is a stream, timed where it arrives."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from engines.dialect import Dialect, Piece
+from engines.dialect import Event as Told
+from engines.home import Foreign, wanted
+from engines.speculation import config_for
+from sampling.engine import Description, Engine, Text
+from sampling.events import Answered, Event
+from sampling.pair import ModelInfo
+from utils.errors import UserError
+from utils.text import first_line
+
+_PATIENCE_S = 600.0
+_MOST_BYTES = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A server at an address. key: what it asks of clients, or none."""
+
+    url: str
+    key: str = ""
+
+    def get(self, path: str) -> bytes:
+        """The content of a page. Raises `UserError`."""
+        with self._answer("GET", path) as response:
+            return response.read(_MOST_BYTES)
+
+    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
+        """The objects of a stream of server-sent events, as they arrive. Raises `UserError`."""
+        with self._answer("POST", path, json.dumps(body)) as response:
+            for line in response:
+                text = line.decode("utf-8").strip()
+                if not text.startswith("data:"):
+                    continue
+                content = text.removeprefix("data:").strip()
+                if content == "[DONE]":
+                    return
+                event = json.loads(content)
+                if "error" in event:
+                    raise UserError(f"{self.url}{path}: {_message(event)}")
+                yield event
+
+    def _answer(self, method: str, path: str, body: str | None = None) -> http.client.HTTPResponse:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.netloc, timeout=_PATIENCE_S)
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
+        try:
+            connection.request(method, parts.path.rstrip("/") + path, body, headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise UserError(f"{self.url}{path}: {first_line(error)}") from None
+        if response.status >= 400:
+            raise UserError(f"{self.url}{path}: status {response.status}: {_refusal(response.read(_MOST_BYTES))}")
+        return response
+
+
+class ServedEngine(Foreign):
+    """A server in one of the dialects. api_of: the server that speculates so, by its `speculative_config`.
+
+    Times are those of the client, the way to the server and back included.
+    """
+
+    def __init__(
+        self,
+        home: Engine,
+        name: str,
+        dialect: Dialect,
+        model: str,
+        api_of: Callable[[Mapping[str, Any]], Api],
+        version: str = "",
+    ) -> None:
+        super().__init__(home)
+        self.name, self.dialect, self.model, self.version, self._api_of = name, dialect, model, version, api_of
+
+    def describe(self) -> Description:
+        """See `Engine.describe`: what the server computes with is its own affair."""
+        about = self.home.describe()
+        info = ModelInfo(self.model or about.target.name, "server", "", self.dialect.name)
+        return Description(info, None, about.window, about.device)
+
+    def refuse(self, name: str, values: Mapping[str, Any]) -> None:
+        """See `Foreign.refuse`."""
+        self.dialect.options(config_for(self.dialect, name, values))
+
+    def stream(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
+    ) -> Iterator[Event]:
+        """See `Engine.stream`."""
+        yield self._answered(name, values, prompt)
+
+    def stream_many(
+        self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
+    ) -> Iterator[tuple[Any, Event]]:
+        """See `Engine.stream_many`: so many requests are under way at a time, a thread each."""
+        waiting, going = iter(texts), dict[Future[Answered], Any]()
+        with ThreadPoolExecutor(batch) as threads:
+            while True:
+                while len(going) < batch and (text := next(waiting, None)) is not None:
+                    asked = threads.submit(self._answered, name, {**values, "length": text.length}, text.prompt)
+                    going[asked] = text.tag
+                if not going:
+                    return
+                done, _ = wait(going, return_when=FIRST_COMPLETED)
+                for one in done:
+                    yield going.pop(one), one.result()
+
+    def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
+        config, asked = config_for(self.dialect, name, values), wanted(values, prompt)
+        api, reading = self._api_of(config), _Reading()
+        begun = time.perf_counter()
+        for event in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
+            reading.add(event, self.dialect.piece(event), time.perf_counter() - begun)
+        ids = reading.ids if reading.ids is not None else self.home.tokenise([reading.text], False)
+        if reading.reason is None or not ids:
+            raise UserError(f"{self.name}: the answer has no end; the server may have failed, see what it printed")
+        return Answered(
+            len(prompt),
+            tuple(ids),
+            "stop" if reading.reason == "stop" else "length",
+            reading.ttft_s,
+            reading.wall_s,
+            reading.first,
+            self.dialect.acceptance(reading.events, len(ids)),
+        )
+
+
+class _Reading:
+    """A stream as it arrives. ids: None where the server tells text alone."""
+
+    def __init__(self) -> None:
+        self.events: list[Told] = []
+        self.ids: list[int] | None = []
+        self.text = ""
+        self.reason: str | None = None
+        self.first = 0
+        self.ttft_s = self.wall_s = 0.0
+
+    def add(self, event: Told, piece: Piece, seconds: float) -> None:
+        """One event, so long after the request."""
+        self.events.append(event)
+        self.reason = piece.reason or self.reason
+        if piece.ids is None:
+            self.ids = None
+        if not (piece.ids or piece.text):
+            return
+        if self.ids is not None:
+            self.ids += piece.ids or ()
+        self.text += piece.text
+        if not self.ttft_s:
+            self.ttft_s, self.first = seconds, max(1, len(piece.ids or ()))
+        self.wall_s = seconds
+
+
+def _refusal(content: bytes) -> str:
+    """What a server says why it refused, in a line."""
+    try:
+        return _message(json.loads(content))
+    except ValueError:
+        return first_line(ValueError(content.decode("utf-8", "replace")))
+
+
+def _message(told: Any) -> str:
+    error = told.get("error", told) if isinstance(told, dict) else told
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return first_line(ValueError(str(message)))

@@ -1,0 +1,183 @@
+"""transformers' `generate` on the same checkpoint, in this process: plain, with an assistant, with prompt lookup."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from engines.home import Foreign, wanted
+from sampling.engine import Description
+from sampling.events import Acceptance, Answered, Event
+from sampling.forward.runner import CausalModel
+from sampling.heads.head_files import load_head
+from sampling.methods import REFERENCE
+from sampling.pair import ModelInfo
+from sampling.pair_engine import PairEngine
+from utils.errors import UserError, one_of
+
+_METHODS = (REFERENCE, "speculative", "prompt_lookup")
+
+
+class TransformersEngine(Foreign):
+    """`generate` with the pair's checkpoint and its drafter as the assistant.
+
+    Its own settings are the checkpoint's nowhere: what a generation_config holds is left aside. A draft's length is
+    what is asked for in every round (schedule "constant", no confidence threshold).
+    """
+
+    name = "transformers"
+    version = transformers.__version__
+
+    def __init__(self, home: PairEngine) -> None:
+        super().__init__(home)
+        self._pair = home.pair
+        stop = sorted(self._pair.stop)
+        self.model = _loaded(self._pair.target_info.place, self._pair.target.model)
+        self.model.generation_config = transformers.GenerationConfig(eos_token_id=stop, pad_token_id=stop[0])
+
+    def describe(self) -> Description:
+        """See `Engine.describe`."""
+        about = self.home.describe()
+        info = ModelInfo(about.target.name, about.target.device, about.target.dtype, "generate", about.target.place)
+        return Description(info, about.drafter, about.window, about.device)
+
+    def refuse(self, name: str, values: Mapping[str, Any]) -> None:
+        """See `Foreign.refuse`."""
+        if name not in _METHODS:
+            raise UserError(f"transformers has no method {name}; expected {one_of(_METHODS)}")
+        if name == "speculative" and self._pair.drafter is None:
+            raise UserError("transformers: no drafter model is loaded to assist; start with --drafter")
+
+    def stream(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
+    ) -> Iterator[Event]:
+        """See `Engine.stream`."""
+        self.refuse(name, values)
+        asked = wanted(values, prompt)
+        sampling: dict[str, Any] = {"do_sample": False}
+        if asked.temperature:
+            sampling = {"do_sample": True, "temperature": asked.temperature, "top_k": asked.top_k, "top_p": asked.top_p}
+        ids = torch.tensor([list(prompt)], device=self.model.device)
+        torch.manual_seed(values["seed"])
+        with _drafts(self.model) as drafts:
+            clock = _Clock()
+            output = self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=asked.length,
+                streamer=clock,
+                **sampling,
+                **self._drafting(name, values),
+            )
+        new = output[0, len(prompt) :].tolist()
+        yield Answered(
+            len(prompt),
+            tuple(new),
+            "stop" if new[-1] in self._pair.stop else "length",
+            clock.ttft_s,
+            clock.wall_s,
+            clock.counts[0],
+            clock.acceptance(drafts),
+        )
+
+    def _drafting(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What makes `generate` draft."""
+        if name == "speculative":
+            own = self.assistant.generation_config
+            own.num_assistant_tokens, own.num_assistant_tokens_schedule = values["gamma"], "constant"
+            own.assistant_confidence_threshold = 0.0
+            return {"assistant_model": self.assistant}
+        if name == "prompt_lookup":
+            count, size = values["num_speculative_tokens"], values["max_ngram_size"]
+            return {"prompt_lookup_num_tokens": count, "max_matching_ngram_size": size}
+        return {}
+
+    @cached_property
+    def assistant(self) -> Any:
+        """The pair's drafter as a model of transformers."""
+        info = self._pair.of_drafter.target_info
+        if info.trained:
+            return _distilled(self.model, Path(info.place))
+        return _loaded(info.place, self._pair.of_drafter.target.model)
+
+
+class _Clock:
+    """A streamer that looks at the clock: `generate` puts the prompt, then what each round emits, then ends."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._prompted = False
+        self.counts: list[int] = []
+        self.ttft_s = self.wall_s = 0.0
+
+    def put(self, ids: torch.Tensor) -> None:
+        """A round's tokens."""
+        if not self._prompted:
+            self._prompted = True
+            return
+        self.counts.append(ids.numel())
+        self.wall_s = time.perf_counter() - self._begun
+        self.ttft_s = self.ttft_s or self.wall_s
+
+    def end(self) -> None:
+        """All is there."""
+
+    def acceptance(self, drafts: Sequence[int]) -> Acceptance:
+        """Of plain decoding a round a token; else what each round drafted and kept."""
+        if not drafts:
+            return Acceptance.none(sum(self.counts))
+        by_round = tuple((count - 1, drafted) for count, drafted in zip(self.counts, drafts, strict=True))
+        most = max(count for count, _ in by_round)
+        hist = tuple(sum(count == place for count, _ in by_round) for place in range(most + 1))
+        accepted = sum(count for count, _ in by_round)
+        return Acceptance(len(by_round), sum(drafts), accepted, hist, by_round)
+
+
+@contextmanager
+def _drafts(model: Any) -> Iterator[list[int]]:
+    """How many drafts each round of `generate` has, as its candidate generator returns them."""
+    counts: list[int] = []
+    make: Callable[..., Any] = model._get_candidate_generator
+
+    def watched(*args: Any, **options: Any) -> Any:
+        generator = make(*args, **options)
+        get = generator.get_candidates
+
+        def counted(ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
+            found = get(ids, *rest, **more)
+            counts.append(found[0].shape[1] - ids.shape[1])
+            return found
+
+        generator.get_candidates = counted
+        return generator
+
+    model._get_candidate_generator = watched
+    try:
+        yield counts
+    finally:
+        del model._get_candidate_generator
+
+
+def _loaded(place: str, like: CausalModel) -> Any:
+    """The checkpoint as a transformers model, where our model is and in its number format."""
+    return transformers.AutoModelForCausalLM.from_pretrained(place, dtype=like.dtype).to(like.device).eval()
+
+
+def _distilled(model: Any, folder: Path) -> Any:
+    """The distilled drafter with an output matrix of the whole vocabulary, which `generate` needs."""
+    head = load_head(folder)
+    config = deepcopy(model.config)
+    config.num_hidden_layers = head.config.layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[: head.config.layers]
+    small = type(model)(config)
+    blocks = {name.replace("blocks.", "layers."): weight for name, weight in head.weights.items()}
+    small.model.load_state_dict({**blocks, "embed_tokens.weight": model.model.embed_tokens.weight})
+    small.tie_weights()
+    return small.to(model.device, model.dtype).eval()

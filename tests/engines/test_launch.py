@@ -1,0 +1,89 @@
+"""Servers that are started: healthy before they are asked, one at a time, and none left behind."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engines.launch import Launcher, read_launch
+from engines.served import ServedEngine
+from engines.tables import DIALECTS
+from sampling.events import Answered
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from tests.tiny import tiny_pair
+from utils.errors import UserError
+
+FAKE = Path(__file__).with_name("fake_server.py")
+
+
+def command(pids: Path, *more: str) -> str:
+    return shlex.join([sys.executable, str(FAKE), "{port}", str(pids), *more, "{options}"])
+
+
+def gone(pids: Path) -> bool:
+    """Whether the children of all servers that ran have ended."""
+    end = time.monotonic() + 15
+    numbers = [int(line) for line in pids.read_text().split()]
+    while any(map(_lives, numbers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(numbers) and not any(map(_lives, numbers))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_an_answer_of_a_server_that_was_started(tmp_path: Path) -> None:
+    pids, dialect = tmp_path / "pids", DIALECTS["vllm"]
+    with Launcher(command(pids), dialect, "m") as launcher:
+        engine = ServedEngine(PairEngine(tiny_pair()), "fake", dialect, "m", launcher.api_of)
+        (answer,) = engine.stream("target", Settings(), [1, 2, 3])
+        assert isinstance(answer, Answered) and answer.output_ids == (5, 6, 7, 8)
+        assert answer.prompt_tokens == 3 and answer.first == 1 and 0 < answer.ttft_s <= answer.wall_s
+        first = launcher.api_of({"method": "naive"})
+        assert launcher.api_of({"method": "naive"}) == first
+        assert launcher.api_of({"method": "ngram", "num_speculative_tokens": 2}) != first
+    assert gone(pids)
+
+
+def test_a_server_that_dies_says_why(tmp_path: Path) -> None:
+    launcher = Launcher(command(tmp_path / "pids", "die"), DIALECTS["vllm"], "m")
+    with launcher, pytest.raises(UserError, match="ended; it said last: no weights found"):
+        launcher.api_of({"method": "naive"})
+
+
+def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
+    sleeping = shlex.join([sys.executable, "-c", "import time; time.sleep(600)", "{port}"])
+    launcher = Launcher(sleeping, DIALECTS["vllm"], "m", start_s=0.5)
+    with launcher, pytest.raises(UserError, match=r"was not ready after 0\.5 s"):
+        launcher.api_of({"method": "naive"})
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM])
+def test_whoever_started_it_may_be_killed(tmp_path: Path, way: signal.Signals) -> None:
+    pids = tmp_path / "pids"
+    program = (
+        "import time\nfrom engines.launch import Launcher\nfrom engines.tables import DIALECTS\n"
+        f"launcher = Launcher({command(pids)!r}, DIALECTS['vllm'], 'm')\n"
+        "launcher.api_of({'method': 'naive'})\nprint('ready', flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(way)
+        process.wait(10)
+    assert gone(pids)
+
+
+@pytest.mark.parametrize("launch", ["vllm serve", "vllm serve --port {port} 'x", ""])
+def test_a_command_that_cannot_be_told_where_is_refused(launch: str) -> None:
+    with pytest.raises(UserError, match="launch"):
+        read_launch(launch)
