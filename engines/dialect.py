@@ -43,7 +43,8 @@ class Option:
 class Dialect(ABC):
     """name: in tables and plans. path: where texts are asked for. by_request: whether a request names the method.
 
-    A server speculates as it was started: `options` are the words of its command line.
+    A server speculates as it was started: `options` are the words of its command line. version: where it tells its
+    own, and under which key.
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class Dialect(ABC):
     health: ClassVar[str] = "/health"
     by_request: ClassVar[bool] = False
     methods: ClassVar[Mapping[str, Option]] = {}
+    version: ClassVar[tuple[str, str] | None] = None
 
     @abstractmethod
     def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:

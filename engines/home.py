@@ -8,6 +8,7 @@ from engines.dialect import Wanted
 from sampling.choices import PROCESSORS
 from sampling.engine import Description, Engine, Text
 from sampling.events import Event
+from sampling.forward.referee import Refereed
 from sampling.forward.twice import Twice
 from sampling.profile import Profile
 from utils.errors import UserError
@@ -57,6 +58,10 @@ class Foreign(ABC):
     def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
         """See `Engine.reference`: our target says it, whatever engine wrote."""
         return self.home.reference(prompt, said)
+
+    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
+        """See `Engine.referee`."""
+        return self.home.referee(prompt, output)
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         """See `Engine.lossless`."""

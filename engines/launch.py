@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from engines.dialect import Dialect
 from engines.served import Api
+from engines.spec import expanded, read_launch
 from utils.errors import UserError
 from utils.provenance import ROOT
 
@@ -100,26 +101,6 @@ class Launcher:
         assert self._log is not None
         with Path(self._log.name).open(encoding="utf-8", errors="replace") as file:
             return " / ".join(line.strip() for line in deque(file, _SHOWN_LINES)) or "nothing"
-
-
-def read_launch(launch: str) -> list[str]:
-    """The words of a command line. Raises `UserError` for one that could not be told where to listen, and how."""
-    try:
-        words = shlex.split(launch)
-    except ValueError as error:
-        raise UserError(f"launch: {launch!r} given, which cannot be read: {error}") from None
-    if not any("{port}" in word for word in words):
-        raise UserError(f"launch: {launch!r} given; expected a command with {{port}} in it, and {{options}}")
-    return words
-
-
-def expanded(words: Sequence[str], model: str, port: int, options: Sequence[str]) -> list[str]:
-    """The words with what stands for them; {options} is as many as there are."""
-    found: list[str] = []
-    for word in words:
-        given = options if word == "{options}" else [word.replace("{model}", model).replace("{port}", str(port))]
-        found += given
-    return found
 
 
 def _free_port() -> int:

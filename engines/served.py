@@ -5,13 +5,14 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from engines.dialect import Dialect, Piece
+from engines.dialect import Dialect, Piece, Wanted
 from engines.dialect import Event as Told
 from engines.home import Foreign, wanted
+from engines.spec import SERVER, UNKNOWN
 from engines.speculation import config_for
 from sampling.engine import Description, Engine, Text
 from sampling.events import Answered, Event
@@ -21,6 +22,7 @@ from utils.text import first_line
 
 _PATIENCE_S = 600.0
 _MOST_BYTES = 10_000_000
+_WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,17 @@ class ServedEngine(Foreign):
         model: str,
         api_of: Callable[[Mapping[str, Any]], Api],
         version: str = "",
+        weights: str = UNKNOWN,
     ) -> None:
         super().__init__(home)
-        self.name, self.dialect, self.model, self.version, self._api_of = name, dialect, model, version, api_of
+        self.name, self.dialect, self.model, self.version, self.weights = name, dialect, model, version, weights
+        self._api_of, self._warm = api_of, set[Api]()
 
     def describe(self) -> Description:
         """See `Engine.describe`: what the server computes with is its own affair."""
         about = self.home.describe()
-        info = ModelInfo(self.model or about.target.name, "server", "", self.dialect.name)
-        return Description(info, None, about.window, about.device)
+        info = ModelInfo(self.model or about.target.name, SERVER, "", self.dialect.name, stored=self.weights)
+        return Description(info, None, about.window, about.device, version=self.version)
 
     def refuse(self, name: str, values: Mapping[str, Any]) -> None:
         """See `Foreign.refuse`."""
@@ -103,6 +107,8 @@ class ServedEngine(Foreign):
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`: so many requests are under way at a time, a thread each."""
+        config = config_for(self.dialect, name, values)
+        self._warm_up(self._api_of(config), wanted(values, _WARM_PROMPT), config)
         waiting, going = iter(texts), dict[Future[Answered], Any]()
         with ThreadPoolExecutor(batch) as threads:
             while True:
@@ -118,6 +124,7 @@ class ServedEngine(Foreign):
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
         config, asked = config_for(self.dialect, name, values), wanted(values, prompt)
         api, reading = self._api_of(config), _Reading()
+        self._warm_up(api, asked, config)
         begun = time.perf_counter()
         for event in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
             reading.add(event, self.dialect.piece(event), time.perf_counter() - begun)
@@ -133,6 +140,25 @@ class ServedEngine(Foreign):
             reading.first,
             self.dialect.acceptance(reading.events, len(ids)),
         )
+
+    def _warm_up(self, api: Api, asked: Wanted, config: Mapping[str, Any]) -> None:
+        """The first request of a server pays for what no later one does: it is not timed."""
+        if api not in self._warm:
+            self._warm.add(api)
+            self.version = self.version or _version(api, self.dialect)
+            for _ in api.events(self.dialect.path, self.dialect.body(replace(asked, length=_WARM), self.model, config)):
+                pass
+
+
+def _version(api: Api, dialect: Dialect) -> str:
+    """What a server says of itself; empty where it does not."""
+    if dialect.version is None:
+        return ""
+    path, key = dialect.version
+    try:
+        return str(json.loads(api.get(path)).get(key) or "")
+    except (UserError, ValueError, AttributeError):
+        return ""
 
 
 class _Reading:

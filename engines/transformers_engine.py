@@ -12,23 +12,23 @@ import torch
 import transformers
 
 from engines.home import Foreign, wanted
+from engines.spec import refuse_in_generate
 from sampling.engine import Description
 from sampling.events import Acceptance, Answered, Event
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import load_head
-from sampling.methods import REFERENCE
 from sampling.pair import ModelInfo
 from sampling.pair_engine import PairEngine
-from utils.errors import UserError, one_of
+from utils.errors import UserError
 
-_METHODS = (REFERENCE, "speculative", "prompt_lookup")
+_WARM = 4
 
 
 class TransformersEngine(Foreign):
     """`generate` with the pair's checkpoint and its drafter as the assistant.
 
-    Its own settings are the checkpoint's nowhere: what a generation_config holds is left aside. A draft's length is
-    what is asked for in every round (schedule "constant", no confidence threshold).
+    What the checkpoint's generation_config holds is left aside. A draft has the length that is asked for in every
+    round (schedule "constant", no confidence threshold).
     """
 
     name = "transformers"
@@ -39,18 +39,19 @@ class TransformersEngine(Foreign):
         self._pair = home.pair
         stop = sorted(self._pair.stop)
         self.model = _loaded(self._pair.target_info.place, self._pair.target.model)
-        self.model.generation_config = transformers.GenerationConfig(eos_token_id=stop, pad_token_id=stop[0])
+        self._warm: set[str] = set()
+        self._ends = {"eos_token_id": stop, "pad_token_id": stop[0]}
+        self.model.generation_config = transformers.GenerationConfig(**self._ends)
 
     def describe(self) -> Description:
         """See `Engine.describe`."""
         about = self.home.describe()
         info = ModelInfo(about.target.name, about.target.device, about.target.dtype, "generate", about.target.place)
-        return Description(info, about.drafter, about.window, about.device)
+        return Description(info, about.drafter, about.window, about.device, version=self.version)
 
     def refuse(self, name: str, values: Mapping[str, Any]) -> None:
         """See `Foreign.refuse`."""
-        if name not in _METHODS:
-            raise UserError(f"transformers has no method {name}; expected {one_of(_METHODS)}")
+        refuse_in_generate(name, values)
         if name == "speculative" and self._pair.drafter is None:
             raise UserError("transformers: no drafter model is loaded to assist; start with --drafter")
 
@@ -59,24 +60,30 @@ class TransformersEngine(Foreign):
     ) -> Iterator[Event]:
         """See `Engine.stream`."""
         self.refuse(name, values)
+        if name not in self._warm:  # a first call pays for what no later one does
+            self._warm.add(name)
+            self._answered(name, {**values, "length": _WARM}, prompt)
+        yield self._answered(name, values, prompt)
+
+    def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
         asked = wanted(values, prompt)
         sampling: dict[str, Any] = {"do_sample": False}
         if asked.temperature:
             sampling = {"do_sample": True, "temperature": asked.temperature, "top_k": asked.top_k, "top_p": asked.top_p}
+        assistant, lookup = self._assistant(name, values), _lookup(name, values)
         ids = torch.tensor([list(prompt)], device=self.model.device)
         torch.manual_seed(values["seed"])
         with _drafts(self.model) as drafts:
             clock = _Clock()
             output = self.model.generate(
                 ids,
+                transformers.GenerationConfig(max_new_tokens=asked.length, **self._ends, **sampling, **lookup),
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=asked.length,
                 streamer=clock,
-                **sampling,
-                **self._drafting(name, values),
+                **assistant,
             )
         new = output[0, len(prompt) :].tolist()
-        yield Answered(
+        return Answered(
             len(prompt),
             tuple(new),
             "stop" if new[-1] in self._pair.stop else "length",
@@ -86,17 +93,14 @@ class TransformersEngine(Foreign):
             clock.acceptance(drafts),
         )
 
-    def _drafting(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What makes `generate` draft."""
-        if name == "speculative":
-            own = self.assistant.generation_config
-            own.num_assistant_tokens, own.num_assistant_tokens_schedule = values["gamma"], "constant"
-            own.assistant_confidence_threshold = 0.0
-            return {"assistant_model": self.assistant}
-        if name == "prompt_lookup":
-            count, size = values["num_speculative_tokens"], values["max_ngram_size"]
-            return {"prompt_lookup_num_tokens": count, "max_matching_ngram_size": size}
-        return {}
+    def _assistant(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The model that drafts, told how many; nothing where none does."""
+        if name != "speculative":
+            return {}
+        own = self.assistant.generation_config
+        own.num_assistant_tokens, own.num_assistant_tokens_schedule = values["gamma"], "constant"
+        own.assistant_confidence_threshold = 0.0
+        return {"assistant_model": self.assistant}
 
     @cached_property
     def assistant(self) -> Any:
@@ -105,6 +109,14 @@ class TransformersEngine(Foreign):
         if info.trained:
             return _distilled(self.model, Path(info.place))
         return _loaded(info.place, self._pair.of_drafter.target.model)
+
+
+def _lookup(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes `generate` copy from the prompt."""
+    if name != "prompt_lookup":
+        return {}
+    count, size = values["num_speculative_tokens"], values["max_ngram_size"]
+    return {"prompt_lookup_num_tokens": count, "max_matching_ngram_size": size}
 
 
 class _Clock:

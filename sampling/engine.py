@@ -9,6 +9,7 @@ import torch
 
 from egag.price import Price
 from sampling.events import Event
+from sampling.forward.referee import Refereed
 from sampling.forward.traffic import Traffic
 from sampling.forward.twice import Twice
 from sampling.methods import METHODS
@@ -20,7 +21,7 @@ from sampling.profile import Profile
 class Description:
     """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit.
 
-    traffic: what a forward of the target reads; None where that is not known.
+    traffic: what a forward of the target reads; None where that is not known. version: of the engine.
     """
 
     target: ModelInfo
@@ -29,6 +30,7 @@ class Description:
     device: torch.device
     heads: Mapping[str, Path] = field(default_factory=dict)
     traffic: Traffic | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ class Engine(Protocol):
 
     def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
         """What the target says after a prompt and what was `said`: who judges where two outputs part asks it."""
+        ...
+
+    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
+        """What the target says of a whole greedy answer, whoever wrote it."""
         ...
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from sampling.drafter import Drafter
 from sampling.engine import Description, Text
 from sampling.events import Event
 from sampling.forward.formats import FULL
+from sampling.forward.referee import Refereed, refereed
 from sampling.forward.runner import Runner
 from sampling.forward.traffic import Traffic
 from sampling.forward.twice import Twice, computed_twice
@@ -37,6 +39,7 @@ from utils.parameter import Chosen
 from utils.text import first_line
 
 T = TypeVar("T")
+_VERSION = version("speculative-workbench")
 
 
 def make_processor(chosen: Chosen) -> LogitsProcessor:
@@ -84,7 +87,7 @@ class PairEngine:
         """See `Engine.describe`."""
         pair = self.pair
         window, device = pair.target.window, pair.target.device
-        return Description(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic)
+        return Description(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic, _VERSION)
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """See `Engine.tokenise`."""
@@ -97,6 +100,10 @@ class PairEngine:
     def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
         """See `Engine.reference`."""
         return computed_twice(self.pair.target, prompt, said)
+
+    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
+        """See `Engine.referee`."""
+        return refereed(self.pair.target, prompt, output)
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """See `Engine.resolve`: whether drafters compute in int8, where the pair has what drafts."""
@@ -124,7 +131,7 @@ class PairEngine:
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`."""
         many = self.batch(name, values, batch, run)
-        requests = (self.request(name, values, text) for text in texts)
+        requests = map(partial(self.request, name, values), texts)  # goes on after its end, unlike a generator
         events = ((live.request.tag, event) for live, event in decode_many(many, requests))
         return self._within_memory(events, many.target.device)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from utils.errors import UserError
 _log = logging.getLogger(__name__)
 _PAGE = Path(__file__).with_name("page.html")
 _LOOKS_S = 0.2
+VERSION = version("speculative-workbench")
 T = TypeVar("T")
 
 
@@ -132,7 +134,7 @@ class Server:
         return JSONResponse({"object": "list", "data": [one | {"max_model_len": self.model.window}]})
 
     async def _health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok", "version": VERSION})
 
     async def _metrics(self, request: Request) -> Response:
         driver = self.driver

@@ -42,7 +42,8 @@ def ablate(
     plan: Annotated[
         str,
         typer.Argument(
-            metavar="PLAN", help="quick, gamma, nasd, egag, copies, trained, formats, paper, or a .toml file."
+            metavar="PLAN",
+            help="A built-in plan, such as quick or trained (docs/plans.md), or a .toml file.",
         ),
     ] = "quick",
     *,

@@ -16,6 +16,7 @@ from ablation.results.record import Record
 from ablation.results.trace import Tracer
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
+from engines.spec import OURS
 
 
 class Printed:
@@ -31,6 +32,7 @@ class Printed:
         self._batched = bool(plan.loads)
         self._as_json, self._trace, self._traced = as_json, trace, traced
         self._group: list[Record] = []
+        self._others: list[Record] = []
 
     @contextmanager
     def writing(self, outcome: Outcome) -> Iterator[Tracer]:
@@ -42,11 +44,15 @@ class Printed:
                 yield found
         finally:
             self._show()
+            self._show_others()
 
     def add(self, record: Record) -> None:
         """Print a record, or keep it until its table is whole."""
         if self._as_json:
             typer.echo(record.to_json())
+            return
+        if record.engine not in (None, OURS):
+            self._others.append(record)
             return
         self._group.append(record)
         if not self._batched and len(self._group) == len(self._order) * max(1, len(self._formats)):
@@ -60,3 +66,13 @@ class Printed:
         group, self._group = sorted(self._group, key=lambda record: self._order.index(record.configuration)), []
         for weights in self._formats or (None,):
             show(Console(), [record for record in group if weights in (None, record.target_weights)])
+
+    def _show_others(self) -> None:
+        """What other engines wrote, each by itself: a table a prompt, or of batches one in all."""
+        for engine in dict.fromkeys(record.engine for record in self._others):
+            own = [record for record in self._others if record.engine == engine]
+            if self._batched:
+                show_batches(Console(), own)
+                continue
+            for asked in dict.fromkeys((record.id, record.turn, record.repeat) for record in own):
+                show(Console(), [record for record in own if (record.id, record.turn, record.repeat) == asked])

@@ -50,6 +50,14 @@ def run(
         str | None, typer.Option(metavar="R,...", help="Prompts that arrive a second (Poisson), with --batch.")
     ] = None,
     slo: Annotated[str | None, typer.Option(metavar="SLO", help="Fast enough, for goodput: ttft:MS,tpot:MS.")] = None,
+    engines: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine",
+            metavar="ENGINE",
+            help='Who answers as well: transformers, DIALECT=URL, or "DIALECT METHOD=URL ..." (docs/engines.md).',
+        ),
+    ] = None,
     models: Values,
     speculative_config: SpeculativeConfig = None,
     json: Json = False,
@@ -66,6 +74,7 @@ def run(
     """
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
+    from ablation.plan.engines import parse_engine, sides
     from ablation.plan.file import read_loads, refuse_full_trace
     from ablation.plan.formats import compared, to_load
     from ablation.plan.grid import plain_plan
@@ -79,6 +88,8 @@ def run(
         played = request.choose_prompts(prompt, prompts)
         models = request.choose_models(models, config)
         loads = read_loads(batch, rate, slo)
+        specs = [parse_engine(text) for text in engines or ()]
+        played_by = sides(specs, runs, settings)
         if full_trace and trace is None:
             raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
         refuse_full_trace(FULL if full_trace else True, loads["batches"])
@@ -86,7 +97,7 @@ def run(
             pair = load_chosen(to_load(models))
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
-            plan = plain_plan(played, runs, settings, repeat, compared(models), **loads)
+            plan = plain_plan(played, runs, settings, repeat, compared(models), sides=played_by, **loads)
             failed = _execute(pair, plan, json, trace_file, FULL if full_trace else True)
     raise typer.Exit(1 if failed else 0)
 
@@ -113,10 +124,13 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None, tr
     from ablation.commands.printed import Printed
     from ablation.run.conduct import conduct
     from ablation.run.job import Job
+    from engines.fleet import ready
     from sampling.pair_engine import PairEngine
 
-    job = Job(PairEngine(pair), plan, Printed(plan, as_json, trace, traced))
-    outcome = conduct(job, Console(stderr=True), traced=traced)
+    engine = PairEngine(pair)
+    with ready([side.spec for side in plan.sides], engine) as others:
+        job = Job(engine, plan, Printed(plan, as_json, trace, traced), others=others)
+        outcome = conduct(job, Console(stderr=True), traced=traced)
     if outcome.stopped:
         raise KeyboardInterrupt
     return outcome.failed > 0

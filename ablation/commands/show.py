@@ -21,6 +21,7 @@ from ablation.results.comparison_table import (
 from ablation.results.quality_table import quality_command
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
+from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.metrics import gammas_reached, stages
 from sampling.methods import METHODS, REFERENCE
@@ -32,7 +33,7 @@ def show_batches(console: Console, records: Sequence[Record]) -> None:
     """Print what batches of many prompts brought, a table for each format of the target's weights."""
     lines = batch_lines(records)
     for weights in dict.fromkeys(line.target_weights for line in lines):
-        title = "" if weights in (None, WEIGHTS[0]) else f"weights in {weights}"
+        title = _whose(records[0]) + ("" if weights in (None, WEIGHTS[0], UNKNOWN) else f"weights in {weights}")
         table = Table(title=title or None, title_justify="left")
         for header in HEADERS:
             table.add_column(header, justify="left" if header in ("configuration", "output") else "right")
@@ -48,14 +49,20 @@ def show_batches(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(MEANING, style="dim"), soft_wrap=True)
 
 
+def _whose(record: Record) -> str:
+    """The engine and its version, where it is not ours."""
+    return "" if record.engine in (None, OURS) else f"{record.engine} {record.engine_version or ''}".strip() + ": "
+
+
 def show(console: Console, records: Sequence[Record]) -> None:
     """Print the records of one turn of one prompt."""
     if not records:
         return
     first = records[0]
     turn = f", turn {first.turn}" if first.turn > 1 else ""
-    weights = f", weights in {first.target_weights}" if first.target_weights not in (None, WEIGHTS[0]) else ""
-    console.print(Text(f"prompt {shown(first.id)}{turn}{weights}", style="bold"))
+    usual = (None, WEIGHTS[0], UNKNOWN)
+    weights = f", weights in {first.target_weights}" if first.target_weights not in usual else ""
+    console.print(Text(f"{_whose(first)}prompt {shown(first.id)}{turn}{weights}", style="bold"))
     for text in dict.fromkeys(record.text for record in records if record.text is not None):
         methods = ", ".join(stamped(record.configuration, record.lossless) for record in records if record.text == text)
         console.print(Text(f"{methods}:", style="dim"))

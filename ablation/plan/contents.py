@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.plan.comparisons import Comparisons, read_comparisons
+from ablation.plan.engines import read_engines
 from ablation.plan.formats import NAME, read_formats
 from ablation.plan.grid import Configuration
 from ablation.plan.lines import PlanLines
@@ -20,6 +21,7 @@ from ablation.plan.prompt_sets import ALL, find_sources, gather
 from ablation.plan.section import Faults, PlanSection, many, one
 from ablation.plan.slo import Slo
 from ablation.plan.traced import Traced, read_traced
+from engines.spec import EngineSpec
 from sampling.loading.options import LOAD
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
@@ -54,7 +56,7 @@ _VALUES = (
     "rate",
     "slo",
 )
-_TABLES = ("pair", "settings", "methods")
+_TABLES = ("pair", "settings", "methods", "engines")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
 
 
@@ -81,6 +83,7 @@ class Contents:
     batches: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
     slo: Slo | None = None
+    engines: tuple[EngineSpec, ...] = ()
 
 
 def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
@@ -116,6 +119,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         batches=top.read("batch", many(BATCH), ()),
         rates=top.read("rate", many(RATE), ()),
         slo=top.read("slo", lambda value: Slo.parse(one(SLO)(value)), None),
+        engines=read_engines(entries.get("engines", []), faults),
     )
     faults.check()
     return contents

@@ -22,6 +22,7 @@ from ablation.plan.contents import (
     pair_value,
     read_contents,
 )
+from ablation.plan.engines import sides
 from ablation.plan.formats import compared
 from ablation.plan.grid import Plan
 from ablation.plan.methods_table import (
@@ -100,9 +101,11 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         seeds = count_seeds(values["seed"], _given(SEEDS, overrides.seeds, 1))
     if overrides.processors:
         processors = many(PROCESSOR)(list(overrides.processors))
+    played = framed(configurations, contents.control)
     plan = Plan(
         prompts=_choose_prompts(contents, overrides),
-        configurations=framed(configurations, contents.control),
+        configurations=played,
+        sides=sides(contents.engines, played, values),
         values=values,
         processors=processors,
         seeds=seeds,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.slo import Slo
+from engines.spec import OURS, TRANSFORMERS, EngineSpec
 from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
@@ -49,6 +50,7 @@ class Key(NamedTuple):
     target_weights: str
     batch: int
     rate: float
+    engine: str
 
 
 class Load(NamedTuple):
@@ -68,7 +70,7 @@ class Place:
     """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another output.
 
     target_weights: the format of the target's weights, which the engine has said. load: how many texts at a
-    time, and how they come; None where each goes through the loop of one.
+    time, and how they come; None where each goes through the loop of one. engine: whose generation it is.
     """
 
     prompt: Prompt
@@ -80,6 +82,7 @@ class Place:
     lossless: bool | None = None
     target_weights: str = WEIGHTS[0]
     load: Load | None = None
+    engine: str = OURS
 
     @property
     def method(self) -> str:
@@ -92,7 +95,8 @@ class Place:
         processor = PARAMETERS["processor"].show(self.processor)
         name, weights = self.configuration.name, self.target_weights
         return Key(
-            str(self.prompt.id), self.turn, name, processor, self.seed, self.repeat, weights, self.batch, self.rate
+            *(str(self.prompt.id), self.turn, name, processor, self.seed, self.repeat, weights),
+            *(self.batch, self.rate, self.engine),
         )
 
     @property
@@ -113,6 +117,14 @@ def rotated(several: tuple[T, ...], shift: int) -> tuple[T, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """What another engine plays of a plan: the configurations that it has, the reference among them."""
+
+    spec: EngineSpec
+    configurations: tuple[Configuration, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Every configuration on every prompt, under every processor and seed, `repeats` times.
 
@@ -120,7 +132,7 @@ class Plan:
     compares the best configurations. formats: of the target's weights, each of which plays everything; none: the
     target as it was loaded. batches: how many prompts are answered at a time, each number by everything; none: one
     after the other. rates: prompts that arrive a second, with each number; none: each comes when there is room.
-    slo: see `Slo`.
+    slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other.
     """
 
     prompts: tuple[Prompt, ...]
@@ -134,6 +146,22 @@ class Plan:
     batches: tuple[int, ...] = ()
     rates: tuple[float, ...] = ()
     slo: Slo | None = None
+    engine: str = OURS
+    sides: tuple[Side, ...] = ()
+
+    def of(self, side: Side) -> "Plan":
+        """What another engine plays: a server as many at a time, one where nothing is said."""
+        alone = side.spec.kind == TRANSFORMERS
+        batches, rates = (() if alone else self.batches or (1,)), (() if alone else self.rates)
+        return replace(
+            self,
+            configurations=side.configurations,
+            formats=(),
+            batches=batches,
+            rates=rates,
+            engine=side.spec.name,
+            sides=(),
+        )
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -143,6 +171,11 @@ class Plan:
     @property
     def generations(self) -> int:
         """How many rows a whole run has."""
+        return self.own_generations + sum(self.of(side).generations for side in self.sides)
+
+    @property
+    def own_generations(self) -> int:
+        """The same without those of the other engines."""
         return sum(len(prompt.turns) for prompt in self.prompts) * len(self.configurations) * self.times
 
     @property
@@ -174,7 +207,7 @@ class Plan:
             for turn in range(1, len(prompt.turns) + 1):
                 for configuration, weights, load in product(self.configurations, formats, self.loads or (None,)):
                     place = Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)
-                    yield replace(place, target_weights=weights, load=load)
+                    yield replace(place, target_weights=weights, load=load, engine=self.engine)
 
     def length(self, prompt: Prompt) -> int:
         """Most tokens to generate for a prompt."""
@@ -199,6 +232,7 @@ def plain_plan(
     batches: tuple[int, ...] = (),
     rates: tuple[float, ...] = (),
     slo: Slo | None = None,
+    sides: tuple[Side, ...] = (),
 ) -> Plan:
     """Configurations under the processor and seed that are set."""
     return Plan(
@@ -212,4 +246,5 @@ def plain_plan(
         batches=batches,
         rates=rates,
         slo=slo,
+        sides=sides,
     )

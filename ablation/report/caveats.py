@@ -12,6 +12,7 @@ from ablation.report.formats import not_compared
 from ablation.report.paired import enough
 from ablation.report.summary import ALL
 from ablation.results import stamp
+from ablation.results.record import DIFFERS
 from sampling.methods import REFERENCE
 from utils.machine import BUSY_CORES
 
@@ -25,6 +26,7 @@ def caveats(
     whole = frame[~frame["failed"]]
     return (
         *_wrong(whole),
+        *_refereed(whole),
         *_failed(frame),
         *_incomplete(frame),
         *_reference(frame),
@@ -51,6 +53,19 @@ def _wrong(whole: pd.DataFrame) -> Iterator[str]:
         yield f"{stamp.warning(lossy)}."
 
 
+def _refereed(whole: pd.DataFrame) -> Iterator[str]:
+    """Answers of other engines that our target would not have given."""
+    for engine, rows in whole[whole["referee"].notna()].groupby("engine", observed=True):
+        wrong = rows[rows["referee"] == DIFFERS]
+        if len(wrong):
+            first = wrong.iloc[0]
+            yield (
+                f"{engine}: in {len(wrong)} of {len(rows)} greedy answers a token is not our target's best, the first "
+                f"in {first['id']} at place {first['referee_place']:.0f}, up to {wrong['referee_behind'].max():.2g} "
+                "behind in logits: other weights, other arithmetic or a fault."
+            )
+
+
 def _failed(frame: pd.DataFrame) -> Iterator[str]:
     failed = frame[frame["failed"]]
     if len(failed):
@@ -60,10 +75,12 @@ def _failed(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
-    sizes = frame.groupby("block")["configuration"].nunique()
-    short = int((sizes < frame["configuration"].nunique()).sum())
+    short = 0
+    for _, rows in frame.groupby("engine", observed=True):
+        sizes = rows.groupby("block")["configuration"].nunique()
+        short += int((sizes < rows["configuration"].nunique()).sum())
     if short:
-        yield f"{short} of {len(sizes)} blocks lack a configuration: the run is not finished."
+        yield f"{short} of {frame['block'].nunique()} blocks lack a configuration: the run is not finished."
 
 
 def _reference(frame: pd.DataFrame) -> Iterator[str]:

@@ -21,6 +21,7 @@ from ablation.results.quality_table import (
     quality_cells,
     quality_command,
 )
+from engines.spec import UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
 from sampling.methods import REFERENCE
@@ -55,7 +56,7 @@ def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> 
 def not_compared(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> Iterator[str]:
     """Which formats stand beside no other, as their quality is not known, and what measures it."""
     known = qualities(manifest)
-    lacking = [name for name in _several(frame) if name != FULL and name not in known]
+    lacking = [name for name in _several(frame) if name not in (FULL, UNKNOWN, *known)]
     if lacking:
         names = " and ".join(lacking)
         yield (

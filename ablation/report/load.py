@@ -14,6 +14,7 @@ from ablation.results.manifest import manifest_path, read
 from ablation.results.sense import AMOUNTS, TEXTS, first_wrong
 from ablation.results.stamp import stamped
 from ablation.results.table import kinds, setting_columns
+from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from utils.errors import UserError
@@ -22,7 +23,7 @@ from utils.text import shown
 # What was generated under the same circumstances: in a block every configuration comes once. One of other weights is
 # another block, and so is one of another load, so that nothing is ever measured against AR under other circumstances.
 QUESTION = ["id", "turn", "processor_alone", "seed", "repeat", "length"]
-BLOCK = [*QUESTION, "target_weights", "batch", "rate"]
+BLOCK = [*QUESTION, "target_weights", "batch", "rate", "engine"]
 NO_TASK = "no task"
 _NAMED = ("id", "configuration", "method", "processor")
 # What stands for all tasks together in a report, and a task of that name.
@@ -36,7 +37,11 @@ _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_co
 NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
 # What files of older versions lack; unknown there.
 _BATCHES = ("batch", "rate", "live_rows", "throughput_tps", "e2e_throughput_tps", "tpot_ms", "queued_s", "goodput_rps")
-_LATER = ("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round", "ttft_s", *_BATCHES)
+_ENGINES = ("engine", "engine_version", "concurrency", "referee", "referee_place", "referee_behind")
+_LATER = (
+    *("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round", "ttft_s"),
+    *(*_BATCHES, *_ENGINES),
+)
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
 
 
@@ -82,6 +87,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     frame["task"] = frame["task"].replace(_RENAMED)
     frame = frame.assign(**{name: np.nan for name in _LATER if name not in header})
     frame["target_weights"] = frame["target_weights"].astype(object).fillna(WEIGHTS[0])  # older versions had no other
+    frame["engine"] = frame["engine"].astype(object).fillna(OURS)
     frame = frame.fillna({"batch": 1, "rate": 0.0})
     return _placed(frame.astype(dict.fromkeys(words, "category")), results)
 
@@ -145,15 +151,18 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
 
 
 def _name_formats(frame: pd.DataFrame) -> None:
-    """Where there are several formats or loads, `processor` says which: "greedy, 4 at a time, int8 weights"."""
+    """Where there are several engines, loads or formats, `processor` says which: "greedy, vllm, 4 at a time"."""
     frame["processor_alone"] = frame["processor"]
+    if frame["engine"].nunique() > 1:
+        names = frame["processor"].astype(str) + ", " + frame["engine"].astype(str)
+        frame["processor"] = names.astype("category")
     if frame[["batch", "rate"]].drop_duplicates().shape[0] > 1:
         loads = zip(frame["batch"], frame["rate"], strict=True)
         told = [Load(int(batch), rate or None).text for batch, rate in loads]
         frame["processor"] = (frame["processor"].astype(str) + ", " + told).astype("category")
     if frame["target_weights"].nunique() > 1:
-        names = frame["processor"].astype(str) + ", " + frame["target_weights"].astype(str) + " weights"
-        frame["processor"] = names.astype("category")
+        formats = ["" if name == UNKNOWN else f", {name} weights" for name in frame["target_weights"].astype(str)]
+        frame["processor"] = (frame["processor"].astype(str) + formats).astype("category")
 
 
 def _recount(frame: pd.DataFrame) -> None:

@@ -178,6 +178,9 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "processors": [show(processor) for processor in plan.processors],
         "seeds": list(plan.seeds),
         "repeats": plan.repeats,
+        "engines": [
+            {**asdict(side.spec), "configurations": [one.name for one in side.configurations]} for side in plan.sides
+        ],
         "batches": list(plan.batches),
         "rates": list(plan.rates),
         "slo": plan.slo.text if plan.slo else None,

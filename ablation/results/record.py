@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablation.results.column import column, measured, metric
+from engines.spec import OURS, SERVER
 from sampling.measure.ledger import PARTS, Ledger
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from sampling.measure.comparison import Comparison
     from sampling.measure.metrics import RunMetrics
     from utils.machine import Machine
+
+
+CONSISTENT, DIFFERS = "consistent", "differs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +210,19 @@ class Record:
         "texts / time",
     )
 
+    engine: str = column("", "who wrote it: `workbench`, our own loop, or another of the plan's engines by its name")
+    engine_version: str | None = column("", "of that engine, where it is known")
+    concurrency: int | None = column("", "requests under way at a time at another engine; null for our loop")
+    referee: str | None = column(
+        "",
+        "greedy, another engine: `consistent` where our target, reading prompt and answer at once, has no better token "
+        "anywhere than number formats can tell apart, or `differs`",
+    )
+    referee_place: int | None = column("", "the first new id of which that is not so; null where all are consistent")
+    referee_behind: float | None = column(
+        "", "how far below the best an answer's token is at most, by our target's logits", "max over places"
+    )
+
     @property
     def ledger(self) -> Ledger | None:
         """Where the time of its tokens went; None where that is unknown."""
@@ -267,6 +284,9 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         "capture_s": machine.capture_s if about_engine.target.graphs else None,
         "batch": place.batch,
         "rate": place.rate,
+        "engine": place.engine,
+        "engine_version": about_engine.version,
+        "concurrency": None if place.engine == OURS else place.batch,
     }
     if error is not None:
         return Record(**about, error=error)
@@ -280,14 +300,24 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         **about,
         **known,
         text=engine.text(metrics.output_ids),
-        peak_memory_mb=peak_memory_mb(about_engine.device),
+        peak_memory_mb=None if about_engine.target.device == SERVER else peak_memory_mb(about_engine.device),
         speedup=comparison.speedup(name),
         c=comparison.cost_ratio(name),
         **_ledger(comparison, name),
         **_roofline(about_engine.traffic, metrics, place.method, values, lambda: copy_bandwidth(about_engine.device)),
         first_divergence=divergence.index if divergence else None,
         divergence_verdict=divergence.verdict if divergence else None,
+        **_refereed(comparison, name),
     )
+
+
+def _refereed(comparison: "Comparison", name: str) -> dict[str, Any]:
+    """What our target says of another engine's answer; nothing where it was drawn, or not meant to be the target's."""
+    found = comparison.referee(name)
+    if found is None:
+        return {}
+    verdict = CONSISTENT if found.place is None else DIFFERS
+    return {"referee": verdict, "referee_place": found.place, "referee_behind": found.behind}
 
 
 def _ledger(comparison: "Comparison", name: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class GenerationLine:
     target_weights: str = column("", "the format of the target's weights")
     batch: int = column("texts", "answered at a time")
     rate: float = column("1/s", "prompts that arrived; 0: each came when there was room")
+    engine: str = column("", "who wrote it")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
@@ -82,6 +83,7 @@ def of_generation(place: "Place") -> dict[str, Any]:
         "target_weights": place.target_weights,
         "batch": place.batch,
         "rate": place.rate,
+        "engine": place.engine,
     }
 
 

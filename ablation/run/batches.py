@@ -2,6 +2,7 @@
 
 import logging
 import random
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from ablation.results.record import Record, make_record
 from ablation.run.dialogue import Dialogue
 from ablation.run.execute import Done, Unwatched, Watcher, known_lossless
 from sampling.engine import Engine, Text, in_formats
-from sampling.events import Event, Finished, Prefilled, Round
+from sampling.events import Answered, Event, Finished, Prefilled, Round
 from sampling.loop import check_room
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
@@ -81,6 +82,8 @@ class _Unit:
     arrivals: dict[Key, float] = field(default_factory=dict)
     rounds_s: float = 0.0
     prefills_s: float = 0.0
+    begun: float | None = None
+    seconds: float = 0.0
 
     def places(self) -> Iterator[Place]:
         """All its generations, in the order of the plan."""
@@ -103,7 +106,8 @@ class _Unit:
     def _place(self, prompt: Prompt, turn: int) -> Place:
         one, lossless = self.one, self.lossless[self.configuration, self.one.processor]
         return Place(
-            prompt, turn, self.configuration, one.processor, one.seed, one.repeat, lossless, self.weights, self.load
+            *(prompt, turn, self.configuration, one.processor, one.seed, one.repeat, lossless, self.weights, self.load),
+            engine=self.plan.engine,
         )
 
     def _values(self, prompt: Prompt) -> dict[str, Any]:
@@ -118,7 +122,7 @@ class _Unit:
             values, run = self._values(self.plan.prompts[0]), f"{name}, {self.load.text}"
             for place, event in self.engine.stream_many(method, values, waiting, self.load.batch, run):
                 self._add(place, event)
-                if isinstance(event, Finished):
+                if isinstance(event, Finished | Answered):
                     waiting.answered(place)
                     self.watcher.ended(place)
         except UserError as error:
@@ -126,6 +130,7 @@ class _Unit:
         except Exception as error:  # out of memory, or a bug: other batches are still worth having
             _log.exception("%s, %s, failed", name, self.load.text)
             waiting.fail(f"{type(error).__name__}: {error}")
+        self.seconds = time.perf_counter() - (self.begun or 0.0)
 
     def _add(self, place: Place, event: Event) -> None:
         self.accounts[place.key].add(event)
@@ -157,6 +162,8 @@ class _Unit:
         ends = [self.arrivals[key] + one.queued_s + one.wall_s for key, one in whole.items() if key in self.arrivals]
         tokens = sum(one.new_tokens for one in whole.values())
         time_s = max(ends, default=self.rounds_s + self.prefills_s)
+        if any(one.answered for one in whole.values()):  # another engine's, of which only the time in all is known
+            return {"e2e_throughput_tps": tokens / self.seconds}
         if not self.rounds_s:
             return {}
         found = {"throughput_tps": tokens / self.rounds_s, "e2e_throughput_tps": tokens / time_s}
@@ -203,7 +210,7 @@ class _Waiting:
                 self._unit.errors.setdefault(place.key, error)
 
     def _text(self, place: Place) -> Text:
-        """A prompt as it is asked. Raises `UserError` for one that cannot be."""
+        """A prompt as it is asked. Raises `UserError` for one that cannot be. The first one starts the clock."""
         unit, prompt = self._unit, place.prompt
         dialogue, values = self._dialogues[prompt.id], unit._values(prompt)
         dialogue.begin(prompt.turns[place.turn - 1], prompt.before(place.turn))
@@ -214,6 +221,7 @@ class _Waiting:
         if unit.load.rate is not None and place.turn == 1:
             self._arrived_s += self._chance.expovariate(unit.load.rate)
             unit.arrivals[place.key] = self._arrived_s
+        unit.begun = unit.begun or time.perf_counter()
         return Text(place, ids, values["length"], unit.arrivals.get(place.key))
 
     def _lost(self, place: Place, error: str) -> None:

@@ -12,6 +12,7 @@ from ablation.run.display import display
 from ablation.run.job import Job, Outcome
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.rounded import qualities
+from engines.fleet import ready
 from sampling.pair_engine import PairEngine
 from utils.text import counted, shown
 
@@ -34,6 +35,9 @@ def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None, tr
     expected = job.warm_up()
     if not job.done:
         _say(err, expected.text)
+        if job.plan.sides:
+            names = ", ".join(side.spec.name for side in job.plan.sides)
+            _say(err, f"not in that time: {names}, which come after our own engine, one at a time")
     if traced == FULL:
         _say(err, "not in that time: the full trace goes along each prompt's answer once more for every drafter")
     first()
@@ -61,13 +65,16 @@ def conduct_into(
     command: what asked for it, for the manifest. wait_quiet_s: see `Job`. Raises `UserError`.
     """
     files = Files(results)
-    with ResultsFile(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written:
+    with (
+        ready([side.spec for side in experiment.plan.sides], engine) as others,
+        ResultsFile(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written,
+    ):
 
         def rate() -> None:
             if unknown := written.unknown_quality():
                 written.add_quality(qualities(engine, unknown, experiment.plan, err))
 
-        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s), err, rate, experiment.trace)
+        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s, others), err, rate, experiment.trace)
     _report(files.results, outcome, out, err)
     return outcome
 

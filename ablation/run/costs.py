@@ -7,6 +7,7 @@ from rich.console import Console
 from ablation.plan.grid import Plan
 from ablation.results.record import Record
 from ablation.run.bar import told
+from engines.spec import OURS
 from sampling.engine import Engine, in_formats
 from sampling.measure.drift import Drift, settle
 from sampling.measure.profiling import ensure_profile
@@ -47,7 +48,7 @@ class Watched:
 
     def add(self, record: Record) -> None:
         """Compare a record's times."""
-        if record.error is None and record.target_weights in self._drifts:
+        if record.error is None and record.engine in (None, OURS) and record.target_weights in self._drifts:
             context = (record.prompt_tokens or 0) + (record.new_tokens or 0) / 2
             drift = self._drifts[record.target_weights][1]
             drift.add(record.method, self._values[record.configuration], record, context, record.other_cores)

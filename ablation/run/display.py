@@ -11,6 +11,7 @@ from ablation.plan.grid import Load, Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
 from ablation.run.execute import Unwatched
+from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE
 from sampling.settings import PARAMETERS
@@ -28,7 +29,8 @@ class Speedups:
     def add(self, record: Record) -> None:
         """Account for a record; plain autoregression is what the others are against."""
         if record.speedup is not None and record.configuration != REFERENCE:
-            self._ratios[_name(record.configuration, record.target_weights)].append(record.speedup)
+            name = _of_engine(record.engine, _name(record.configuration, record.target_weights))
+            self._ratios[name].append(record.speedup)
 
     def best(self, most: int = _MOST_SHOWN) -> list[tuple[str, float]]:
         """The configurations with the highest medians, highest first."""
@@ -41,7 +43,7 @@ def under_way(place: Place) -> str:
     processor = PARAMETERS["processor"].show(place.processor)
     turn = f" turn {place.turn}" if place.turn > 1 else ""
     repeat = f" repeat {place.repeat}" if place.repeat else ""
-    name = _name(place.configuration.name, place.target_weights)
+    name = _of_engine(place.engine, _name(place.configuration.name, place.target_weights))
     if place.load is not None:
         return f"{place.load.text} | {name} | {processor} | seed {place.seed}{repeat}"
     return f"{shown(place.prompt.id)}{turn} | {name} | {processor} | seed {place.seed}{repeat}"
@@ -49,7 +51,12 @@ def under_way(place: Place) -> str:
 
 def _name(configuration: str, weights: str | None) -> str:
     """A configuration with the format of the target's weights, where that is not the usual one."""
-    return configuration if weights in (None, WEIGHTS[0]) else f"{configuration} in {weights}"
+    return configuration if weights in (None, WEIGHTS[0], UNKNOWN) else f"{configuration} in {weights}"
+
+
+def _of_engine(engine: str | None, name: str) -> str:
+    """Whose it is, where it is not ours."""
+    return name if engine in (None, OURS) else f"{engine}: {name}"
 
 
 class BarDisplay(Unwatched):
@@ -119,7 +126,8 @@ class LineDisplay(Unwatched):
     def _flush(self) -> None:
         if self._block:
             load = self._place and self._place.load
-            words = f"{shown(self._block[0].id)}: {'  '.join(_words(self._block))}"
+            first = self._block[0]
+            words = _of_engine(first.engine, f"{shown(first.id)}: {'  '.join(_words(self._block))}")
             plain_line(self._console, self._done, self._total, _batch(load, self._block) if load else words)
         self._block = []
 
@@ -127,8 +135,16 @@ class LineDisplay(Unwatched):
 def _block(place: Place) -> tuple[object, ...]:
     """What generations of one prompt have in common that are compared, and those in other formats beside them."""
     if place.load is not None:
-        return place.load, place.configuration, place.processor, place.seed, place.repeat, place.target_weights
-    return place.prompt, place.turn, place.processor, place.seed, place.repeat
+        return (
+            place.load,
+            place.configuration,
+            place.processor,
+            place.seed,
+            place.repeat,
+            place.target_weights,
+            place.engine,
+        )
+    return place.prompt, place.turn, place.processor, place.seed, place.repeat, place.engine
 
 
 def _words(block: Iterable[Record]) -> Iterable[str]:
@@ -148,7 +164,8 @@ def _batch(load: Load, block: Sequence[Record]) -> str:
     """A batch in one line: its texts' speed in all, and the median of theirs against AR's."""
     first = block[0]
     failed = sum(record.error is not None for record in block)
-    told = next((record.throughput_tps for record in block if record.throughput_tps is not None), None)
+    tells = "throughput_tps" if first.engine == OURS else "e2e_throughput_tps"
+    told = next((getattr(record, tells) for record in block if getattr(record, tells) is not None), None)
     ratios = [record.speedup for record in block if record.speedup is not None]
     parts = [
         "" if told is None else f"{told:.1f} tok/s in all",
@@ -156,7 +173,7 @@ def _batch(load: Load, block: Sequence[Record]) -> str:
         f"{failed} failed" if failed else "",
     ]
     name = _name(first.configuration, first.target_weights)
-    return f"{load.text}: {name} {'  '.join(part for part in parts if part)}"
+    return f"{load.text}: {_of_engine(first.engine, name)} {'  '.join(part for part in parts if part)}"
 
 
 def display(console: Console, done: int, total: int) -> BarDisplay | LineDisplay:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from ablation.plan.grid import Plan
+from ablation.plan.grid import Plan, Side
 from sampling.events import Event, Round
 from sampling.measure.metrics import RunMetrics
 from sampling.settings import PARAMETERS
@@ -121,14 +121,14 @@ def estimate(
     high = tokens * sum(one.rejected_s for one in each) * timed.growth + all_prefills_s
     if measured:
         expected = tokens * sum(one.expected_s for one in each) + all_prefills_s
-        return Estimate(low, high, plan.generations, most_tokens(plan), _priced(paces[0], measured), expected)
+        return Estimate(low, high, plan.own_generations, most_tokens(plan), _priced(paces[0], measured), expected)
     rounds = sum(one.rounds for by_name in paces[:1] for one in by_name.values())
     basis = (
         f"timed: {counted(rounds, 'round')} of {counted(len(plan.configurations), 'configuration')} behind a prompt of "
         f"{counted(timed.short_tokens, 'token')}, AR also behind one as long as the longest text, "
         f"{timed.long_tokens:,}; loading the models is not in it"
     )
-    return Estimate(low, high, plan.generations, most_tokens(plan), basis)
+    return Estimate(low, high, plan.own_generations, most_tokens(plan), basis)
 
 
 def _priced(paces: Mapping[str, Pace], measured: str) -> str:
@@ -170,17 +170,23 @@ def grid_table(plan: Plan) -> Table:
     rows = {
         "configurations": "\n".join(configuration.name for configuration in plan.configurations),
         **({"target's weights": "\n".join(plan.formats)} if plan.formats else {}),
+        **({"engines": "\n".join(_side(side) for side in plan.sides)} if plan.sides else {}),
         **({"load": "\n".join(load.text for load in plan.loads)} if plan.loads else {}),
         "processors": "\n".join(PARAMETERS["processor"].show(processor) for processor in plan.processors),
         "prompts": f"{len(plan.prompts)}: " + ", ".join(f"{task} {count}" for task, count in tasks.items()),
         "seeds": ", ".join(str(seed) for seed in plan.seeds),
         "repeats": str(plan.repeats),
-        "at most": _amount(plan.generations, most_tokens(plan)),
+        "at most": _amount(plan.generations, most_tokens(plan) + sum(most_tokens(plan.of(one)) for one in plan.sides)),
     }
     table = Table(show_header=False, show_lines=True)
     for name, value in rows.items():
         table.add_row(Text(name, style="bold"), Text(value))
     return table
+
+
+def _side(side: Side) -> str:
+    """Example: `vllm: target, suffix`."""
+    return f"{side.spec.name}: {', '.join(configuration.name for configuration in side.configurations)}"
 
 
 def _tokens_once(plan: Plan) -> int:

@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
@@ -148,7 +148,8 @@ class _Conversation:
 
     def _place(self, turn: int, configuration: Configuration) -> Place:
         one, lossless = self.one, self.lossless[configuration, self.one.processor]
-        return Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless, self.weights)
+        place = Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless, self.weights)
+        return replace(place, engine=self.plan.engine)
 
     def _remembers(self, place: Place) -> bool:
         return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})

@@ -73,20 +73,24 @@ class Sink(Protocol):
 class Job:
     """A plan, the engine that plays it and where its records go; first `warm_up`, then `play`.
 
-    wait_quiet_s: seconds at most that each generation waits for other processes to leave the machine free.
+    others: the engines of the plan's sides, by name. wait_quiet_s: seconds at most that each generation waits for other
+    processes to leave the machine free.
     """
 
     engine: Engine
     plan: Plan
     sink: Sink
     wait_quiet_s: float = 0.0
+    others: Mapping[str, Engine] = field(default_factory=dict)
     outcome: Outcome = field(init=False)
     costs: Watched = field(init=False)
 
     def __post_init__(self) -> None:
         failed = sum(earlier.error is not None for earlier in self.sink.done.values())
         self.costs = Watched(self.engine, self.plan)
-        self.outcome = Outcome(failed_before=failed, resumed=bool(self.done), batched=bool(self.plan.loads))
+        self.outcome = Outcome(
+            failed_before=failed, resumed=bool(self.done), batched=bool(self.plan.loads or self.plan.sides)
+        )
 
     @property
     def done(self) -> int:
@@ -111,7 +115,7 @@ class Job:
         quiet = Quiet(self.wait_quiet_s, display.say)
         with self.sink.writing(self.outcome) as tracer, _timed(self.outcome, quiet), Interrupt() as interrupt:
             watcher = _Both(_Both(display, quiet), tracer)
-            for records in _together(self.engine, self.plan, watcher, self.sink.done):
+            for records in self._all(watcher):
                 for record in records:
                     try:
                         display.record(record)  # first: a bar makes way for what is printed
@@ -125,8 +129,14 @@ class Job:
                     break
         return self.outcome
 
+    def _all(self, watcher: Watcher) -> Iterator[Iterable[Record]]:
+        """The records of our engine, then of each other: none has the machine while another is timed."""
+        yield from _played(self.engine, self.plan, watcher, self.sink.done)
+        for side in self.plan.sides:
+            yield from _played(self.others[side.spec.name], self.plan.of(side), watcher, self.sink.done)
 
-def _together(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:
+
+def _played(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:
     """The records of a plan, those of a batch at once."""
     if plan.loads:
         return execute_batches(engine, plan, watcher, done)

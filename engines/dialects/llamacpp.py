@@ -13,6 +13,7 @@ class LlamaCpp(Dialect):
     """`cache_prompt` is off: taking over rows of an earlier prompt can change the answer, says its own page."""
 
     name = "llamacpp"
+    version = ("/props", "build_info")
     path = "/completion"
     methods: ClassVar = {
         "naive": Option(),

@@ -16,6 +16,7 @@ class Sglang(Dialect):
     """A stream of it repeats the whole text in each event; the ids are those since the last one, or all of them."""
 
     name = "sglang"
+    version = ("/get_server_info", "version")
     path = "/generate"
     methods: ClassVar = {
         "naive": Option(),

@@ -17,6 +17,7 @@ class Vllm(Dialect):
     """Its options are the keys of its own JSON."""
 
     name = "vllm"
+    version = ("/version", "version")
     methods: ClassVar = {
         "naive": Option(),
         "ngram": Option(keys={**_COUNT, "max_ngram_size": "prompt_lookup_max", "min_ngram_size": "prompt_lookup_min"}),

@@ -11,6 +11,7 @@ class Workbench(Dialect):
     """config: our method's own name and parameters."""
 
     name = "workbench"
+    version = ("/health", "version")
     by_request = True
 
     def options(self, config: Mapping[str, Any]) -> list[str]:

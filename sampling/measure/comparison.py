@@ -8,6 +8,7 @@ from typing import Any
 from egag.price import Price
 from sampling.engine import Engine, price_on
 from sampling.events import Event
+from sampling.forward.referee import Refereed
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
@@ -116,6 +117,14 @@ class Comparison:
             ids = reference.metrics.output_ids, run.metrics.output_ids
             self._judged[name] = judge(partial(self.engine.reference, run.prompt), *ids)
         return self._judged[name]
+
+    def referee(self, name: str) -> Refereed | None:
+        """What our target says of another engine's greedy answer; None where the question does not arise."""
+        run = self._runs[name]
+        greedy = run.values["processor"].name == "greedy" and METHODS[run.method].other is None
+        if run.metrics.answered is None or not greedy or not self.lossless(name):
+            return None
+        return self.engine.referee(run.prompt, run.metrics.output_ids)
 
     def finished(self, name: str) -> bool:
         """Whether the run has come to its end."""

@@ -36,6 +36,7 @@ GENERATIONS = {
     "auto": 20 * 9 * 2 * 2,
     "batch": 32 * 6 * 6,
     "load": 24 * 4 * 4,
+    "engines": 12 * 4 * 2,
 }
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engines.launch import Launcher, read_launch
+from engines.launch import Launcher
 from engines.served import ServedEngine
+from engines.spec import read_launch
 from engines.tables import DIALECTS
 from sampling.events import Answered
 from sampling.pair_engine import PairEngine

@@ -1,0 +1,61 @@
+"""The engines of a plan, ready to be asked, and ended when it is over."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from engines.dialect import Dialect
+from engines.home import Foreign
+from engines.launch import Launcher
+from engines.served import Api, ServedEngine
+from engines.spec import TRANSFORMERS, EngineSpec
+from engines.speculation import config_for
+from engines.tables import DIALECTS
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from utils.errors import UserError
+
+KEY = "WORKBENCH_ENGINE_KEY"
+
+
+@contextmanager
+def ready(specs: Sequence[EngineSpec], home: PairEngine) -> Iterator[dict[str, Foreign]]:
+    """The engines by name. Servers that should run are asked whether they do; those to be started start when needed.
+
+    Raises `UserError`.
+    """
+    with ExitStack() as stack:
+        yield {spec.name: _engine(spec, home, stack) for spec in specs}
+
+
+def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
+    if spec.kind == TRANSFORMERS:
+        from engines.transformers_engine import TransformersEngine
+
+        return TransformersEngine(home)
+    dialect = DIALECTS[spec.dialect]
+    api_of: Callable[[Mapping[str, Any]], Api] = (
+        stack.enter_context(Launcher(spec.launch, dialect, spec.model)).api_of
+        if spec.launch
+        else _running(spec, dialect)
+    )
+    model = spec.model or home.describe().target.name
+    return ServedEngine(home, spec.name, dialect, model, api_of, spec.version, spec.weights)
+
+
+def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]], Api]:
+    """The server that speculates so, of those that run. Raises `UserError` for one that does not answer."""
+    key = os.environ.get(KEY, "")
+    known = {config_for(dialect, method, Settings())["method"]: Api(url, key) for method, url in spec.urls}
+    one = Api(spec.url, key) if spec.url else None
+    for api in (*known.values(), *([one] if one else [])):
+        try:
+            api.get(dialect.health)
+        except UserError as error:
+            raise UserError(f"engine {spec.name}: {error}; is it running?") from None
+
+    def api_of(config: Mapping[str, Any]) -> Api:
+        return one or known[config["method"]]
+
+    return api_of

@@ -1,0 +1,233 @@
+"""Other engines in a plan: what is read, what is refused before anything starts, and rows beside our own."""
+
+import csv
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ablation.plan.engines import parse_engine
+from ablation.plan.file import read_experiment
+from ablation.plan.grid import Plan
+from ablation.report.load import load_results
+from ablation.report.write import write_report
+from ablation.results.manifest import read
+from ablation.run.conduct import conduct_into
+from engines.served import Api, ServedEngine
+from engines.spec import EngineSpec
+from engines.tables import DIALECTS
+from sampling.events import Answered
+from sampling.forward.referee import refereed
+from sampling.loading.options import LoadOptions
+from sampling.loading.pairs import load_pair
+from sampling.measure.metrics import RunMetrics
+from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from tests.ablation.conftest import write_lines
+from tests.serve.running import Running, running
+from tests.tiny import llama, save_checkpoint, tiny_pair
+from utils.errors import UserError
+
+METHODS = (
+    "[[methods]]",
+    'method = "prompt_lookup"',
+    "num_speculative_tokens = 4",
+    "[[methods]]",
+    'method = "speculative"',
+)
+PROMPTS = [{"prompt": f"say {word}"} for word in ("ab ab ab", "a", "bb b")]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "mine.jsonl", *PROMPTS)
+    return tmp_path
+
+
+def plan(place: Path, *lines: str) -> str:
+    top = ('prompts = ["mine.jsonl"]', "length = 12", "control = false")
+    return str(write_lines(place / "plan.toml", *top, *METHODS, *lines))
+
+
+def table(**entries: str) -> list[str]:
+    return ["[[engines]]", *(f"{name} = {value}" for name, value in entries.items())]
+
+
+def test_engines_are_read_and_play_what_they_have(place: Path) -> None:
+    lines = [
+        *table(name='"hf"', kind='"transformers"'),
+        *table(name='"v"', kind='"openai"', dialect='"vllm"', launch='"vllm serve {model} --port {port} {options}"'),
+        *table(
+            name='"l"',
+            kind='"openai"',
+            dialect='"llamacpp"',
+            url='{target = "http://h:1", prompt_lookup = "http://h:2"}',
+            weights='"Q8_0"',
+        ),
+    ]
+    made: Plan = read_experiment(plan(place, *lines)).plan
+    assert [side.spec.name for side in made.sides] == ["hf", "v", "l"]
+    assert [one.method for one in made.sides[2].configurations] == ["target", "prompt_lookup"]
+    assert made.sides[2].spec.urls == (("target", "http://h:1"), ("prompt_lookup", "http://h:2"))
+    assert made.own_generations == 9 and made.generations == 9 + 9 + 9 + 6
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ({"kind": '"transformers"'}, "name is missing"),
+        ({"name": '"x"'}, "kind is missing"),
+        ({"name": '"x"', "kind": '"magic"'}, "unknown kind 'magic'"),
+        ({"name": '"workbench"', "kind": '"transformers"'}, "is taken"),
+        ({"name": '"x"', "kind": '"transformers"', "url": '"http://h"'}, "url given for kind transformers"),
+        ({"name": '"x"', "kind": '"openai"'}, "dialect: '' given; expected one of workbench, vllm"),
+        ({"name": '"x"', "kind": '"openai"', "dialect": '"vllm"'}, "url and launch: expected one of them"),
+        ({"name": '"x"', "kind": '"openai"', "dialect": '"vllm"', "launch": '"vllm serve"'}, "{port}"),
+        ({"name": '"x"', "kind": '"openai"', "dialect": '"vllm"', "url": '"http://h:1"'}, "as it was started"),
+        ({"name": '"x"', "kind": '"openai"', "dialect": '"workbench"', "url": '"h:1"'}, "expected http://HOST:PORT"),
+        ({"name": '"x"', "kind": '"transformers"', "speed": "1"}, "unknown key 'speed'"),
+        (
+            {"name": '"x"', "kind": '"openai"', "dialect": '"trtllm"', "launch": '"s {port}"'},
+            "engine x: trtllm: it has no method prompt_lookup",
+        ),
+        ({"name": '"x"', "kind": '"transformers"', "methods": '["prompt_lookup"]'}, "methods without target"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_engine_is_told_before_anything_starts(
+    place: Path, entries: dict[str, str], expected: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        read_experiment(plan(place, *table(**entries)))
+    assert expected in str(refused.value)
+
+
+def test_a_method_that_an_engine_lacks_is_refused_by_name(place: Path) -> None:
+    lines = ["[[methods]]", 'method = "suffix"', *table(name='"hf"', kind='"transformers"')]
+    with pytest.raises(UserError, match="engine hf: transformers has no method suffix"):
+        read_experiment(plan(place, *lines))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("transformers", EngineSpec("transformers", "transformers")),
+        ("workbench=http://h:1", EngineSpec("workbench", "openai", "workbench", "http://h:1")),
+        ("vllm target=http://h:1 suffix=http://h:2", EngineSpec(
+            "vllm", "openai", "vllm", urls=(("target", "http://h:1"), ("suffix", "http://h:2")))),
+    ],
+)  # fmt: skip
+def test_an_engine_of_a_command_line(text: str, expected: EngineSpec) -> None:
+    assert parse_engine(text) == expected
+
+
+@pytest.mark.parametrize("text", ["vllm", "magic=http://h", "openai", "vllm magic=http://h:1", "vllm=http://h:1"])
+def test_an_engine_of_a_command_line_that_is_none(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_engine(text)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    folder: Path = tmp_path_factory.mktemp("checkpoints")
+    target = save_checkpoint(folder / "target", llama(max_position_embeddings=256))
+    drafter = save_checkpoint(folder / "drafter", llama(max_position_embeddings=256), noise=0.02)
+    return load_pair(LoadOptions(target=str(target), drafter=str(drafter), dtype="float32"))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run(place: Path, pair: Pair, lines: Sequence[str], resume: bool = False) -> Path:
+    from rich.console import Console
+
+    experiment, out = read_experiment(plan(place, *lines)), place / "r.csv"
+    console = Console(file=(place / "said.txt").open("a"), width=140)
+    conduct_into(out, experiment, PairEngine(pair), command="test", out=console, err=console, resume=resume)
+    return out
+
+
+def test_one_file_and_one_report_for_all_engines(place: Path, pair: Pair) -> None:
+    served: Running
+    with running(pair) as served:
+        lines = [
+            *table(name='"hf"', kind='"transformers"'),
+            *table(name='"ours"', kind='"openai"', dialect='"workbench"', url=f'"{served.url}"'),
+        ]
+        out = run(place, pair, lines)
+        found = rows(out)
+        assert len(found) == 27 and {row["engine"] for row in found} == {"workbench", "hf", "ours"}
+        assert not [row["error"] for row in found if row["error"]]
+        texts = {(row["id"], row["text"]) for row in found}
+        assert len(texts) == 3, "greedy: every engine says the same"
+        others = [row for row in found if row["engine"] != "workbench"]
+        assert {row["referee"] for row in others} == {"consistent"}
+        assert {row["concurrency"] for row in others} == {"1"}
+        assert all(row["speedup"] and row["rounds"] and not row["verify_ms"] for row in others)
+        assert {row["divergence_verdict"] for row in found if row["configuration"] != "target"} == {"exact"}
+        frame: pd.DataFrame = load_results(out)
+        assert frame["block"].nunique() == 9 and frame["processor"].nunique() == 3
+        report = write_report(out)
+        text = (report.folder / "report.md").read_text(encoding="utf-8")
+        assert "hf" in text and "blocks lack" not in text
+        assert [one["name"] for one in read(out.with_name("r.manifest.json"))["fixed"]["grid"]["engines"]] == [
+            "hf",
+            "ours",
+        ]
+        out.write_text("".join(out.read_text(encoding="utf-8").splitlines(keepends=True)[:1]), encoding="utf-8")
+        run(place, pair, lines, resume=True)
+        assert len(rows(out)) == 27
+
+
+def test_a_server_that_fails_in_the_middle_leaves_errors_and_the_rest(place: Path, pair: Pair) -> None:
+    launch = shlex.join([sys.executable, "-c", "raise SystemExit('no weights')", "{port}"])
+    lines = table(name='"v"', kind='"openai"', dialect='"vllm"', launch=f"'''{launch}'''", methods='["target"]')
+    found = rows(run(place, pair, lines))
+    assert [bool(row["error"]) for row in found] == [False] * 9 + [True] * 3
+    assert "no weights" in found[-1]["error"] and found[-1]["engine"] == "v"
+
+
+def test_a_server_that_does_not_run_is_told_at_once(place: Path, pair: Pair) -> None:
+    lines = table(name='"o"', kind='"openai"', dialect='"workbench"', url='"http://127.0.0.1:9"')
+    with pytest.raises(UserError, match=r"engine o: .*is it running\?"):
+        run(place, pair, lines)
+    assert not (place / "r.csv").exists()
+
+
+def test_many_requests_are_under_way_at_a_time(pair: Pair) -> None:
+    from sampling.engine import Text
+
+    with running(pair) as served:
+        api = Api(served.url)
+        engine = ServedEngine(PairEngine(pair), "o", DIALECTS["workbench"], "target", lambda config: api)
+        values: dict[str, Any] = {**Settings(), "length": 10}
+        texts = [Text(number, [5 + number, 6, 7], 10) for number in range(6)]
+        found = dict(engine.stream_many("suffix", values, texts, 3))
+        assert sorted(found) == [*range(6)]
+        for number, answer in found.items():
+            assert isinstance(answer, Answered)
+            metrics = RunMetrics()
+            for event in PairEngine(pair).stream("target", values, texts[number].prompt):
+                metrics.add(event)
+            assert list(answer.output_ids) == metrics.output_ids
+
+
+def test_the_referee_finds_the_first_token_that_is_not_the_targets() -> None:
+    tiny = tiny_pair()
+    metrics, prompt = RunMetrics(), [5, 6, 7]
+    for event in PairEngine(tiny).stream("target", {**Settings(), "length": 80}, prompt):
+        metrics.add(event)
+    whole = metrics.output_ids
+    honest = refereed(tiny.target, prompt, whole)
+    assert honest.place is None and honest.behind <= honest.noise * 2 + 1e-5
+    for place in (0, len(whole) // 2, len(whole) - 1):
+        wrong = [*whole]
+        wrong[place] = (wrong[place] + 1) % 100
+        found = refereed(tiny.target, prompt, wrong)
+        assert found.place == place and found.behind > 1e-3
