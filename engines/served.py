@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from engines.dialect import Dialect, Piece, Wanted
+from engines.dialect import Dialect, Piece
 from engines.dialect import Event as Told
 from engines.home import Foreign, wanted
 from engines.spec import SERVER, UNKNOWN
@@ -108,7 +108,7 @@ class ServedEngine(Foreign):
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`: so many requests are under way at a time, a thread each."""
         config = config_for(self.dialect, name, values)
-        self._warm_up(self._api_of(config), wanted(values, _WARM_PROMPT), config)
+        self._warm_up(self._api_of(config), values, config)
         waiting, going = iter(texts), dict[Future[Answered], Any]()
         with ThreadPoolExecutor(batch) as threads:
             while True:
@@ -124,7 +124,7 @@ class ServedEngine(Foreign):
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
         config, asked = config_for(self.dialect, name, values), wanted(values, prompt)
         api, reading = self._api_of(config), _Reading()
-        self._warm_up(api, asked, config)
+        self._warm_up(api, values, config)
         begun = time.perf_counter()
         for event in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
             reading.add(event, self.dialect.piece(event), time.perf_counter() - begun)
@@ -141,12 +141,13 @@ class ServedEngine(Foreign):
             self.dialect.acceptance(reading.events, len(ids)),
         )
 
-    def _warm_up(self, api: Api, asked: Wanted, config: Mapping[str, Any]) -> None:
-        """The first request of a server pays for what no later one does: it is not timed."""
+    def _warm_up(self, api: Api, values: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        """A server's first request pays for what no later one does: it is not timed, and its prompt is of no plan."""
         if api not in self._warm:
             self._warm.add(api)
+            asked = replace(wanted(values, _WARM_PROMPT), length=_WARM)
             self.version = self.version or _version(api, self.dialect)
-            for _ in api.events(self.dialect.path, self.dialect.body(replace(asked, length=_WARM), self.model, config)):
+            for _ in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
                 pass
 
 

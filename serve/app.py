@@ -28,6 +28,7 @@ from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
 from serve.driver import Driver, End, Job, Piece, Tokens, Told
 from serve.errors import ApiError
+from serve.mimics import COMPLETIONS, MIMICS, as_ours
 from serve.order import Asked
 from serve.replies import Reply
 from serve.writing import Writing
@@ -44,7 +45,7 @@ T = TypeVar("T")
 class Limits:
     """size: texts at a time. waiting: requests that may wait. longest: tokens of an answer. body: bytes of a request.
 
-    key: what a client must know; None: anybody may ask.
+    key: what a client must know; None: anybody may ask. dialect: of whose server the completions are.
     """
 
     size: int = 8
@@ -52,6 +53,7 @@ class Limits:
     longest: int = 1024
     body: int = 1_000_000
     key: str | None = None
+    dialect: str = "vllm"
 
 
 class Served:
@@ -80,7 +82,7 @@ class Server:
     """A pair behind OpenAI's routes."""
 
     def __init__(self, engine: PairEngine, default: Configuration, limits: Limits) -> None:
-        self.limits = limits
+        self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine)
         self.driver = Driver(engine, tokens, limits.size, limits.waiting)
         self.model: Model = Served(engine, tokens, limits.longest, default)
@@ -99,7 +101,7 @@ class Server:
 
         routes = [
             Route("/v1/models", self._checked(self._models), methods=["GET"]),
-            Route("/v1/completions", self._checked(partial(self._generate, read_completion)), methods=["POST"]),
+            Route(self._mimic.path, self._checked(partial(self._generate, self._read_completion)), methods=["POST"]),
             Route("/v1/chat/completions", self._checked(partial(self._generate, read_chat)), methods=["POST"]),
             Route("/health", self._health, methods=["GET"]),
             Route("/metrics", self._checked(self._metrics), methods=["GET"]),
@@ -182,7 +184,7 @@ class Server:
 
         decode = self.driver.tokens.decode
         jobs = [Job(order, telling(n), Writing(decode, order.stops)) for n, order in enumerate(asked.orders)]
-        reply = Reply(asked, jobs, self.model.name)
+        reply = (self._mimic.reply if asked.kind == "text" else Reply)(asked, jobs, self.model.name)
         self.driver.submit(jobs)
         if not asked.stream:
             return await self._whole(request, reply, told)
@@ -197,6 +199,10 @@ class Server:
         return StreamingResponse(
             self._stream(reply, told_so_far), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
+
+    def _read_completion(self, body: bytes, model: Model) -> Asked:
+        """A completion in the server's dialect. Raises `ApiError`."""
+        return read_completion(body if self._mimic.path == COMPLETIONS else as_ours(self._mimic, body), model)
 
     async def _whole(self, request: Request, reply: Reply, told: "asyncio.Queue[tuple[int, Told]]") -> Response:
         """The answer once all of it is there; if the client leaves before, the places are free."""

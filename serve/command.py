@@ -10,10 +10,11 @@ import typer
 from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
-from utils.errors import UserError
+from utils.errors import UnknownName, UserError
 from utils.parameter import Values
 
 KEY = "WORKBENCH_API_KEY"
+DIALECTS = ("vllm", "sglang", "llamacpp", "fastdeploy", "trtllm")
 _LAST_WORDS_S = 2
 
 
@@ -32,6 +33,9 @@ def serve(
     api_key: Annotated[
         str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
     ] = None,
+    dialect: Annotated[
+        str, typer.Option(help="Whose completions to answer as: vllm, sglang, llamacpp, fastdeploy or trtllm.")
+    ] = "vllm",
     models: Values,
 ) -> None:
     """Serve the models to OpenAI's clients, any method by request; open http://127.0.0.1:8000 to see it live.
@@ -43,6 +47,8 @@ def serve(
         from serve.body import read_default
 
         default = read_default(method)
+        if dialect not in DIALECTS:
+            raise UnknownName("dialect", dialect, DIALECTS)
         with listening(host, port) as listener:
             pair = load_chosen(models)
 
@@ -52,7 +58,7 @@ def serve(
             from serve.app import Limits, Server
 
             key = api_key or os.environ.get(KEY) or None
-            server = Server(PairEngine(pair), default, Limits(batch, max_waiting, max_length, max_body, key))
+            server = Server(PairEngine(pair), default, Limits(batch, max_waiting, max_length, max_body, key, dialect))
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
             config = uvicorn.Config(

@@ -43,6 +43,10 @@ class Reply:
         """What a round added to one text, or its end."""
         return self._object([self._choice(number, text, reason, ids, chunk=True)], chunk=True)
 
+    def drafts(self, number: int) -> bool:
+        """Whether a text's method drafts at all."""
+        return bool(METHODS[self.jobs[number].order.configuration.method].drafts)
+
     def usage(self) -> dict[str, Any]:
         """The last chunk of a stream that was asked for it."""
         return self._object([], chunk=True) | self._counts()
@@ -92,11 +96,16 @@ def metrics_of(job: Job) -> dict[str, Any]:
     return {"speculative_decoding": _speculation(metrics) if drafts else None, "workbench": own}
 
 
+def by_round(metrics: RunMetrics) -> list[tuple[int, int]]:
+    """Accepted and proposed drafts of each round."""
+    before = [tokens - 1 for tokens in metrics.tokens_by_round[:-1]]
+    accepted = [*before, metrics.accepted - sum(before)]  # the last round may end with an accepted draft
+    return list(zip(accepted, metrics.drafted_by_round, strict=False))
+
+
 def _speculation(metrics: RunMetrics) -> dict[str, Any]:
     """vLLM's per-request metrics (its page on acceptance metrics, 0.32); its steps are the rounds that drafted."""
-    before = [tokens - 1 for tokens in metrics.tokens_by_round[:-1]]
-    by_round = [*before, metrics.accepted - sum(before)]  # the last round may end with an accepted draft
-    steps = [one for one in zip(by_round, metrics.drafted_by_round, strict=False) if one[1]]
+    steps = [one for one in by_round(metrics) if one[1]]
     accepted, most = sum(count for count, _ in steps), max((drafted for _, drafted in steps), default=0)
     drafted = sum(count for _, count in steps)
     return {

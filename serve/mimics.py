@@ -1,0 +1,154 @@
+"""Answers in the shapes of other engines' servers, so that this one can stand in for them where they are read."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from sampling.measure.metrics import RunMetrics
+from serve.errors import ApiError
+from serve.replies import Reply, by_round
+from utils.errors import UserError
+from utils.json_text import read_json
+from utils.registry import Registry
+
+Body = dict[str, Any]
+
+
+class FastDeployReply(Reply):
+    """Ids under a name of its own, and counts in the last choice in which the target's own tokens are accepted ones."""
+
+    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+        """See `Reply.chunk`."""
+        told = super().chunk(number, text, ids, reason)
+        (choice,) = told["choices"]
+        if "token_ids" in choice:
+            choice["completion_token_ids"] = choice.pop("token_ids")
+        metrics = self.jobs[number].metrics
+        if reason is not None and self.drafts(number):
+            emitted = metrics.tokens_by_round
+            rejected = sum(drafted - accepted for accepted, drafted in by_round(metrics))
+            heads = [sum(count > place for count in emitted) for place in range(max(emitted))]
+            choice["speculate_metrics"] = {
+                "accepted_tokens": metrics.new_tokens,
+                "rejected_tokens": rejected,
+                "accept_ratio": 1 - metrics.rounds / metrics.new_tokens,
+                "average_accept_length": metrics.new_tokens / metrics.rounds,
+                "accepted_tokens_per_head": heads,
+                "accept_ratio_per_head": [new / old for old, new in pairwise(heads)],
+            }
+        return told
+
+
+class TensorRtLlmReply(Reply):
+    """Text alone, with tokens an iteration at the end."""
+
+    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+        """See `Reply.chunk`."""
+        told = super().chunk(number, text, ids, reason)
+        (choice,) = told["choices"]
+        choice.pop("token_ids", None)
+        if reason is not None:
+            choice["avg_decoded_tokens_per_iter"] = self.jobs[number].metrics.tokens_per_round
+        return told
+
+
+class SglangReply(Reply):
+    """Each event has the whole text so far; the forward over the prompt, the first round, is no verification."""
+
+    text = ""
+
+    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+        """See `Reply.chunk`."""
+        self.text += text
+        metrics = self.jobs[number].metrics
+        about: Body = {"id": self.id, "prompt_tokens": metrics.prompt_tokens, "completion_tokens": metrics.new_tokens}
+        about["finish_reason"] = None if reason is None else {"type": reason}
+        if self.drafts(number):
+            steps = [accepted for accepted, drafted in by_round(metrics) if drafted]
+            about |= {
+                "spec_verify_ct": metrics.rounds - 1,
+                "spec_num_proposed_drafts": metrics.drafted,
+                "spec_num_correct_drafts": metrics.accepted,
+                "spec_correct_drafts_histogram": [steps.count(place) for place in range(max(steps, default=-1) + 1)],
+            }
+        return {"text": self.text, "output_ids": list(ids), "meta_info": about}
+
+
+class LlamaCppReply(Reply):
+    """Drafts of all rounds in sum, with the end."""
+
+    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+        """See `Reply.chunk`."""
+        told: Body = {"content": text, "tokens": list(ids), "stop": reason is not None}
+        if reason is not None:
+            metrics = self.jobs[number].metrics
+            told |= {"stop_type": {"stop": "eos", "length": "limit"}[reason], "timings": self._timings(number, metrics)}
+        return told
+
+    def _timings(self, number: int, metrics: RunMetrics) -> Body:
+        times = {"prompt_n": metrics.prompt_tokens, "prompt_ms": metrics.prefill_s * 1e3}
+        times |= {"predicted_n": metrics.new_tokens, "predicted_ms": metrics.decode_s * 1e3}
+        drafts = {"draft_n": metrics.drafted, "draft_n_accepted": metrics.accepted} if self.drafts(number) else {}
+        return {**times, **drafts}
+
+
+@dataclass(frozen=True, slots=True)
+class Mimic:
+    """A server that this one can stand in for: where it is asked, its request as one of ours, and its answers."""
+
+    name: str
+    path: str
+    reply: type[Reply]
+    ours: Callable[[Body], Body] = dict
+
+
+def _sglang(body: Body) -> Body:
+    sampling = body.get("sampling_params") or {}
+    most = sampling.get("top_k", -1)
+    return {
+        "prompt": body.get("input_ids"),
+        "max_tokens": sampling.get("max_new_tokens", 128),
+        "temperature": sampling.get("temperature", 1.0),
+        "top_p": sampling.get("top_p", 1.0),
+        "top_k": most,
+        "seed": sampling.get("sampling_seed"),
+        "stream": True,
+        "return_token_ids": True,
+    }
+
+
+def _llamacpp(body: Body) -> Body:
+    return {
+        "prompt": body.get("prompt"),
+        "max_tokens": body.get("n_predict", 128),
+        "temperature": body.get("temperature", 0.8),
+        "top_p": body.get("top_p", 0.95),
+        "top_k": body.get("top_k", 40),
+        "seed": body.get("seed"),
+        "stream": True,
+        "return_token_ids": True,
+    }
+
+
+COMPLETIONS = "/v1/completions"
+MIMICS = Registry[Mimic](
+    "dialect",
+    Mimic("vllm", COMPLETIONS, Reply),
+    Mimic("sglang", "/generate", SglangReply, _sglang),
+    Mimic("llamacpp", "/completion", LlamaCppReply, _llamacpp),
+    Mimic("fastdeploy", COMPLETIONS, FastDeployReply),
+    Mimic("trtllm", COMPLETIONS, TensorRtLlmReply),
+)
+
+
+def as_ours(mimic: Mimic, content: bytes) -> bytes:
+    """A request in a dialect as one for `/v1/completions`. Raises `ApiError` for what is no object."""
+    try:
+        body = read_json(content.decode("utf-8"))
+    except (UnicodeDecodeError, UserError) as error:
+        raise ApiError(400, f"the body is {error}") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "the body is no JSON object")
+    return json.dumps(mimic.ours(body)).encode()

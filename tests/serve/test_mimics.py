@@ -1,0 +1,59 @@
+"""The server in another engine's dialect, read by the engine of that dialect: its counts are the loop's."""
+
+from typing import Any
+
+import pytest
+
+from engines.served import Api, ServedEngine
+from engines.tables import DIALECTS
+from sampling.events import Answered
+from sampling.measure.metrics import RunMetrics
+from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from serve.app import Limits
+from serve.command import DIALECTS as SPOKEN
+from serve.mimics import MIMICS
+from tests.serve.running import running
+from tests.tiny import tiny_pair
+
+PROMPT = [97, 98, 97, 98, 97, 98, 97]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return tiny_pair()
+
+
+def written(pair: Pair, method: str, **values: Any) -> RunMetrics:
+    metrics = RunMetrics()
+    for event in PairEngine(pair).stream(method, {**Settings(), "length": 40, **values}, PROMPT):
+        metrics.add(event)
+    return metrics
+
+
+def test_the_command_names_what_there_is() -> None:
+    assert tuple(MIMICS) == SPOKEN and set(MIMICS) < set(DIALECTS)
+
+
+@pytest.mark.parametrize("name", MIMICS)
+@pytest.mark.parametrize("method", ["target", "speculative", "prompt_lookup"])
+def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, method: str) -> None:
+    with running(pair, Limits(size=2, dialect=name), default=method) as served:
+        api = Api(served.url)
+        engine = ServedEngine(PairEngine(pair), name, DIALECTS[name], "tiny", lambda config: api)
+        (answer,) = engine.stream("target", {**Settings(), "length": 40}, PROMPT)
+    expected = written(pair, method)
+    assert isinstance(answer, Answered) and answer.reason == expected.finish_reason
+    told = answer.acceptance
+    if name == "vllm":  # whose first token is the prefill's, and counts as a round more
+        assert list(answer.output_ids) == expected.output_ids and told.drafted == expected.drafted
+        assert told.rounds is not None and abs(told.rounds - expected.rounds) <= 1
+    elif name != "trtllm":  # text alone, which other ids may stand for
+        assert list(answer.output_ids) == expected.output_ids
+        assert (told.rounds, told.accepted) == (expected.rounds, expected.accepted)
+        assert told.drafted == expected.drafted
+        assert told.hist is None or list(told.hist) == expected.accept_hist
+    else:
+        assert served.server.driver.tokens.decode(answer.output_ids) == engine.text(expected.output_ids)
+        assert told.drafted is None and told.hist is None
