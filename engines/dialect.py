@@ -43,14 +43,15 @@ class Option:
 class Dialect(ABC):
     """name: in tables and plans. path: where texts are asked for. by_request: whether a request names the method.
 
-    A server speculates as it was started: `options` are the words of its command line. version: where it tells its
-    own, and under which key.
+    A server speculates as it was started: `options` are the words of its command line. folders: whether it loads
+    checkpoints in folders, as we do. version: where it tells its own, and under which key.
     """
 
     name: ClassVar[str]
     path: ClassVar[str] = "/v1/completions"
     health: ClassVar[str] = "/health"
     by_request: ClassVar[bool] = False
+    folders: ClassVar[bool] = True
     methods: ClassVar[Mapping[str, Option]] = {}
     version: ClassVar[tuple[str, str] | None] = None
 
@@ -74,6 +75,11 @@ class Dialect(ABC):
             if key != "method":
                 words += [option.keys[key], str(value)]
         return words
+
+    def loads(self, config: Mapping[str, Any]) -> bool:
+        """Whether the method is another model, or a head, that the command line names."""
+        option = self.methods.get(config["method"])
+        return option is not None and "model" in option.keys
 
     def option(self, config: Mapping[str, Any]) -> Option:
         """The line of the table for a method. Raises `UserError` for a method or a key that this server lacks."""

@@ -3,6 +3,9 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from engines.dialect import Dialect
@@ -34,14 +37,27 @@ def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
         from engines.transformers_engine import TransformersEngine
 
         return TransformersEngine(home)
-    dialect = DIALECTS[spec.dialect]
-    api_of: Callable[[Mapping[str, Any]], Api] = (
-        stack.enter_context(Launcher(spec.launch, dialect, spec.model)).api_of
-        if spec.launch
-        else _running(spec, dialect)
-    )
-    model = spec.model or home.describe().target.name
-    return ServedEngine(home, spec.name, dialect, model, api_of, spec.version, spec.weights)
+    dialect, target = DIALECTS[spec.speaks], home.describe().target
+    model = spec.model or (target.place if "{model}" in spec.started else target.name)
+    if not spec.started:
+        return ServedEngine(home, spec.name, dialect, model, _running(spec, dialect), None, spec.version, spec.weights)
+    api_of = stack.enter_context(Launcher(spec.started, dialect, model)).api_of
+    drafter = _drafter(spec, home, stack)
+    return ServedEngine(home, spec.name, dialect, model, api_of, drafter, spec.version, spec.weights)
+
+
+def _drafter(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Callable[[], str]:
+    """What it loads to draft: what the plan says, or our own drafter, written once where it has no checkpoint."""
+    if spec.drafter:
+        return lambda: spec.drafter
+
+    @cache
+    def ours() -> str:
+        from engines.checkpoints import drafter_folder
+
+        return drafter_folder(home.pair, Path(stack.enter_context(TemporaryDirectory(prefix="drafter-"))))
+
+    return ours
 
 
 def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]], Api]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,6 +71,7 @@ class Api:
 class ServedEngine(Foreign):
     """A server in one of the dialects. api_of: the server that speculates so, by its `speculative_config`.
 
+    drafter: what it loads to draft, where its command line must say.
     Times are those of the client, the way to the server and back included.
     """
 
@@ -80,17 +82,19 @@ class ServedEngine(Foreign):
         dialect: Dialect,
         model: str,
         api_of: Callable[[Mapping[str, Any]], Api],
+        drafter: Callable[[], str] | None = None,
         version: str = "",
         weights: str = UNKNOWN,
     ) -> None:
         super().__init__(home)
         self.name, self.dialect, self.model, self.version, self.weights = name, dialect, model, version, weights
-        self._api_of, self._warm = api_of, set[Api]()
+        self._api_of, self._drafter, self._warm = api_of, drafter, set[Api]()
 
     def describe(self) -> Description:
         """See `Engine.describe`: what the server computes with is its own affair."""
         about = self.home.describe()
-        info = ModelInfo(self.model or about.target.name, SERVER, "", self.dialect.name, stored=self.weights)
+        called = PurePath(self.model).name if self.model != about.target.place else about.target.name
+        info = ModelInfo(called or about.target.name, SERVER, "", self.dialect.name, stored=self.weights)
         return Description(info, None, about.window, about.device, version=self.version)
 
     def refuse(self, name: str, values: Mapping[str, Any]) -> None:
@@ -107,22 +111,25 @@ class ServedEngine(Foreign):
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`: so many requests are under way at a time, a thread each."""
-        config = config_for(self.dialect, name, values)
+        config = self._config(name, values)
         self._warm_up(self._api_of(config), values, config)
-        waiting, going = iter(texts), dict[Future[Answered], Any]()
+        waiting, going = iter(texts), dict[Future[Answered], tuple[Any, float]]()
         with ThreadPoolExecutor(batch) as threads:
-            while True:
-                while len(going) < batch and (text := next(waiting, None)) is not None:
+            text, begun = next(waiting, None), time.perf_counter()
+            while going or text is not None:
+                now = time.perf_counter() - begun
+                while text is not None and len(going) < batch and (text.arrives_s or 0.0) <= now:
                     asked = threads.submit(self._answered, name, {**values, "length": text.length}, text.prompt)
-                    going[asked] = text.tag
-                if not going:
-                    return
-                done, _ = wait(going, return_when=FIRST_COMPLETED)
-                for one in done:
-                    yield going.pop(one), one.result()
+                    going[asked] = text.tag, 0.0 if text.arrives_s is None else now - text.arrives_s
+                    text = next(waiting, None)
+                coming = None if text is None or len(going) == batch else (text.arrives_s or 0.0) - now
+                for one in _done(going, coming):
+                    tag, queued_s = going.pop(one)
+                    yield tag, replace(one.result(), queued_s=queued_s)
+                text = next(waiting, None) if text is None else text
 
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
-        config, asked = config_for(self.dialect, name, values), wanted(values, prompt)
+        config, asked = self._config(name, values), wanted(values, prompt)
         api, reading = self._api_of(config), _Reading()
         self._warm_up(api, values, config)
         begun = time.perf_counter()
@@ -141,6 +148,12 @@ class ServedEngine(Foreign):
             self.dialect.acceptance(reading.events, len(ids)),
         )
 
+    def _config(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        config = config_for(self.dialect, name, values)
+        if self._drafter is None or not self.dialect.loads(config):
+            return config
+        return {**config, "model": self._drafter()}
+
     def _warm_up(self, api: Api, values: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         """A server's first request pays for what no later one does: it is not timed, and its prompt is of no plan."""
         if api not in self._warm:
@@ -149,6 +162,14 @@ class ServedEngine(Foreign):
             self.version = self.version or _version(api, self.dialect)
             for _ in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
                 pass
+
+
+def _done(going: Iterable[Future[Answered]], seconds: float | None) -> Iterable[Future[Answered]]:
+    """Requests that have ended, once one has; seconds: until somebody else is to be asked, or None."""
+    if going:
+        return wait(going, seconds, FIRST_COMPLETED).done
+    time.sleep(max(0.0, seconds or 0.0))
+    return ()
 
 
 def _version(api: Api, dialect: Dialect) -> str:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engines.speculation import config_for
@@ -11,21 +12,36 @@ from sampling.methods import REFERENCE
 from utils.errors import UserError, one_of
 
 OURS = "workbench"
-TRANSFORMERS, OPENAI = "transformers", "openai"
-KINDS = (TRANSFORMERS, OPENAI)
-IN_GENERATE = (REFERENCE, "speculative", "prompt_lookup")
+TRANSFORMERS, VLLM, OPENAI = "transformers", "vllm", "openai"
+KINDS = (TRANSFORMERS, VLLM, OPENAI)
+DRAFTER = "speculative"
+IN_GENERATE = (REFERENCE, DRAFTER, "prompt_lookup")
 UNKNOWN = "unknown"
 SERVER = "server"
+_WORKER = shlex.quote(str(Path(__file__).with_name("vllm_worker.py")))
+_SERVERS = ("dialect", "url", "urls", "launch")
+_STRANGE = {
+    TRANSFORMERS: (*_SERVERS, "python", "arguments", "model", "drafter"),
+    VLLM: _SERVERS,
+    OPENAI: ("python", "arguments"),
+}
+_TOLD = {
+    TRANSFORMERS: "the loaded checkpoint does not say",
+    VLLM: "its own process needs",
+    OPENAI: "finds or starts a server",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """name: in tables. kind: `transformers`, in this process on the loaded checkpoint, or `openai`, a server.
+    """name: in tables. kind: `transformers`, in this process on the loaded checkpoint; `vllm`, in a process of vLLM's
+    own Python; or `openai`, a server.
 
     dialect: how the server is asked and read. url: where it runs already; urls: the same by method, for servers that
     speculate as they were started; launch: what starts it, in which {model}, {port} and {options} stand for what they
-    say. model: what it is called there, or which weights it loads. weights:
-    the format of those. version: of the engine. methods: which of the plan's it plays; none: all.
+    say. python: of vLLM's environment; arguments: those of `vllm serve`. model: what it is called there, or which
+    weights it loads; none: those that are loaded here. drafter: the same of what drafts. weights: the format of
+    those. version: of the engine. methods: which of the plan's it plays; none: all.
     """
 
     name: str
@@ -33,7 +49,10 @@ class EngineSpec:
     dialect: str = ""
     url: str = ""
     launch: str = ""
+    python: str = ""
+    arguments: str = ""
     model: str = ""
+    drafter: str = ""
     weights: str = UNKNOWN
     version: str = ""
     methods: tuple[str, ...] = ()
@@ -41,10 +60,15 @@ class EngineSpec:
 
     def check(self) -> None:
         """Raises `UserError` for a server that nobody could find, start or read."""
+        strange = [name for name in _STRANGE[self.kind] if getattr(self, name)]
+        if strange:
+            raise UserError(f"{strange[0]} given for kind {self.kind}; expected only what {_TOLD[self.kind]}")
         if self.kind == TRANSFORMERS:
-            given = [name for name in ("dialect", "url", "urls", "launch", "model") if getattr(self, name)]
-            if given:
-                raise UserError(f"{given[0]} given for kind transformers, which runs the loaded checkpoint")
+            return
+        if self.kind == VLLM:
+            if not self.python:
+                raise UserError("python: '' given; expected the path of the Python that has vLLM")
+            _read(self.arguments, "arguments")
             return
         if self.dialect not in DIALECTS:
             raise UserError(f"dialect: {self.dialect!r} given; expected {one_of(DIALECTS)}")
@@ -52,6 +76,8 @@ class EngineSpec:
             raise UserError("url and launch: expected one of them, where the server runs or what starts it")
         if self.launch:
             read_launch(self.launch)
+            if not (self.model or DIALECTS[self.dialect].folders):
+                raise UserError(f"model: '' given; expected the file of weights that {self.dialect} loads")
         for url in filter(None, (self.url, *(url for _, url in self.urls))):
             if not url.startswith(("http://", "https://")):
                 raise UserError(f"url: {url!r} given; expected http://HOST:PORT")
@@ -66,13 +92,30 @@ class EngineSpec:
         """The methods that it is asked for; none: all of the plan's."""
         return self.methods or tuple(method for method, _ in self.urls)
 
+    @property
+    def speaks(self) -> str:
+        """The dialect; none in this process."""
+        return VLLM if self.kind == VLLM else self.dialect
+
+    @property
+    def started(self) -> str:
+        """The command line that starts it; none where it runs already, or in this process."""
+        if self.kind != VLLM:
+            return self.launch
+        return f"{shlex.quote(self.python)} {_WORKER} --port {{port}} --model {{model}} {self.arguments} {{options}}"
+
     def refuse(self, method: str, values: Mapping[str, Any]) -> None:
         """Raises `UserError`, which names it, for a method with values that it lacks."""
         try:
             if self.kind == TRANSFORMERS:
                 refuse_in_generate(method, values)
-            else:
-                DIALECTS[self.dialect].options(config_for(DIALECTS[self.dialect], method, values))
+                return
+            dialect = DIALECTS[self.speaks]
+            config = config_for(dialect, method, values)
+            dialect.options(config)
+            found = self.drafter or (dialect.folders and method == DRAFTER)
+            if self.started and dialect.loads(config) and not found:
+                raise UserError(f"{method} needs drafter, what {dialect.name} loads to draft")
         except UserError as error:
             raise UserError(f"engine {self.name}: {error}; or leave the method out of its methods") from None
 
@@ -81,20 +124,24 @@ def refuse_in_generate(method: str, values: Mapping[str, Any]) -> None:
     """Raises `UserError` for what transformers' `generate` lacks."""
     if method not in IN_GENERATE:
         raise UserError(f"transformers has no method {method}; expected {one_of(IN_GENERATE)}")
-    rule = values["draft_rule"] if method == "speculative" and "draft_rule" in values else "fixed"
+    rule = values["draft_rule"] if method == DRAFTER and "draft_rule" in values else "fixed"
     if rule not in ("fixed", "own"):
         raise UserError(f"transformers has no draft_rule {rule}; expected fixed")
 
 
 def read_launch(launch: str) -> list[str]:
     """The words of a command line. Raises `UserError` for one that could not be told where to listen."""
-    try:
-        words = shlex.split(launch)
-    except ValueError as error:
-        raise UserError(f"launch: {launch!r} given, which cannot be read: {error}") from None
+    words = _read(launch, "launch")
     if not any("{port}" in word for word in words):
         raise UserError(f"launch: {launch!r} given; expected a command with {{port}} in it, and {{options}}")
     return words
+
+
+def _read(line: str, what: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UserError(f"{what}: {line!r} given, which cannot be read: {error}") from None
 
 
 def expanded(words: Sequence[str], model: str, port: int, options: Sequence[str]) -> list[str]:

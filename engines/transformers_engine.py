@@ -3,20 +3,17 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+from engines.checkpoints import drafter_model, target_model
 from engines.home import Foreign, wanted
-from engines.spec import refuse_in_generate
+from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
 from sampling.events import Acceptance, Answered, Event
-from sampling.forward.runner import CausalModel
-from sampling.heads.head_files import load_head
 from sampling.pair import ModelInfo
 from sampling.pair_engine import PairEngine
 from utils.errors import UserError
@@ -38,7 +35,7 @@ class TransformersEngine(Foreign):
         super().__init__(home)
         self._pair = home.pair
         stop = sorted(self._pair.stop)
-        self.model = _loaded(self._pair.target_info.place, self._pair.target.model)
+        self.model = target_model(self._pair)
         self._warm: set[str] = set()
         self._ends = {"eos_token_id": stop, "pad_token_id": stop[0]}
         self.model.generation_config = transformers.GenerationConfig(**self._ends)
@@ -52,7 +49,7 @@ class TransformersEngine(Foreign):
     def refuse(self, name: str, values: Mapping[str, Any]) -> None:
         """See `Foreign.refuse`."""
         refuse_in_generate(name, values)
-        if name == "speculative" and self._pair.drafter is None:
+        if name == DRAFTER and self._pair.drafter is None:
             raise UserError("transformers: no drafter model is loaded to assist; start with --drafter")
 
     def stream(
@@ -95,7 +92,7 @@ class TransformersEngine(Foreign):
 
     def _assistant(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """The model that drafts, told how many; nothing where none does."""
-        if name != "speculative":
+        if name != DRAFTER:
             return {}
         own = self.assistant.generation_config
         own.num_assistant_tokens, own.num_assistant_tokens_schedule = values["gamma"], "constant"
@@ -105,10 +102,7 @@ class TransformersEngine(Foreign):
     @cached_property
     def assistant(self) -> Any:
         """The pair's drafter as a model of transformers."""
-        info = self._pair.of_drafter.target_info
-        if info.trained:
-            return _distilled(self.model, Path(info.place))
-        return _loaded(info.place, self._pair.of_drafter.target.model)
+        return drafter_model(self._pair, self.model)
 
 
 def _lookup(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,22 +168,3 @@ def _drafts(model: Any) -> Iterator[list[int]]:
         yield counts
     finally:
         del model._get_candidate_generator
-
-
-def _loaded(place: str, like: CausalModel) -> Any:
-    """The checkpoint as a transformers model, where our model is and in its number format."""
-    return transformers.AutoModelForCausalLM.from_pretrained(place, dtype=like.dtype).to(like.device).eval()
-
-
-def _distilled(model: Any, folder: Path) -> Any:
-    """The distilled drafter with an output matrix of the whole vocabulary, which `generate` needs."""
-    head = load_head(folder)
-    config = deepcopy(model.config)
-    config.num_hidden_layers = head.config.layers
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[: head.config.layers]
-    small = type(model)(config)
-    blocks = {name.replace("blocks.", "layers."): weight for name, weight in head.weights.items()}
-    small.model.load_state_dict({**blocks, "embed_tokens.weight": model.model.embed_tokens.weight})
-    small.tie_weights()
-    return small.to(model.device, model.dtype).eval()

@@ -163,7 +163,8 @@ class Acceptance:
 class Answered:
     """A whole answer of an engine that does not tell its rounds as they are played.
 
-    ttft_s, wall_s: from asking until its first tokens, `first` of them, and its last were there.
+    ttft_s, wall_s: from asking until its first tokens, `first` of them, and its last were there. queued_s: from the
+    prompt's arrival until it was asked.
     """
 
     prompt_tokens: int
@@ -173,6 +174,7 @@ class Answered:
     wall_s: float
     first: int
     acceptance: Acceptance
+    queued_s: float = 0.0
 
 
 AnyRound = Round | BeamRound

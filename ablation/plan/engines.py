@@ -6,7 +6,7 @@ from typing import Any
 
 from ablation.plan.grid import Configuration, Side
 from ablation.plan.section import Faults, PlanSection, many, one
-from engines.spec import KINDS, OURS, EngineSpec
+from engines.spec import KINDS, OURS, TRANSFORMERS, EngineSpec
 from engines.tables import DIALECTS
 from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError, one_of, wrong_value
@@ -80,7 +80,7 @@ def parse_engine(text: str) -> EngineSpec:
         spec = EngineSpec(name, "openai", name, url)
     elif not pairs:
         spec = EngineSpec(name, name)
-        if name not in KINDS or name == "openai":
+        if name != TRANSFORMERS:
             raise wrong_value("--engine", text, f"transformers, or a server such as {one_of(DIALECTS)}=URL")
     else:
         urls = tuple((METHODS[method].name, url) for method, _, url in (pair.partition("=") for pair in pairs))

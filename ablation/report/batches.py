@@ -65,12 +65,14 @@ class Line:
 
 def batches_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection | None:
     """Tables and plots of each processor and format; None where prompts were answered one after the other."""
-    rows = frame[~frame["failed"] & frame["throughput_tps"].notna()]
+    rows = frame[~frame["failed"] & (frame["throughput_tps"].notna() | (frame["rate"] > 0.0))]
     if rows.empty:
         return None
     tables, plots, notes = list[Table](), list[Plot](), list[str]()
-    for (processor, weights), part in rows.groupby(["processor_alone", "target_weights"], observed=True, sort=False):
-        name = f"{processor}" + (f", {weights} weights" if frame["target_weights"].nunique() > 1 else "")
+    by = ["processor_alone", "engine", "target_weights"]
+    for (processor, engine, weights), part in rows.groupby(by, observed=True, sort=False):
+        name = f"{processor}" + (f", {engine}" if frame["engine"].nunique() > 1 else "")
+        name += f", {weights} weights" if frame["target_weights"].nunique() > 1 else ""
         closed, open_ = part[part["rate"] == 0.0], part[part["rate"] > 0.0]
         if len(closed):
             units = _units(closed, summary)

@@ -85,7 +85,7 @@ def load_results(results: Path, also: tuple[str, ...] = ()) -> pd.DataFrame:
     for name in words:  # ids and tasks are others' words: what steers a terminal or breaks a table is escaped
         frame[name] = frame[name].map(shown, na_action="ignore")
     frame["task"] = frame["task"].replace(_RENAMED)
-    frame = frame.assign(**{name: np.nan for name in _LATER if name not in header})
+    frame = frame.reindex(columns=[*frame, *(name for name in _LATER if name not in header)])
     frame["target_weights"] = frame["target_weights"].astype(object).fillna(WEIGHTS[0])  # older versions had no other
     frame["engine"] = frame["engine"].astype(object).fillna(OURS)
     frame = frame.fillna({"batch": 1, "rate": 0.0})

@@ -12,6 +12,7 @@ from ablation.report.bounds import BoundRows, bound_rows
 from ablation.report.caveats import caveats
 from ablation.report.cells import Table
 from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
+from ablation.report.engines import engines_section
 from ablation.report.figure import Plot
 from ablation.report.formats import formats_section
 from ablation.report.latex import pair_tables, summary_tables
@@ -71,6 +72,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     pairs = pd.concat([*asked, compare(frame, summary)], ignore_index=True)
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     formats, many = formats_section(frame, manifest), batches_section(frame, summary)
+    engines = engines_section(frame, summary)
     bound = bound_rows(results)
     told = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
     try:
@@ -79,7 +81,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         pairs.to_csv(folder / "pairs.csv", index=False)
         for plot in many.plots if many else ():
             plot.save(folder)
-        first = [section for section in (formats, many) if section]
+        first = [section for section in (engines, formats, many) if section]
         sections = (*first, *_sections(results, frame, summary, pairs, folder, bound))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
@@ -91,7 +93,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     answers = tuple(f"{pair['processor']}: {pair['verdict']}" for one in asked for _, pair in one.iterrows())
-    tables = [table for section in (formats, many) if section for table in section.tables]
+    tables = [table for section in first for table in section.tables]
     return Report(folder, told, warnings, answers, tuple(tables), bound.notes)
 
 

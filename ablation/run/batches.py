@@ -161,12 +161,13 @@ class _Unit:
         whole = {key: one for key, one in self.accounts.items() if key not in self.errors}
         ends = [self.arrivals[key] + one.queued_s + one.wall_s for key, one in whole.items() if key in self.arrivals]
         tokens = sum(one.new_tokens for one in whole.values())
-        time_s = max(ends, default=self.rounds_s + self.prefills_s)
-        if any(one.answered for one in whole.values()):  # another engine's, of which only the time in all is known
-            return {"e2e_throughput_tps": tokens / self.seconds}
-        if not self.rounds_s:
+        foreign = any(one.answered for one in whole.values())  # of another engine only the time in all is known
+        time_s = max(ends, default=self.seconds if foreign else self.rounds_s + self.prefills_s)
+        if not (foreign or self.rounds_s):
             return {}
-        found = {"throughput_tps": tokens / self.rounds_s, "e2e_throughput_tps": tokens / time_s}
+        found = {"e2e_throughput_tps": tokens / time_s}
+        if self.rounds_s:
+            found["throughput_tps"] = tokens / self.rounds_s
         if slo := self.plan.slo:
             met = sum(slo.met((one.queued_s + one.ttft_s) * 1e3, one.tpot_ms) for one in whole.values())
             found["goodput_rps"] = met / time_s

@@ -15,6 +15,7 @@ class LlamaCpp(Dialect):
     name = "llamacpp"
     version = ("/props", "build_info")
     path = "/completion"
+    folders = False
     methods: ClassVar = {
         "naive": Option(),
         "ngram": Option(

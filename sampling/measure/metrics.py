@@ -15,7 +15,7 @@ _TOLD = {
     "hist": ("accept_hist",),
     "by_round": ("tested", "alpha", "tested_at", "tokens_by_round", "drafted_by_round"),
 }
-_NEVER_TOLD = ("prefill_s", "queued_s", "waited_s", "live_rows", "mean_gamma", "min_gamma", "max_gamma")
+_NEVER_TOLD = ("prefill_s", "waited_s", "live_rows", "mean_gamma", "min_gamma", "max_gamma")
 
 
 @dataclass(slots=True)
@@ -108,6 +108,7 @@ class RunMetrics:
         told = answer.acceptance
         self.answered, self.finish_reason = answer, answer.reason
         self.prompt_tokens, self.output_ids = answer.prompt_tokens, list(answer.output_ids)
+        self.queued_s = answer.queued_s
         self.rounds, self.drafted, self.accepted = told.rounds or 0, told.drafted or 0, told.accepted or 0
         self.tested = told.tested or 0
         self.accepted_counts.update(dict(enumerate(told.hist or ())))

@@ -4,6 +4,7 @@ import re
 
 from ablation.report.bounds import NO_BOUNDS
 from ablation.report.content import Content, make_section
+from ablation.report.engines import engines_section
 from ablation.report.load import load_results
 from ablation.report.markdown import markdown
 from ablation.report.pairs import compare
@@ -26,5 +27,7 @@ def _tables(run: str) -> str:
     frame = load_results(RESULTS / run / "results.csv")
     summary = summarise(frame)
     pairs = compare(frame, summary)
-    sections = (make_section(name, summary, pairs, (), (), NO_BOUNDS) for name in dict.fromkeys(summary["processor"]))
+    names = dict.fromkeys(summary["processor"])
+    engines = engines_section(frame, summary)
+    sections = [make_section(name, summary, pairs, (), (), NO_BOUNDS) for name in names] + [engines] * bool(engines)
     return markdown(Content(run, "", (), tuple(sections), None))

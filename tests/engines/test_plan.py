@@ -3,6 +3,7 @@
 import csv
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def plan(place: Path, *lines: str) -> str:
-    top = ('prompts = ["mine.jsonl"]', "length = 12", "control = false")
-    return str(write_lines(place / "plan.toml", *top, *METHODS, *lines))
+def plan(place: Path, *lines: str, top: Sequence[str] = ()) -> str:
+    first = ('prompts = ["mine.jsonl"]', "length = 12", "control = false", *top)
+    return str(write_lines(place / "plan.toml", *first, *METHODS, *lines))
 
 
 def table(**entries: str) -> list[str]:
@@ -90,6 +91,15 @@ def test_engines_are_read_and_play_what_they_have(place: Path) -> None:
         ({"name": '"x"', "kind": '"openai"', "dialect": '"vllm"', "launch": '"vllm serve"'}, "{port}"),
         ({"name": '"x"', "kind": '"openai"', "dialect": '"vllm"', "url": '"http://h:1"'}, "as it was started"),
         ({"name": '"x"', "kind": '"openai"', "dialect": '"workbench"', "url": '"h:1"'}, "expected http://HOST:PORT"),
+        ({"name": '"x"', "kind": '"vllm"'}, "python: '' given"),
+        ({"name": '"x"', "kind": '"vllm"', "python": '"p"', "arguments": "\"'\""}, "arguments: \"'\" given"),
+        ({"name": '"x"', "kind": '"vllm"', "url": '"http://h:1"'}, "url given for kind vllm"),
+        ({"name": '"x"', "kind": '"openai"', "python": '"p"'}, "python given for kind openai"),
+        ({"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"s {port}"'}, "model: '' given"),
+        (
+            {"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"s {port}"', "model": '"g"'},
+            "engine x: speculative needs drafter",
+        ),
         ({"name": '"x"', "kind": '"transformers"', "speed": "1"}, "unknown key 'speed'"),
         (
             {"name": '"x"', "kind": '"openai"', "dialect": '"trtllm"', "launch": '"s {port}"'},
@@ -144,10 +154,10 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def run(place: Path, pair: Pair, lines: Sequence[str], resume: bool = False) -> Path:
+def run(place: Path, pair: Pair, lines: Sequence[str], resume: bool = False, top: Sequence[str] = ()) -> Path:
     from rich.console import Console
 
-    experiment, out = read_experiment(plan(place, *lines)), place / "r.csv"
+    experiment, out = read_experiment(plan(place, *lines, top=top)), place / "r.csv"
     console = Console(file=(place / "said.txt").open("a"), width=140)
     conduct_into(out, experiment, PairEngine(pair), command="test", out=console, err=console, resume=resume)
     return out
@@ -175,7 +185,8 @@ def test_one_file_and_one_report_for_all_engines(place: Path, pair: Pair) -> Non
         assert frame["block"].nunique() == 9 and frame["processor"].nunique() == 3
         report = write_report(out)
         text = (report.folder / "report.md").read_text(encoding="utf-8")
-        assert "hf" in text and "blocks lack" not in text
+        assert "blocks lack" not in text and "## Engines" in text
+        assert text.count("| 3 of 3 consistent |") == 6
         assert [one["name"] for one in read(out.with_name("r.manifest.json"))["fixed"]["grid"]["engines"]] == [
             "hf",
             "ours",
@@ -216,6 +227,34 @@ def test_many_requests_are_under_way_at_a_time(pair: Pair) -> None:
             for event in PairEngine(pair).stream("target", values, texts[number].prompt):
                 metrics.add(event)
             assert list(answer.output_ids) == metrics.output_ids
+
+
+def test_prompts_arrive_at_a_server_when_they_should(pair: Pair) -> None:
+    from sampling.engine import Text
+
+    with running(pair) as served:
+        api = Api(served.url)
+        engine = ServedEngine(PairEngine(pair), "o", DIALECTS["workbench"], "target", lambda config: api)
+        values: dict[str, Any] = {**Settings(), "length": 10}
+        for size in (1, 4):
+            texts = [Text(number, [5, 6, 7], 10, arrives_s) for number, arrives_s in enumerate((0.0, 0.0, 0.4))]
+            begun = time.perf_counter()
+            found = dict(engine.stream_many("target", values, texts, size))
+            assert time.perf_counter() - begun > 0.4 and sorted(found) == [0, 1, 2]
+            queued = [found[number].queued_s for number in range(3)]
+            assert queued[0] < 0.05 and queued[2] < 0.05
+            assert queued[1] == pytest.approx(found[0].wall_s, abs=0.05) if size == 1 else queued[1] < 0.05
+
+
+def test_a_load_of_all_engines_is_a_table_of_each(place: Path, pair: Pair) -> None:
+    with running(pair) as served:
+        lines = table(name='"o"', kind='"openai"', dialect='"workbench"', url=f'"{served.url}"')
+        out = run(place, pair, lines, top=("batch = 2", "rate = 20", 'slo = "ttft:5000"'))
+    found = rows(out)
+    assert {(row["engine"], row["rate"]) for row in found} == {("workbench", "20.0"), ("o", "20.0")}
+    assert all(row["goodput_rps"] and row["e2e_throughput_tps"] and row["queued_s"] for row in found)
+    text = (write_report(out).folder / "report.md").read_text(encoding="utf-8")
+    assert "Prompts that arrive, under greedy, o" in text and "Prompts that arrive, under greedy, workbench" in text
 
 
 def test_the_referee_finds_the_first_token_that_is_not_the_targets() -> None:

@@ -1,0 +1,95 @@
+"""Several engines on the same questions: what drafts are worth on each, and what the engines are worth."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from ablation.report.cells import Table, interval, number, title_of
+from ablation.report.content import ReportSection
+from ablation.report.load import QUESTION, in_order
+from ablation.report.paired import ratio_interval
+from ablation.report.summary import ALL
+from ablation.results.record import DIFFERS
+from engines.spec import OURS
+from sampling.methods import REFERENCE
+
+TITLE = "Engines"
+_HEADERS = (
+    "configuration", "engine", "tok/s", "speedup there [95 %]", "tok/round", "accepted, drafted", "ours / its [95 %]",
+    "with the prompt", "referee",
+)  # fmt: skip
+_MEANING = (
+    "A speedup is against the same engine's plain decoding: what drafts are worth there. Ours / its: tokens/s of our "
+    "loop over that engine's with the same configuration, the median over prompts of one prompt's ratio: what the "
+    "engines are worth; with the prompt: the same over the whole answer, where tok/s are of the tokens behind the "
+    "first. Rounds, drafts and accepted ones are as each engine "
+    "tells them; a dash where it does not. Referee: greedy answers that our target, reading prompt and answer at once, "
+    "has no better token for anywhere."
+)
+_ASKED = [*QUESTION, "batch", "rate"]
+
+
+def engines_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection | None:
+    """A table a processor and load; None where there is one engine."""
+    if frame["engine"].nunique() < 2:
+        return None
+    rows, tables = frame[~frame["failed"]], []
+    for (processor, batch, rate), part in rows.groupby(["processor_alone", "batch", "rate"], observed=True, sort=False):
+        if part["engine"].nunique() < 2:
+            continue
+        load = "" if rows[["batch", "rate"]].drop_duplicates().shape[0] < 2 else f", {batch:g} at a time"
+        load += f", {rate:g} a second" if rate else ""
+        tables.append(_table(f"Engines under {processor}{load}", part, summary))
+    return ReportSection(TITLE, tuple(tables), None, (), ()) if tables else None
+
+
+def _table(title: str, rows: pd.DataFrame, summary: pd.DataFrame) -> Table:
+    of_all = summary[summary["task"] == ALL].set_index(["processor", "configuration"])
+    lines = []
+    for name in in_order(rows):
+        part = rows[rows["configuration"] == name]
+        engines = list(dict.fromkeys(part["engine"].astype(str)))
+        ours = part[part["engine"] == OURS]
+        for engine in engines:
+            own = part[part["engine"] == engine]
+            lines.append((title_of(name), engine, *_cells(name, own, ours, of_all)))
+    return Table(title, _HEADERS, tuple(lines), (_MEANING,))
+
+
+def _cells(name: str, own: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFrame) -> tuple[str, ...]:
+    told: Any = of_all.loc[(str(own["processor"].iloc[0]), name)]
+    itself = own["engine"].iloc[0] == OURS
+    rounds, drafted = own["rounds"].sum(min_count=len(own)), own["drafted"].sum(min_count=len(own))
+    accepted = own["accepted"].sum(min_count=len(own))
+    return (
+        number(told["tokens_per_s_mean"], 1),
+        "1.00" if name == REFERENCE else interval(told["speedup"], told["speedup_low"], told["speedup_high"]),
+        number(own["new_tokens"].sum() / rounds),
+        f"{number(accepted, 0)}, {number(drafted, 0)}",
+        "" if itself or ours.empty else _ratio(ours, own, "tokens_per_s"),
+        "" if itself or ours.empty else _ratio(ours, own, "whole_tps"),
+        _referee(own),
+    )
+
+
+def _ratio(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> str:
+    """The median over prompts of our speed over theirs on the same questions."""
+    one, other = (_by_question(rows)[column] for rows in (ours, theirs))
+    logs = (one / other.reindex(one.index)).map(math.log)
+    return interval(*ratio_interval(logs.groupby(level="id").mean().dropna()))
+
+
+def _by_question(rows: pd.DataFrame) -> pd.DataFrame:
+    whole = rows.assign(whole_tps=rows["new_tokens"] / rows["wall_s"])[["tokens_per_s", "whole_tps"]]
+    whole = whole.where(whole > 0)
+    return whole.set_axis(pd.MultiIndex.from_frame(rows[_ASKED].astype(str))).groupby(level=_ASKED).first()
+
+
+def _referee(rows: pd.DataFrame) -> str:
+    judged = rows["referee"].dropna()
+    if judged.empty:
+        return "–"
+    differ, furthest = int((judged == DIFFERS).sum()), rows["referee_behind"].max()
+    agreed = f"{len(judged) - differ} of {len(judged)} consistent"
+    return agreed if math.isnan(furthest) or not differ else f"{agreed}, up to {furthest:.2g} behind"

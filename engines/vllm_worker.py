@@ -1,0 +1,148 @@
+"""vLLM's own engine behind the one route that we ask: no server of vLLM's lies between.
+
+Run by the Python of vLLM's environment: `python vllm_worker.py --port PORT` and arguments of `vllm serve` that make an
+engine. Standard library and vLLM alone. Rounds are streamed in the shape of vLLM's server.
+"""
+
+import json
+import os
+import queue
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, count
+from typing import Any
+
+import vllm
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.llm_engine import LLMEngine
+
+Told = queue.SimpleQueue[Any]
+
+
+class Worker(threading.Thread):
+    """The thread that owns the engine: takes what is asked, steps, and tells each asker what a step added."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(daemon=True)
+        self._engine, self._asked, self._names = engine, queue.SimpleQueue[tuple[str, Any, Any, Told]](), count()
+        self._tell: dict[str, Told] = {}
+
+    def ask(self, ids: list[int], params: Any) -> Iterator[Any]:
+        """Outputs of a request, a step each, until its end."""
+        told: Told = queue.SimpleQueue()
+        self._asked.put((str(next(self._names)), {"prompt_token_ids": ids}, params, told))
+        while True:
+            output = told.get()
+            if isinstance(output, Exception):
+                raise output
+            yield output
+            if output.finished:
+                return
+
+    def run(self) -> None:
+        """Until the process ends; an engine that fails ends it, and whoever asks sees an answer without an end."""
+        try:
+            while True:
+                self._admit()
+                for output in self._engine.step():
+                    self._tell[output.request_id].put(output)
+                    if output.finished:
+                        del self._tell[output.request_id]
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+
+    def _admit(self) -> None:
+        """Whoever asks now; while nobody is under way, wait for somebody."""
+        while True:
+            try:
+                name, prompt, params, told = self._asked.get(not self._tell)
+            except queue.Empty:
+                return
+            try:
+                self._engine.add_request(name, prompt, params)
+            except Exception as error:  # what the engine refuses is the asker's affair, not the end of all others
+                told.put(error)
+            else:
+                self._tell[name] = told
+
+
+def events(outputs: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    """Chunks as vLLM's server writes them."""
+    for output in outputs:
+        (one,) = output.outputs
+        choice = {"index": 0, "text": one.text, "token_ids": list(one.token_ids), "finish_reason": one.finish_reason}
+        yield {"choices": [choice]}
+        if one.spec_decode_metrics is not None:
+            yield {"choices": [], "metrics": {"speculative_decoding": one.spec_decode_metrics.to_dict()}}
+
+
+def sampling(body: dict[str, Any]) -> Any:
+    """What a request asks for, in vLLM's words."""
+    return SamplingParams(
+        max_tokens=body["max_tokens"],
+        temperature=body["temperature"],
+        top_p=body["top_p"],
+        top_k=body.get("top_k", 0),
+        seed=body["seed"],
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
+    """The routes of a worker."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(200, {"version": vllm.__version__})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            try:
+                told = events(worker.ask(body["prompt"], sampling(body)))
+                first = next(told)
+            except Exception as error:  # named in the answer: the asker prints it
+                self._send(400, {"error": {"message": f"{type(error).__name__}: {error}"}})
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            with suppress(OSError):  # who asked has left
+                for event in chain((first,), told):
+                    self._write(f"data: {json.dumps(event)}\n\n")
+                self._write("data: [DONE]\n\n")
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+        def _send(self, status: int, content: dict[str, Any]) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self._write(json.dumps(content))
+
+        def _write(self, text: str) -> None:
+            self.wfile.write(text.encode())
+            self.wfile.flush()
+
+    return Handler
+
+
+def main() -> None:
+    """Load, then listen."""
+    parser = FlexibleArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    EngineArgs.add_cli_args(parser)
+    given = parser.parse_args()
+    worker = Worker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(given)))
+    worker.start()
+    ThreadingHTTPServer(("127.0.0.1", given.port), handler(worker)).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

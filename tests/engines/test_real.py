@@ -1,0 +1,77 @@
+"""Other engines' own programs on the embedded model; where they are, the environment says (docs/engines.md).
+
+WORKBENCH_VLLM_PYTHON: the Python of an environment with vLLM. WORKBENCH_LLAMA_SERVER: llama.cpp's llama-server, with
+WORKBENCH_LLAMA_GGUF: the model as a GGUF file in float32. Run with -m engines; add -s for the figures.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ablation.plan.file import read_experiment
+from ablation.report.load import load_results
+from ablation.report.write import write_report
+from ablation.run.conduct import conduct_into
+from sampling.loading.options import LoadOptions
+from sampling.loading.pairs import load_pair
+from sampling.pair_engine import PairEngine
+from tests.ablation.conftest import write_lines
+
+VLLM, SERVER, GGUF = "WORKBENCH_VLLM_PYTHON", "WORKBENCH_LLAMA_SERVER", "WORKBENCH_LLAMA_GGUF"
+ARGUMENTS = "--dtype float32 --max-model-len 2048 --gpu-memory-utilization 0.4"
+ALL_METHODS, COPIES = ["target", "prompt_lookup", "speculative"], ["target", "prompt_lookup"]
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1500)]
+
+
+def needed(*names: str) -> list[str]:
+    """What the environment gives."""
+    if missing := [name for name in names if not os.environ.get(name)]:
+        pytest.skip(f"no {' and '.join(missing)} in the environment")
+    return [os.environ[name] for name in names]
+
+
+def played(place: Path, engine: dict[str, str], methods: list[str]) -> None:
+    """The plan on the embedded model and that engine, whose greedy answers must be those of our loop."""
+    table = [f"{name} = {json.dumps(value)}" for name, value in engine.items()]
+    lines: list[str] = [
+        *("length = 48", "limit = 3", 'prompts = ["grounded"]', 'processors = ["greedy"]', "control = false"),
+        *("[pair]", 'dtype = "float32"', "[[methods]]", 'method = "prompt_lookup"', "num_speculative_tokens = 10"),
+        *("[[methods]]", 'method = "speculative"', "gamma = 4"),
+        *("[[engines]]", *table, f"methods = {json.dumps(methods)}", 'weights = "full"'),
+    ]
+    experiment, out = read_experiment(str(write_lines(place / "p.toml", *lines))), place / "r.csv"
+    pair = load_pair(LoadOptions(dtype="float32"))
+    conduct_into(out, experiment, PairEngine(pair), command="test", out=Console(), err=Console())
+    frame = load_results(out, ("text",))
+    theirs = frame[frame["engine"] != "workbench"]
+    assert len(theirs) == 3 * len(methods) and not theirs["failed"].any()
+    assert set(theirs["referee"]) == {"consistent"} and theirs["engine_version"].notna().all()
+    assert set(theirs[theirs["configuration"] != "target"]["divergence_verdict"].astype(str)) == {"exact"}
+    assert frame["text"].nunique() == 3
+    drafted = theirs[theirs["configuration"] != "target"]
+    assert (drafted["accepted"] + drafted["rounds"] == drafted["new_tokens"]).all() and (drafted["drafted"] > 0).all()
+    assert drafted["accepted"].sum() > 0
+    write_report(out)
+    print((place / "r.report" / "report.md").read_text(encoding="utf-8").partition("## Under")[0])
+
+
+def test_vllm_offline(tmp_path: Path) -> None:
+    (python,) = needed(VLLM)
+    played(tmp_path, {"name": "vLLM", "kind": "vllm", "python": python, "arguments": ARGUMENTS}, ALL_METHODS)
+
+
+def test_vllm_served(tmp_path: Path) -> None:
+    (python,) = needed(VLLM)
+    launch = f"{python} -m vllm.entrypoints.openai.api_server --port {{port}} --model {{model}} {ARGUMENTS} {{options}}"
+    played(tmp_path, {"name": "vLLM served", "kind": "openai", "dialect": "vllm", "launch": launch}, COPIES)
+
+
+def test_llama_cpp(tmp_path: Path) -> None:
+    server, gguf = needed(SERVER, GGUF)
+    launch = f"{server} -m {{model}} --port {{port}} -c 4096 -np 1 {{options}}"
+    engine = {"name": "llama.cpp", "kind": "openai", "dialect": "llamacpp", "launch": launch, "model": gguf}
+    played(tmp_path, engine, COPIES)
