@@ -13,6 +13,7 @@ from ablation.report.paired import enough
 from ablation.report.summary import ALL
 from ablation.results import stamp
 from ablation.results.record import DIFFERS
+from engines.spec import OURS
 from sampling.methods import REFERENCE
 from utils.machine import BUSY_CORES
 
@@ -41,11 +42,18 @@ def caveats(
 
 
 def _wrong(whole: pd.DataFrame) -> Iterator[str]:
-    for name, count in whole.loc[whole["divergence_verdict"] == "BUG", "configuration"].value_counts().items():
-        if count:
-            runs = f"{count} run{'s' if count > 1 else ''}"
+    wrong = whole[whole["divergence_verdict"] == "BUG"]
+    for (engine, name), rows in wrong.groupby(["engine", "configuration"], observed=True):
+        runs = f"{len(rows)} run{'s' if len(rows) > 1 else ''}"
+        if (whole.loc[whole["engine"] == engine, "referee"] == DIFFERS).any():
             yield (
-                f"BUG: {name} gave different ids from AR under greedy in {runs}, and no tie explains it; "
+                f"{engine}: {name} gave different ids from its own AR under greedy in {runs}; its weights or "
+                "arithmetic are not our target's, which therefore cannot say whether ties explain it."
+            )
+        else:
+            where = "" if engine == OURS else f"{engine}: "
+            yield (
+                f"BUG: {where}{name} gave different ids from AR under greedy in {runs}, and no tie explains it; "
                 "its speed means nothing until that is fixed."
             )
     lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()

@@ -11,7 +11,7 @@ from ablation.report.load import QUESTION, in_order
 from ablation.report.paired import ratio_interval
 from ablation.report.summary import ALL
 from ablation.results.record import DIFFERS
-from engines.spec import OURS
+from engines.spec import OURS, UNKNOWN
 from sampling.methods import REFERENCE
 
 TITLE = "Engines"
@@ -49,11 +49,11 @@ def _table(title: str, rows: pd.DataFrame, summary: pd.DataFrame) -> Table:
     lines = []
     for name in in_order(rows):
         part = rows[rows["configuration"] == name]
-        engines = list(dict.fromkeys(part["engine"].astype(str)))
         ours = part[part["engine"] == OURS]
-        for engine in engines:
-            own = part[part["engine"] == engine]
-            lines.append((title_of(name), engine, *_cells(name, own, ours, of_all)))
+        several = ours["target_weights"].nunique() > 1
+        for (engine, weights), own in part.groupby(["engine", "target_weights"], observed=True, sort=False):
+            called = f"{engine}, {weights}" if several and weights != UNKNOWN else str(engine)
+            lines.append((title_of(name), called, *_cells(name, own, ours, of_all)))
     return Table(title, _HEADERS, tuple(lines), (_MEANING,))
 
 
@@ -74,10 +74,14 @@ def _cells(name: str, own: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFram
 
 
 def _ratio(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> str:
-    """The median over prompts of our speed over theirs on the same questions."""
-    one, other = (_by_question(rows)[column] for rows in (ours, theirs))
-    logs = (one / other.reindex(one.index)).map(math.log)
-    return interval(*ratio_interval(logs.groupby(level="id").mean().dropna()))
+    """The median over prompts of our speed over theirs on the same questions, for each format of ours."""
+    other, found = _by_question(theirs)[column], []
+    for weights, own in ours.groupby("target_weights", observed=True, sort=False):
+        one = _by_question(own)[column]
+        logs = (one / other.reindex(one.index)).map(math.log)
+        ratio = interval(*ratio_interval(logs.groupby(level="id").mean().dropna()))
+        found.append(f"{weights} {ratio}" if ours["target_weights"].nunique() > 1 else ratio)
+    return "; ".join(found)
 
 
 def _by_question(rows: pd.DataFrame) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from ablation.results.quality_table import (
     quality_cells,
     quality_command,
 )
-from engines.spec import UNKNOWN
+from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
 from sampling.methods import REFERENCE
@@ -37,7 +37,8 @@ _SPEED_MEANING = (
 
 
 def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> ReportSection | None:
-    """A table a processor; None where no two formats can be compared: a rounded one needs its quality."""
+    """A table a processor; None where no two formats of ours can be compared: a rounded one needs its quality."""
+    frame = frame[frame["engine"] == OURS]
     known = {name: quality for name, quality in qualities(manifest).items() if name in _several(frame)}
     shown = [name for name in _several(frame) if name == FULL or name in known]
     if len(shown) < 2:
@@ -55,6 +56,7 @@ def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> 
 
 def not_compared(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> Iterator[str]:
     """Which formats stand beside no other, as their quality is not known, and what measures it."""
+    frame = frame[frame["engine"] == OURS]
     known = qualities(manifest)
     lacking = [name for name in _several(frame) if name not in (FULL, UNKNOWN, *known)]
     if lacking:

@@ -23,9 +23,9 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def forward_ms() -> dict[int, float]:
-    """Milliseconds of one target forward by its number of tokens, as the benchmark recorded them."""
-    recorded = json.loads((RESULTS / "benchmark.json").read_text(encoding="utf-8"))
-    return {int(tokens): float(ms) for tokens, ms in recorded["forward_ms"].items()}
+    """Milliseconds of one target forward by its number of tokens, as they were measured with full weights."""
+    recorded = json.loads((RESULTS / "growth.json").read_text(encoding="utf-8"))
+    return {int(tokens): float(ms) for tokens, ms in recorded["ms"]["full"].items()}
 
 
 def growth(points: dict[int, float], tokens: int) -> float:

@@ -20,13 +20,13 @@ from sampling.loading.options import RANDOM
 from sampling.loading.random_weights import config_of, random_model
 from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
-from scripts.benchmarks.growth import verify_growth
 from scripts.gpu import predictions as names
 from scripts.gpu.models import TINY, pair_of, save_eagle
 from scripts.gpu.predictions import EAGER, FUSED, GOALS, GRAPHS, HEAD, HIGH, LARGE, MIDDLE, MODEL, PREDICTIONS, SMALL
 from scripts.gpu.record import LeftOut, Record
 from scripts.gpu.rivals import meet_generate
 from scripts.gpu.rounds import Pace, pace, settings_of
+from scripts.verify_growth import verify_growth
 from utils.errors import UserError
 
 PROMPT = list(range(5, 53))

@@ -39,7 +39,7 @@ RULES = {
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/replay.py": Rule(Kind.PARSED, "reads what another command wrote; tests/ablation runs it"),
-    "scripts/benchmark.py": Rule(Kind.CHECKED, "half an hour"),
+    "scripts/verify_growth.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/gpu_check.py": Rule(Kind.PARSED, "half an hour on a GPU; test_gpu_check.py rehearses every stage"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),

@@ -6,9 +6,9 @@ import pytest
 
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
-from scripts.benchmarks.record import RECORD, Benchmark
 from scripts.book_figures.common import forward_ms, growth
 from scripts.book_figures.practice import logits_of, rounds_gamma
+from scripts.verify_growth import RECORD, Growth
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.01, 0.125, 0.5, 0.75, 0.999, 1.0])
@@ -32,6 +32,6 @@ def test_the_rule_is_asked_as_the_loop_asks_it() -> None:
 
 def test_what_a_forward_costs_is_what_the_benchmark_recorded() -> None:
     points = forward_ms()
-    assert points == Benchmark.read(RECORD).forward_ms
+    assert points == Growth.read(RECORD).ms["full"]
     assert growth(points, 5) == points[5] / points[1]
     assert growth(points, 4) == pytest.approx((points[3] + points[5]) / 2 / points[1])

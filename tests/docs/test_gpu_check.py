@@ -82,8 +82,9 @@ def test_fast(tmp_path: Path) -> None:
 
 def test_real(tmp_path: Path) -> None:
     found = rehearsed("real", tmp_path)["found"]
-    duels = {name: one for name, one in found.items() if name.startswith("duel")}
-    assert len(duels) == 5 and all(one["runs"] and not one["other_text"] for one in duels.values())
+    engines = found["plan: engines"]
+    assert engines["rows"] and not engines["failed"] and set(engines["verdicts"]) == {"exact"}
+    assert {row["processor"] for row in engines["summary"]} == {"greedy, workbench", "greedy, transformers"}
     plan = found["plan: dry_run"]
     assert plan["rows"] == 4 and plan["failed"] == 0 and set(plan["verdicts"]) <= {"exact", "tie"}
     assert {row["configuration"] for row in plan["summary"]} >= {"target", "speculative", "mtp"}

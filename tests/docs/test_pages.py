@@ -53,7 +53,7 @@ def test_quoted_intervals_are_those_of_the_records() -> None:
 def test_results_hold_what_no_command_can_make() -> None:
     """Records, manifests and pictures that pages show; scripts/report_ablation.py makes the rest."""
     shown = {(page.parent / link).resolve() for page in PAGES for link in _LINK.findall(prose(page))}
-    records = {"README.md", "benchmark.json", "results.csv", "results.manifest.json"}
+    records = {"README.md", "growth.json", "results.csv", "results.manifest.json"}
     kept = [path for path in RESULTS.rglob("*") if path.is_file() and path.parent.suffix != ".report"]
     assert not [path for path in kept if path.name not in records and path not in shown]
 

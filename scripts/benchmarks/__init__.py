@@ -1,1 +1,0 @@
-"""What scripts/benchmark.py plays, measures and writes."""

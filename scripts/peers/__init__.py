@@ -1,1 +1,0 @@
-"""Other programs that decode the same models, each in a process of its own."""
