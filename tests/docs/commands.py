@@ -58,6 +58,10 @@ RULES = {
     "bash .ci/run": Rule(Kind.LEFT_OUT, "runs these tests"),
     "pip install uv": Rule(Kind.LEFT_OUT, "installs"),
     "uv venv": Rule(Kind.LEFT_OUT, "installs"),
+    "pip download": Rule(Kind.LEFT_OUT, "downloads"),
+    "cmake": Rule(Kind.LEFT_OUT, "builds llama.cpp, eleven minutes"),
+    "build/bin/llama-quantize": Rule(Kind.LEFT_OUT, "is not a part of this project"),
+    "export": Rule(Kind.LEFT_OUT, "sets what the next line reads"),
     "uv pip install": Rule(Kind.LEFT_OUT, "builds llama.cpp, minutes"),
     "git checkout": Rule(Kind.LEFT_OUT, "goes to another version"),
 }
