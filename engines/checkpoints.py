@@ -8,7 +8,7 @@ import transformers
 
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import load_head
-from sampling.pair import Pair
+from sampling.pair import ModelInfo, Pair
 from utils.errors import UserError
 
 
@@ -38,7 +38,7 @@ def drafter_folder(pair: Pair, scratch: Path) -> str:
     return str(scratch)
 
 
-def _drafter(pair: Pair) -> Any:
+def _drafter(pair: Pair) -> ModelInfo:
     if pair.drafter is None:
         raise UserError("no drafter model is loaded to assist; start with --drafter")
     return pair.of_drafter.target_info

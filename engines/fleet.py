@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,13 +38,13 @@ def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
         from engines.transformers_engine import TransformersEngine
 
         return TransformersEngine(home)
-    dialect, target = DIALECTS[spec.speaks], home.describe().target
-    model = spec.model or (target.place if "{model}" in spec.started else target.name)
+    target = home.describe().target
+    spec = replace(spec, model=spec.model or (target.place if "{model}" in spec.started else target.name))
+    dialect = DIALECTS[spec.speaks]
     if not spec.started:
-        return ServedEngine(home, spec.name, dialect, model, _running(spec, dialect), None, spec.version, spec.weights)
-    api_of = stack.enter_context(Launcher(spec.started, dialect, model)).api_of
-    drafter = _drafter(spec, home, stack)
-    return ServedEngine(home, spec.name, dialect, model, api_of, drafter, spec.version, spec.weights)
+        return ServedEngine(home, spec, _running(spec, dialect))
+    launcher = stack.enter_context(Launcher(spec.started, dialect, spec.model))
+    return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack))
 
 
 def _drafter(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Callable[[], str]:

@@ -37,10 +37,6 @@ class Foreign(ABC):
     ) -> Iterator[Event]:
         """See `Engine.stream`: one `Answered`."""
 
-    @abstractmethod
-    def refuse(self, name: str, values: Mapping[str, Any]) -> None:
-        """Raises `UserError` for a method with values that this engine lacks."""
-
     def stream_many(
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
     ) -> Iterator[tuple[Any, Event]]:

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from engines.dialect import Dialect, Piece
 from engines.dialect import Event as Told
 from engines.home import Foreign, wanted
-from engines.spec import SERVER, UNKNOWN
+from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
+from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
 from sampling.events import Answered, Event
 from sampling.pair import ModelInfo
@@ -69,25 +70,22 @@ class Api:
 
 
 class ServedEngine(Foreign):
-    """A server in one of the dialects. api_of: the server that speculates so, by its `speculative_config`.
+    """A server in one of the dialects; spec tells which, and the name of its model.
 
-    drafter: what it loads to draft, where its command line must say.
-    Times are those of the client, the way to the server and back included.
+    api_of: the server that speculates so, by its `speculative_config`. drafter: what it loads to draft, where its
+    command line must say. Times are those of the client, the way to the server and back included.
     """
 
     def __init__(
         self,
         home: Engine,
-        name: str,
-        dialect: Dialect,
-        model: str,
+        spec: EngineSpec,
         api_of: Callable[[Mapping[str, Any]], Api],
         drafter: Callable[[], str] | None = None,
-        version: str = "",
-        weights: str = UNKNOWN,
     ) -> None:
         super().__init__(home)
-        self.name, self.dialect, self.model, self.version, self.weights = name, dialect, model, version, weights
+        self.name, self.version, self.model, self.weights = spec.name, spec.version, spec.model, spec.weights
+        self.dialect = DIALECTS[spec.speaks]
         self._api_of, self._drafter, self._warm = api_of, drafter, set[Api]()
 
     def describe(self) -> Description:
@@ -96,10 +94,6 @@ class ServedEngine(Foreign):
         called = PurePath(self.model).name if self.model != about.target.place else about.target.name
         info = ModelInfo(called or about.target.name, SERVER, "", self.dialect.name, stored=self.weights)
         return Description(info, None, about.window, about.device, version=self.version)
-
-    def refuse(self, name: str, values: Mapping[str, Any]) -> None:
-        """See `Foreign.refuse`."""
-        self.dialect.options(config_for(self.dialect, name, values))
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None

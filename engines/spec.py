@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,11 @@ IN_GENERATE = (REFERENCE, DRAFTER, "prompt_lookup")
 UNKNOWN = "unknown"
 SERVER = "server"
 _WORKER = shlex.quote(str(Path(__file__).with_name("vllm_worker.py")))
-_SERVERS = ("dialect", "url", "urls", "launch")
-_STRANGE = {
-    TRANSFORMERS: (*_SERVERS, "python", "arguments", "model", "drafter"),
-    VLLM: _SERVERS,
-    OPENAI: ("python", "arguments"),
-}
-_TOLD = {
-    TRANSFORMERS: "the loaded checkpoint does not say",
-    VLLM: "its own process needs",
-    OPENAI: "finds or starts a server",
+_ALWAYS = ("name", "kind", "methods", "weights", "version")
+_TAKES = {
+    TRANSFORMERS: (),
+    VLLM: ("python", "arguments", "model", "drafter"),
+    OPENAI: ("dialect", "url", "urls", "launch", "model", "drafter"),
 }
 
 
@@ -60,16 +55,21 @@ class EngineSpec:
 
     def check(self) -> None:
         """Raises `UserError` for a server that nobody could find, start or read."""
-        strange = [name for name in _STRANGE[self.kind] if getattr(self, name)]
+        taken = (*_ALWAYS, *_TAKES[self.kind])
+        strange = [field.name for field in fields(self) if field.name not in taken and getattr(self, field.name)]
         if strange:
-            raise UserError(f"{strange[0]} given for kind {self.kind}; expected only what {_TOLD[self.kind]}")
-        if self.kind == TRANSFORMERS:
-            return
+            raise UserError(f"{strange[0]} given for kind {self.kind}; expected only {', '.join(taken)}")
         if self.kind == VLLM:
-            if not self.python:
-                raise UserError("python: '' given; expected the path of the Python that has vLLM")
-            _read(self.arguments, "arguments")
-            return
+            self._check_process()
+        elif self.kind == OPENAI:
+            self._check_server()
+
+    def _check_process(self) -> None:
+        if not self.python:
+            raise UserError("python: '' given; expected the path of the Python that has vLLM")
+        _read(self.arguments, "arguments")
+
+    def _check_server(self) -> None:
         if self.dialect not in DIALECTS:
             raise UserError(f"dialect: {self.dialect!r} given; expected {one_of(DIALECTS)}")
         if [bool(self.url), bool(self.urls), bool(self.launch)].count(True) != 1:

@@ -16,7 +16,6 @@ from sampling.engine import Description
 from sampling.events import Acceptance, Answered, Event
 from sampling.pair import ModelInfo
 from sampling.pair_engine import PairEngine
-from utils.errors import UserError
 
 _WARM = 4
 
@@ -46,17 +45,11 @@ class TransformersEngine(Foreign):
         info = ModelInfo(about.target.name, about.target.device, about.target.dtype, "generate", about.target.place)
         return Description(info, about.drafter, about.window, about.device, version=self.version)
 
-    def refuse(self, name: str, values: Mapping[str, Any]) -> None:
-        """See `Foreign.refuse`."""
-        refuse_in_generate(name, values)
-        if name == DRAFTER and self._pair.drafter is None:
-            raise UserError("transformers: no drafter model is loaded to assist; start with --drafter")
-
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
     ) -> Iterator[Event]:
         """See `Engine.stream`."""
-        self.refuse(name, values)
+        refuse_in_generate(name, values)
         if name not in self._warm:  # a first call pays for what no later one does
             self._warm.add(name)
             self._answered(name, {**values, "length": _WARM}, prompt)

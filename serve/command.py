@@ -9,12 +9,14 @@ import typer
 
 from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses, load_chosen
+from engines.spec import OURS
+from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
 
 KEY = "WORKBENCH_API_KEY"
-DIALECTS = ("vllm", "sglang", "llamacpp", "fastdeploy", "trtllm")
+DIALECTS = tuple(name for name in SPOKEN if name != OURS)
 _LAST_WORDS_S = 2
 
 
@@ -33,9 +35,7 @@ def serve(
     api_key: Annotated[
         str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
     ] = None,
-    dialect: Annotated[
-        str, typer.Option(help="Whose completions to answer as: vllm, sglang, llamacpp, fastdeploy or trtllm.")
-    ] = "vllm",
+    dialect: Annotated[str, typer.Option(help=f"Whose completions to answer as: {one_of(DIALECTS)}.")] = "vllm",
     models: Values,
 ) -> None:
     """Serve the models to OpenAI's clients, any method by request; open http://127.0.0.1:8000 to see it live.

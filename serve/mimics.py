@@ -106,13 +106,12 @@ class Mimic:
 
 def _sglang(body: Body) -> Body:
     sampling = body.get("sampling_params") or {}
-    most = sampling.get("top_k", -1)
     return {
         "prompt": body.get("input_ids"),
         "max_tokens": sampling.get("max_new_tokens", 128),
         "temperature": sampling.get("temperature", 1.0),
         "top_p": sampling.get("top_p", 1.0),
-        "top_k": most,
+        "top_k": sampling.get("top_k", -1),
         "seed": sampling.get("sampling_seed"),
         "stream": True,
         "return_token_ids": True,

@@ -49,7 +49,7 @@ def _read(section: PlanSection) -> EngineSpec | None:
     try:
         spec.check()
     except UserError as error:
-        section.fault(str(error), str(error).partition(":")[0])
+        section.fault(str(error), str(error).split()[0].strip(":"))
         return None
     return spec
 

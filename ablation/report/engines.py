@@ -7,9 +7,8 @@ import pandas as pd
 
 from ablation.report.cells import Table, interval, number, title_of
 from ablation.report.content import ReportSection
-from ablation.report.load import QUESTION, in_order
-from ablation.report.paired import ratio_interval
-from ablation.report.summary import ALL
+from ablation.report.load import by_load, in_order
+from ablation.report.summary import ALL, speed_ratio, speeds
 from ablation.results.record import DIFFERS
 from engines.spec import OURS, UNKNOWN
 from sampling.methods import REFERENCE
@@ -27,21 +26,17 @@ _MEANING = (
     "tells them; a dash where it does not. Referee: greedy answers that our target, reading prompt and answer at once, "
     "has no better token for anywhere."
 )
-_ASKED = [*QUESTION, "batch", "rate"]
 
 
 def engines_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection | None:
     """A table a processor and load; None where there is one engine."""
     if frame["engine"].nunique() < 2:
         return None
-    rows, tables = frame[~frame["failed"]], []
-    for (processor, batch, rate), part in rows.groupby(["processor_alone", "batch", "rate"], observed=True, sort=False):
-        if part["engine"].nunique() < 2:
-            continue
-        load = "" if rows[["batch", "rate"]].drop_duplicates().shape[0] < 2 else f", {batch:g} at a time"
-        load += f", {rate:g} a second" if rate else ""
-        tables.append(_table(f"Engines under {processor}{load}", part, summary))
-    return ReportSection(TITLE, tuple(tables), None, (), ()) if tables else None
+    rows = frame[~frame["failed"]].assign(whole_tps=lambda whole: whole["new_tokens"] / whole["wall_s"])
+    tables = tuple(
+        _table(f"Engines under {name}", part, summary) for name, part in by_load(rows) if part["engine"].nunique() > 1
+    )
+    return ReportSection(TITLE, tables, None, (), ()) if tables else None
 
 
 def _table(title: str, rows: pd.DataFrame, summary: pd.DataFrame) -> Table:
@@ -75,19 +70,11 @@ def _cells(name: str, own: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFram
 
 def _ratio(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> str:
     """The median over prompts of our speed over theirs on the same questions, for each format of ours."""
-    other, found = _by_question(theirs)[column], []
+    found, other = [], speeds(theirs, column)
     for weights, own in ours.groupby("target_weights", observed=True, sort=False):
-        one = _by_question(own)[column]
-        logs = (one / other.reindex(one.index)).map(math.log)
-        ratio = interval(*ratio_interval(logs.groupby(level="id").mean().dropna()))
+        ratio = interval(*speed_ratio(speeds(own, column), other))
         found.append(f"{weights} {ratio}" if ours["target_weights"].nunique() > 1 else ratio)
     return "; ".join(found)
-
-
-def _by_question(rows: pd.DataFrame) -> pd.DataFrame:
-    whole = rows.assign(whole_tps=rows["new_tokens"] / rows["wall_s"])[["tokens_per_s", "whole_tps"]]
-    whole = whole.where(whole > 0)
-    return whole.set_axis(pd.MultiIndex.from_frame(rows[_ASKED].astype(str))).groupby(level=_ASKED).first()
 
 
 def _referee(rows: pd.DataFrame) -> str:

@@ -10,9 +10,8 @@ from ablation.plan.grid import CONTROL
 from ablation.report.best import leave_one_out, told
 from ablation.report.cells import Table, interval, number
 from ablation.report.content import ReportSection
-from ablation.report.load import QUESTION, in_order
-from ablation.report.paired import ratio_interval
-from ablation.report.summary import log_speedups, prompt_logs
+from ablation.report.load import by_load, in_order
+from ablation.report.summary import log_speedups, prompt_logs, speed_ratio, speeds
 from ablation.results.manifest import qualities
 from ablation.results.quality_table import (
     QUALITY_HEADERS,
@@ -37,7 +36,7 @@ _SPEED_MEANING = (
 
 
 def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> ReportSection | None:
-    """A table a processor; None where no two formats of ours can be compared: a rounded one needs its quality."""
+    """A table a processor and load; None where no two formats of ours can be compared: rounded ones need quality."""
     frame = frame[frame["engine"] == OURS]
     known = {name: quality for name, quality in qualities(manifest).items() if name in _several(frame)}
     shown = [name for name in _several(frame) if name == FULL or name in known]
@@ -45,12 +44,11 @@ def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> 
         return None
     rows = frame[~frame["failed"] & (frame["lossless"] == "true") & frame["target_weights"].isin(shown)]
     tables = []
-    for processor in dict.fromkeys(rows["processor_alone"].astype(str)):
-        part = rows[rows["processor_alone"] == processor]
+    for called, part in by_load(rows):
         best = {name: _best(part[part["target_weights"] == name]) for name in shown}
         lines = tuple(_line(name, part, best[name][0], known) for name in shown)
         notes = _notes(known, {name: chosen for name, (_, chosen) in best.items() if chosen})
-        tables.append(Table(f"Formats under {processor}", (*QUALITY_HEADERS, *_SPEED_HEADERS), lines, notes))
+        tables.append(Table(f"Formats under {called}", (*QUALITY_HEADERS, *_SPEED_HEADERS), lines, notes))
     return ReportSection(TITLE, tuple(tables), None, (), ())
 
 
@@ -84,26 +82,14 @@ def _line(name: str, rows: pd.DataFrame, best: pd.Series, known: Mapping[str, Qu
     """A format's cells, from the rows of a processor and the runs of the format's best configurations."""
     cells = full_cells(next(iter(known.values()))) if name == FULL else quality_cells(name, known[name])
     plain = rows[rows["configuration"] == REFERENCE]
-    full, own = (_runs(plain[plain["target_weights"] == one]) for one in (FULL, name))
-    against = "1.00" if name == FULL and len(own) else _ratio(own, full)
-    return (*cells, _mean(own), against, _mean(best), _ratio(best, full))
-
-
-def _runs(rows: pd.DataFrame) -> pd.Series:
-    """Tokens/s of each run by what was asked, which formats have in common."""
-    rows = rows[rows["tokens_per_s"] > 0]
-    return pd.Series(rows["tokens_per_s"].to_numpy(), index=pd.MultiIndex.from_frame(rows[QUESTION].astype(str)))
+    full, own = (speeds(plain[plain["target_weights"] == one]) for one in (FULL, name))
+    against = "1.00" if name == FULL and len(own) else interval(*speed_ratio(own, full))
+    return (*cells, _mean(own), against, _mean(best), interval(*speed_ratio(best, full)))
 
 
 def _mean(runs: pd.Series) -> str:
     """The mean over prompts of each prompt's mean."""
     return number(float(runs.groupby(level="id").mean().mean()) if len(runs) else math.nan, 1)
-
-
-def _ratio(runs: pd.Series, full: pd.Series) -> str:
-    """The median over prompts of their speed over full's AR on the same questions."""
-    logs = (runs / full.reindex(runs.index)).map(math.log).groupby(level="id").mean().dropna()
-    return interval(*ratio_interval(logs))
 
 
 def _best(rows: pd.DataFrame) -> tuple[pd.Series, str]:
@@ -112,7 +98,7 @@ def _best(rows: pd.DataFrame) -> tuple[pd.Series, str]:
     logs = prompt_logs(rows.assign(log_speedup=log_speedups(rows)), ["configuration"]).unstack("configuration").dropna()
     names = [name for name in in_order(rows) if name in logs]
     if not names or len(logs) < 2:
-        return _runs(rows.head(0)), ""
+        return speeds(rows.head(0)), ""
     chosen = [names[place] for place in leave_one_out(logs[names].to_numpy())]
     by_prompt = dict(zip(logs.index.astype(str), chosen, strict=True))
-    return _runs(rows[rows["configuration"].astype(str) == rows["id"].astype(str).map(by_prompt)]), told(chosen)
+    return speeds(rows[rows["configuration"].astype(str) == rows["id"].astype(str).map(by_prompt)]), told(chosen)

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from utils.text import shown
 # What was generated under the same circumstances: in a block every configuration comes once. One of other weights is
 # another block, and so is one of another load, so that nothing is ever measured against AR under other circumstances.
 QUESTION = ["id", "turn", "processor_alone", "seed", "repeat", "length"]
+ASKED = [*QUESTION, "batch", "rate"]
 BLOCK = [*QUESTION, "target_weights", "batch", "rate", "engine"]
 NO_TASK = "no task"
 _NAMED = ("id", "configuration", "method", "processor")
@@ -104,6 +105,15 @@ def in_order(frame: pd.DataFrame) -> list[str]:
     methods = list(dict.fromkeys(known["method"]))
     places = {name: (name != REFERENCE, methods.index(method), _natural(name)) for method, name in known.to_numpy()}
     return sorted(places, key=lambda name: places[name])
+
+
+def by_load(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each processor at each load, and what to call them; a load is named where there are several."""
+    several = rows[["batch", "rate"]].drop_duplicates().shape[0] > 1
+    parts = rows.groupby(["processor_alone", "batch", "rate"], observed=True, sort=False)
+    for (processor, batch, rate), part in parts:
+        load = f", {batch:g} at a time" if several else ""
+        yield str(processor) + load + (f", {rate:g} a second" if rate else ""), part
 
 
 def with_reference(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.load import in_order, with_reference
-from ablation.report.paired import Judged, judge
+from ablation.report.load import ASKED, in_order, with_reference
+from ablation.report.paired import Judged, judge, ratio_interval
 from ablation.report.predicted import Prices, predict
 from ablation.report.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
@@ -57,6 +57,18 @@ def summarise(frame: pd.DataFrame, priced: Prices | None = None) -> pd.DataFrame
 def prompt_logs(whole: pd.DataFrame, keys: list[str]) -> pd.Series:
     """One number a prompt: the mean of its logarithms, so the geometric mean of its speedups."""
     return whole.groupby([*keys, "id"], observed=True)["log_speedup"].mean().dropna()
+
+
+def speeds(rows: pd.DataFrame, column: str = "tokens_per_s") -> pd.Series:
+    """What is above zero of a column of tokens/s, by what was asked: formats and engines have that in common."""
+    rows = rows[rows[column] > 0]
+    return pd.Series(rows[column].to_numpy(), index=pd.MultiIndex.from_frame(rows[ASKED].astype(str)))
+
+
+def speed_ratio(own: pd.Series, others: pd.Series) -> tuple[float, float, float]:
+    """The median over prompts, with its interval, of one prompt's ratio of `speeds` where the same was asked."""
+    logs = (own / others.reindex(own.index)).map(math.log)
+    return ratio_interval(logs.groupby(level="id").mean().dropna())
 
 
 def log_speedups(frame: pd.DataFrame) -> pd.Series:

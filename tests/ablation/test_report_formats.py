@@ -219,3 +219,16 @@ def test_records_of_rounded_weights_say_where_their_quality_is_told(weights: str
     screen = io.StringIO()
     show(Console(file=screen, width=200), [ran(AR, "p1", 10.0, target_weights=weights)])
     assert ("uv run infer.py quality --formats int8" in screen.getvalue()) == (weights == "int8")
+
+
+def test_each_load_has_a_table_of_its_own(tmp_path: Path) -> None:
+    once = list(runs("full", "int8"))
+    many = [replace(one, batch=4, tokens_per_s=2 * (one.tokens_per_s or 0)) for one in once[:-2]]
+    frame = load_results(write_results(tmp_path / "r.csv", [*once, *many]))
+    section = formats_section(frame, manifest("int8"))
+    assert section is not None
+    titles = [table.title for table in section.tables]
+    assert titles == ["Formats under greedy, 1 at a time", "Formats under greedy, 4 at a time"]
+    alone, together = ({row[0]: row for row in table.rows} for table in section.tables)
+    for name in ("full", "int8"):
+        assert float(together[name][5]) == pytest.approx(2 * float(alone[name][5]), rel=0.02)

@@ -12,7 +12,7 @@ import pytest
 
 from engines.launch import Launcher
 from engines.served import ServedEngine
-from engines.spec import read_launch
+from engines.spec import EngineSpec, read_launch
 from engines.tables import DIALECTS
 from sampling.events import Answered
 from sampling.pair_engine import PairEngine
@@ -46,7 +46,9 @@ def _lives(pid: int) -> bool:
 def test_an_answer_of_a_server_that_was_started(tmp_path: Path) -> None:
     pids, dialect = tmp_path / "pids", DIALECTS["vllm"]
     with Launcher(command(pids), dialect, "m") as launcher:
-        engine = ServedEngine(PairEngine(tiny_pair()), "fake", dialect, "m", launcher.api_of)
+        engine = ServedEngine(
+            PairEngine(tiny_pair()), EngineSpec("fake", "openai", dialect.name, model="m"), launcher.api_of
+        )
         (answer,) = engine.stream("target", Settings(), [1, 2, 3])
         assert isinstance(answer, Answered) and answer.output_ids == (5, 6, 7, 8)
         assert answer.prompt_tokens == 3 and answer.first == 1 and 0 < answer.ttft_s <= answer.wall_s

@@ -20,7 +20,6 @@ from ablation.results.manifest import read
 from ablation.run.conduct import conduct_into
 from engines.served import Api, ServedEngine
 from engines.spec import EngineSpec
-from engines.tables import DIALECTS
 from sampling.events import Answered
 from sampling.forward.referee import refereed
 from sampling.loading.options import LoadOptions
@@ -34,6 +33,7 @@ from tests.serve.running import Running, running
 from tests.tiny import llama, save_checkpoint, tiny_pair
 from utils.errors import UserError
 
+OWN = EngineSpec("o", "openai", "workbench", model="target")
 METHODS = (
     "[[methods]]",
     'method = "prompt_lookup"',
@@ -216,7 +216,7 @@ def test_many_requests_are_under_way_at_a_time(pair: Pair) -> None:
 
     with running(pair) as served:
         api = Api(served.url)
-        engine = ServedEngine(PairEngine(pair), "o", DIALECTS["workbench"], "target", lambda config: api)
+        engine = ServedEngine(PairEngine(pair), OWN, lambda config: api)
         values: dict[str, Any] = {**Settings(), "length": 10}
         texts = [Text(number, [5 + number, 6, 7], 10) for number in range(6)]
         found = dict(engine.stream_many("suffix", values, texts, 3))
@@ -234,7 +234,7 @@ def test_prompts_arrive_at_a_server_when_they_should(pair: Pair) -> None:
 
     with running(pair) as served:
         api = Api(served.url)
-        engine = ServedEngine(PairEngine(pair), "o", DIALECTS["workbench"], "target", lambda config: api)
+        engine = ServedEngine(PairEngine(pair), OWN, lambda config: api)
         values: dict[str, Any] = {**Settings(), "length": 10}
         for size in (1, 4):
             texts = [Text(number, [5, 6, 7], 10, arrives_s) for number, arrives_s in enumerate((0.0, 0.0, 0.4))]

@@ -73,4 +73,4 @@ def test_a_seed_draws_again_what_it_drew(engine: TransformersEngine) -> None:
 
 def test_what_it_lacks_is_refused_by_name(engine: TransformersEngine) -> None:
     with pytest.raises(UserError, match="transformers has no method suffix; expected one of target"):
-        engine.refuse("suffix", Settings())
+        list(engine.stream("suffix", Settings(), [1]))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engines.served import Api, ServedEngine
+from engines.spec import EngineSpec
 from engines.tables import DIALECTS
 from sampling.events import Answered
 from sampling.measure.metrics import RunMetrics
@@ -41,7 +42,7 @@ def test_the_command_names_what_there_is() -> None:
 def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, method: str) -> None:
     with running(pair, Limits(size=2, dialect=name), default=method) as served:
         api = Api(served.url)
-        engine = ServedEngine(PairEngine(pair), name, DIALECTS[name], "tiny", lambda config: api)
+        engine = ServedEngine(PairEngine(pair), EngineSpec(name, "openai", name, model="tiny"), lambda config: api)
         (answer,) = engine.stream("target", {**Settings(), "length": 40}, PROMPT)
     expected = written(pair, method)
     assert isinstance(answer, Answered) and answer.reason == expected.finish_reason
