@@ -34,6 +34,7 @@ class Launcher:
     def __init__(self, launch: str, dialect: Dialect, model: str, start_s: float = START_S) -> None:
         self.words, self.dialect, self.model, self.start_s = read_launch(launch), dialect, model, start_s
         self._running: tuple[str, Api] | None = None
+        self._failed: dict[str, str] = {}
         self._guard: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -44,15 +45,24 @@ class Launcher:
         self.close()
 
     def api_of(self, config: Mapping[str, Any]) -> Api:
-        """A server that speculates so, which runs until another is asked for. Raises `UserError`."""
+        """A server that speculates so, which runs until another is asked for. Raises `UserError`.
+
+        One that could not be started is not tried again.
+        """
         options = self.dialect.options(config)
         key = json.dumps(options)
+        if key in self._failed:
+            raise UserError(self._failed[key])
         if self._running is None or self._running[0] != key or not self._alive():
             self.close()
-            self._running = key, self._start(options)
+            try:
+                self._running = key, self._start(options)
+            except UserError as error:
+                self._failed[key] = str(error)
+                raise
         return self._running[1]
 
-    def close(self) -> None:
+    def close(self, keep_log: bool = False) -> None:
         """End what runs."""
         guard, self._guard, self._running = self._guard, None, None
         if guard is not None and guard.stdin is not None:
@@ -60,7 +70,8 @@ class Launcher:
             guard.wait()
         if self._log is not None:
             self._log.close()
-            Path(self._log.name).unlink(missing_ok=True)
+            if not keep_log:
+                Path(self._log.name).unlink(missing_ok=True)
             self._log = None
 
     def _start(self, options: Sequence[str]) -> Api:
@@ -80,9 +91,10 @@ class Launcher:
         end = time.monotonic() + self.start_s
         while not self._healthy(api):
             if not self._alive() or time.monotonic() > end:
-                said, why = self._said(), "ended" if not self._alive() else f"was not ready after {self.start_s:g} s"
-                self.close()
-                raise UserError(f"{shlex.join(words)} {why}; it said last: {said}")
+                why = "ended" if not self._alive() else f"was not ready after {self.start_s:g} s"
+                told = f"{why}; it said last: {self._said()}; all that it said: {self._log.name}"
+                self.close(keep_log=True)
+                raise UserError(f"the server {told}; started with: {shlex.join(words)}")
             time.sleep(_LOOKS_S)
         return api
 

@@ -150,7 +150,7 @@ class Server:
         """The slots, several times a second, as events for the page."""
 
         async def looks() -> AsyncIterator[str]:
-            while True:
+            while not self.driver.closed:
                 yield _event(await asyncio.to_thread(self._look))
                 await asyncio.sleep(_LOOKS_S)
 

@@ -17,7 +17,6 @@ from utils.parameter import Values
 
 KEY = "WORKBENCH_API_KEY"
 DIALECTS = tuple(name for name in SPOKEN if name != OURS)
-_LAST_WORDS_S = 2
 
 
 @opened(models=LoadOptions)
@@ -52,19 +51,15 @@ def serve(
         with listening(host, port) as listener:
             pair = load_chosen(models)
 
-            import uvicorn
-
             from sampling.pair_engine import PairEngine
             from serve.app import Limits, Server
+            from serve.web import web_server
 
             key = api_key or os.environ.get(KEY) or None
             server = Server(PairEngine(pair), default, Limits(batch, max_waiting, max_length, max_body, key, dialect))
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
-            config = uvicorn.Config(
-                server.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=_LAST_WORDS_S
-            )
-            uvicorn.Server(config).run(sockets=[listener])
+            web_server(server).run(sockets=[listener])
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -143,6 +143,11 @@ class Driver:
             self._changed.notify()
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing more is answered."""
+        return self._closed
+
+    @property
     def waiting(self) -> int:
         """Orders that have no place yet."""
         return len(self._waiting)

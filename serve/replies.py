@@ -82,14 +82,14 @@ class Reply:
         new = sum(job.metrics.new_tokens for job in self.jobs)
         usage = {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
         several = len(self.jobs) > 1
-        return {"usage": usage, "metrics": None if several else metrics_of(self.jobs[0])}
+        return {"usage": usage, "metrics": None if several else metrics_of(self.jobs[0], self.asked.kind == "chat")}
 
 
-def metrics_of(job: Job) -> dict[str, Any]:
-    """How a text was written: in vLLM's words, and with the keys of a record of `run --json`."""
+def metrics_of(job: Job, chat: bool) -> dict[str, Any]:
+    """How a text was written: in vLLM's words, and with the keys of a record of `run --json`. chat: as it was asked."""
     configuration, metrics = job.order.configuration, job.metrics
     values = {**Settings(), **dict(configuration.parameters), "seed": job.order.seed}
-    values |= {"processor": job.order.processor, "length": job.order.length}
+    values |= {"processor": job.order.processor, "length": job.order.length, "chat": chat}
     own = {"method": configuration.method, "settings": relevant_settings(configuration.method, values)}
     own |= {name: getattr(metrics, name) for name in measured(Record) if name not in _ELSEWHERE}
     drafts = METHODS[configuration.method].drafts

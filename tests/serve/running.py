@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import uvicorn
 from openai import OpenAI
 
 from ablation.plan.grid import Configuration
@@ -13,6 +12,7 @@ from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from serve.app import Limits, Server
 from serve.command import listening, url_of
+from serve.web import web_server
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def running(pair: Pair, limits: Limits | None = None, default: str = "target") -
     """Serve a pair until the block ends."""
     server = Server(PairEngine(pair), Configuration(default), limits or Limits(size=4))
     with listening("127.0.0.1", 0) as listener:
-        loop = uvicorn.Server(uvicorn.Config(server.app(), log_level="warning", timeout_graceful_shutdown=2))
+        loop = web_server(server)
         thread = threading.Thread(target=loop.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

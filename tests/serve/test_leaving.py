@@ -120,6 +120,19 @@ def test_a_server_that_ends_tells_who_waits(slow: None) -> None:
         assert response.status == 503 and "about to end" in response.read().decode()
 
 
+def test_what_is_open_when_a_server_is_stopped_gets_an_end(slow: None) -> None:
+    with running(tiny_pair(), Limits(size=1)) as found:
+        written, waiting = begin(found, stream=True), begin(found)
+        seen = http.client.HTTPConnection(urlsplit(found.url).netloc, timeout=60)
+        seen.request("GET", "/live")
+        assert seen.getresponse().readline().startswith(b"data: ")
+        assert until(lambda: found.server.driver.running == 1 and found.server.driver.waiting == 1)
+        stream = written.getresponse()
+    last = [line for line in stream.read().decode().splitlines() if line][-1]
+    assert "the server has ended" in json.loads(last.removeprefix("data: "))["error"]["message"]
+    assert waiting.getresponse().status == 503
+
+
 def test_idle_groups_give_way() -> None:
     with running(tiny_pair(), Limits(size=2)) as found:
         for gamma in range(1, 12):

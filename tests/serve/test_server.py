@@ -54,7 +54,7 @@ def test_a_method_by_request_writes_the_same_and_says_what_it_brought(served: Ru
 
     plain, drafted = ask(), ask(speculative={"method": method})
     assert drafted.choices[0].token_ids == plain.choices[0].token_ids
-    assert plain.metrics["speculative_decoding"] is None
+    assert plain.metrics["speculative_decoding"] is None and not plain.metrics["workbench"]["settings"]["chat"]
     told, ours = drafted.metrics["speculative_decoding"], drafted.metrics["workbench"]
     assert ours["method"] == method and sum(ours["tokens_by_round"]) == drafted.usage.completion_tokens
     assert told["num_draft_tokens"] == ours["drafted"] and told["num_accepted_draft_tokens"] == ours["accepted"]
