@@ -8,6 +8,7 @@ import transformers
 
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import load_head
+from sampling.loading.gguf_convert import quiet
 from sampling.pair import ModelInfo, Pair
 from utils.errors import UserError
 
@@ -33,8 +34,10 @@ def drafter_folder(pair: Pair, scratch: Path) -> str:
     info = _drafter(pair)
     if not info.trained:
         return str(info.place)
-    drafter_model(pair, target_model(pair)).save_pretrained(scratch)
-    pair.tokenizer.save_pretrained(scratch)
+    model = drafter_model(pair, target_model(pair))
+    with quiet():
+        model.save_pretrained(scratch)
+        pair.tokenizer.save_pretrained(scratch)
     return str(scratch)
 
 
@@ -45,7 +48,8 @@ def _drafter(pair: Pair) -> ModelInfo:
 
 
 def _loaded(place: str, like: CausalModel) -> Any:
-    return transformers.AutoModelForCausalLM.from_pretrained(place, dtype=like.dtype).to(like.device).eval()
+    with quiet():
+        return transformers.AutoModelForCausalLM.from_pretrained(place, dtype=like.dtype).to(like.device).eval()
 
 
 def _distilled(model: Any, folder: Path) -> Any:

@@ -14,6 +14,7 @@ from engines.home import Foreign, wanted
 from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
 from sampling.events import Acceptance, Answered, Event
+from sampling.loading.gguf_convert import quiet
 from sampling.pair import ModelInfo
 from sampling.pair_engine import PairEngine
 
@@ -50,10 +51,12 @@ class TransformersEngine(Foreign):
     ) -> Iterator[Event]:
         """See `Engine.stream`."""
         refuse_in_generate(name, values)
-        if name not in self._warm:  # a first call pays for what no later one does
-            self._warm.add(name)
-            self._answered(name, {**values, "length": _WARM}, prompt)
-        yield self._answered(name, values, prompt)
+        with quiet():
+            if name not in self._warm:  # a first call pays for what no later one does
+                self._warm.add(name)
+                self._answered(name, {**values, "length": _WARM}, prompt)
+            answered = self._answered(name, values, prompt)
+        yield answered
 
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
         asked = wanted(values, prompt)

@@ -3,7 +3,9 @@
 import math
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -63,9 +65,9 @@ def print_summary(
 
 
 def _print_table(console: Console, table: Table) -> None:
-    """A table as it is, its notes below."""
+    """A table as it is, its notes below; where the terminal is narrow, cells go on in a next line."""
     console.print(Text(table.title, style="bold"))
-    drawn = Grid(*table.headers)
+    drawn = Grid(*(Column(header, overflow="fold") for header in table.headers), box=SIMPLE_HEAD)
     for row in table.rows:
         drawn.add_row(*map(Text, row))
     console.print(drawn)

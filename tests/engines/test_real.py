@@ -27,6 +27,12 @@ ALL_METHODS, COPIES = ["target", "prompt_lookup", "speculative"], ["target", "pr
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1500)]
 
 
+@pytest.fixture(autouse=True)
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM compiles; other tests must not, so that there is none here."""
+    monkeypatch.delenv("CXX")
+
+
 def needed(*names: str) -> list[str]:
     """What the environment gives."""
     if missing := [name for name in names if not os.environ.get(name)]:
