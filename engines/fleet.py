@@ -1,6 +1,7 @@
 """The engines of a plan, ready to be asked, and ended when it is over."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,15 +13,14 @@ from typing import Any
 from engines.dialect import Dialect
 from engines.home import Foreign
 from engines.launch import Launcher
-from engines.served import Api, ServedEngine
-from engines.spec import TRANSFORMERS, EngineSpec
+from engines.served import KEY, Api, ServedEngine
+from engines.spec import TRANSFORMERS, EngineSpec, read_launch
 from engines.speculation import config_for
 from engines.tables import DIALECTS
+from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.errors import UserError
-
-KEY = "WORKBENCH_ENGINE_KEY"
 
 
 @contextmanager
@@ -42,7 +42,12 @@ def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
     spec = replace(spec, model=spec.model or (target.place if "{model}" in spec.started else target.name))
     dialect = DIALECTS[spec.speaks]
     if not spec.started:
-        return ServedEngine(home, spec, _running(spec, dialect))
+        running = ServedEngine(home, spec, _running(spec, dialect))
+        running.greet(spec.played or (REFERENCE,))
+        return running
+    program = read_launch(spec.started)[0]
+    if shutil.which(program) is None:
+        raise UserError(f"engine {spec.name}: {program!r} given, and there is no such program")
     launcher = stack.enter_context(Launcher(spec.started, dialect, spec.model))
     return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack))
 
@@ -62,10 +67,13 @@ def _drafter(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Callable[[
 
 
 def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]], Api]:
-    """The server that speculates so, of those that run. Raises `UserError` for one that does not answer."""
+    """The server that speculates so, of those that run; `/v1` behind an address is ours to add.
+
+    Raises `UserError` for one that does not answer.
+    """
     key = os.environ.get(KEY, "")
-    known = {config_for(dialect, method, Settings())["method"]: Api(url, key) for method, url in spec.urls}
-    one = Api(spec.url, key) if spec.url else None
+    known = {config_for(dialect, method, Settings())["method"]: Api(_root(url), key) for method, url in spec.urls}
+    one = Api(_root(spec.url), key) if spec.url else None
     for api in (*known.values(), *([one] if one else [])):
         try:
             api.get(dialect.health)
@@ -76,3 +84,7 @@ def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]]
         return one or known[config["method"]]
 
     return api_of
+
+
+def _root(url: str) -> str:
+    return url.rstrip("/").removesuffix("/v1")

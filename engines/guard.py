@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 
 _PATIENCE_S = 10.0
+_NOT_FOUND = 127
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:
@@ -30,9 +31,13 @@ def main() -> int:
     """The command's exit status."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides, by closing the pipe
         signal.signal(ignored, signal.SIG_IGN)
-    process = subprocess.Popen(
-        sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_listening
-    )
+    try:
+        process = subprocess.Popen(
+            sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_listening
+        )
+    except OSError as error:
+        sys.stderr.write(f"{sys.argv[1]}: {error.strerror or error}\n")
+        return _NOT_FOUND
 
     def watch() -> None:
         while os.read(0, 1024):

@@ -91,7 +91,8 @@ class Launcher:
         end = time.monotonic() + self.start_s
         while not self._healthy(api):
             if not self._alive() or time.monotonic() > end:
-                why = "ended" if not self._alive() else f"was not ready after {self.start_s:g} s"
+                status = None if self._guard is None else self._guard.poll()
+                why = f"was not ready after {self.start_s:g} s" if status is None else f"ended with status {status}"
                 told = f"{why}; it said last: {self._said()}; all that it said: {self._log.name}"
                 self.close(keep_log=True)
                 raise UserError(f"the server {told}; started with: {shlex.join(words)}")

@@ -18,10 +18,13 @@ from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
 from sampling.events import Answered, Event
+from sampling.methods import REFERENCE
 from sampling.pair import ModelInfo
+from sampling.settings import Settings
 from utils.errors import UserError
 from utils.text import first_line
 
+KEY = "WORKBENCH_ENGINE_KEY"
 _PATIENCE_S = 600.0
 _MOST_BYTES = 10_000_000
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
@@ -65,7 +68,9 @@ class Api:
         except (OSError, http.client.HTTPException) as error:
             raise UserError(f"{self.url}{path}: {first_line(error)}") from None
         if response.status >= 400:
-            raise UserError(f"{self.url}{path}: status {response.status}: {_refusal(response.read(_MOST_BYTES))}")
+            told = _refusal(response.read(_MOST_BYTES))
+            hint = f"; {KEY} in the environment is the key that is sent" if response.status in (401, 403) else ""
+            raise UserError(f"{self.url}{path}: status {response.status}: {told}{hint}")
         return response
 
 
@@ -122,6 +127,13 @@ class ServedEngine(Foreign):
                     yield tag, replace(one.result(), queued_s=queued_s)
                 text = next(waiting, None) if text is None else text
 
+    def greet(self, methods: Iterable[str]) -> None:
+        """Ask the servers of these methods, which run already, for a few tokens. Raises `UserError`."""
+        values = Settings()
+        for method in methods:
+            config = self._config(method, values)
+            self._warm_up(self._api_of(config), values, config)
+
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
         config, asked = self._config(name, values), wanted(values, prompt)
         api, reading = self._api_of(config), _Reading()
@@ -132,6 +144,12 @@ class ServedEngine(Foreign):
         ids = reading.ids if reading.ids is not None else self.home.tokenise([reading.text], False)
         if reading.reason is None or not ids:
             raise UserError(f"{self.name}: the answer has no end; the server may have failed, see what it printed")
+        told = self.dialect.acceptance(reading.events, len(ids))
+        if name == REFERENCE and told.drafted:
+            raise UserError(
+                f"{self.name}: plain decoding was asked for, and {told.drafted} tokens were drafted: the server at "
+                f"{api.url} speculates, and what is measured against it means nothing"
+            )
         return Answered(
             len(prompt),
             tuple(ids),
@@ -139,7 +157,7 @@ class ServedEngine(Foreign):
             reading.ttft_s,
             reading.wall_s,
             reading.first,
-            self.dialect.acceptance(reading.events, len(ids)),
+            told,
         )
 
     def _config(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """An engine as a plan names it. No torch is imported here."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ IN_GENERATE = (REFERENCE, DRAFTER, "prompt_lookup")
 UNKNOWN = "unknown"
 SERVER = "server"
 _WORKER = shlex.quote(str(Path(__file__).with_name("vllm_worker.py")))
+_PLACES = ("model", "port", "options")
 _ALWAYS = ("name", "kind", "methods", "weights", "version")
 _TAKES = {
     TRANSFORMERS: (),
@@ -112,12 +114,16 @@ class EngineSpec:
                 return
             dialect = DIALECTS[self.speaks]
             config = config_for(dialect, method, values)
-            dialect.options(config)
+            if dialect.options(config) and self.launch and "{options}" not in self.launch:
+                raise UserError(
+                    f"launch: {self.launch!r} given; expected {{options}} in it, by which {method} is asked for"
+                )
             found = self.drafter or (dialect.folders and method == DRAFTER)
             if self.started and dialect.loads(config) and not found:
                 raise UserError(f"{method} needs drafter, what {dialect.name} loads to draft")
         except UserError as error:
-            raise UserError(f"engine {self.name}: {error}; or leave the method out of its methods") from None
+            told = str(error).removeprefix(f"{self.name}: ")
+            raise UserError(f"engine {self.name}: {told}; or name only methods that it has") from None
 
 
 def refuse_in_generate(method: str, values: Mapping[str, Any]) -> None:
@@ -134,6 +140,9 @@ def read_launch(launch: str) -> list[str]:
     words = _read(launch, "launch")
     if not any("{port}" in word for word in words):
         raise UserError(f"launch: {launch!r} given; expected a command with {{port}} in it, and {{options}}")
+    for name in re.findall(r"{(\w+)}", launch):
+        if name not in _PLACES:
+            raise UserError(f"launch: {{{name}}} given, for which nothing stands; expected {one_of(_PLACES)}")
     return words
 
 

@@ -105,7 +105,7 @@ class _Fields:
         except UnicodeDecodeError as error:
             raise ApiError(400, f"the body is not UTF-8 at byte {error.start}; expected a JSON object") from None
         except UserError as error:
-            raise ApiError(400, f"the body is {error}") from None
+            raise ApiError(400, f"the body: {error}") from None
         if not isinstance(body, dict):
             raise ApiError(400, f"the body is {_kind(body)}; expected a JSON object")
         given = {name: value for name, value in body.items() if value is not None}

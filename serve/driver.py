@@ -14,7 +14,6 @@ from sampling.engine import Text
 from sampling.events import Finished, Round
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import METHODS
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from serve.counters import Counters
@@ -51,7 +50,8 @@ Told = Piece | End | ApiError
 class Job:
     """An order, whom to tell, and its account. `tell` is called in the driver's thread and must not wait.
 
-    cancelled: nobody waits for it any longer. recent: its last rounds, for the live page.
+    cancelled: nobody waits for it any longer. recent: its last rounds, for the live page. lossless: whether its text
+    has the target's distribution.
     """
 
     order: Order
@@ -59,6 +59,7 @@ class Job:
     writing: Writing
     metrics: RunMetrics = field(default_factory=RunMetrics)
     cancelled: bool = False
+    lossless: bool | None = None
     recent: deque[Round] = field(default_factory=lambda: deque[Round](maxlen=_SHOWN_ROUNDS))
 
 
@@ -127,8 +128,11 @@ class Driver:
                 raise ApiError(503, "the server is about to end")
             places = self.size - len(self._jobs) + self.most_waiting
             if len(self._waiting) + len(jobs) > places:
+                waiting = max(0, len(self._waiting) - (self.size - len(self._jobs)))
                 raise ApiError(
-                    429, f"{len(self._waiting)} texts wait already and {len(jobs)} more came; expected fewer at a time"
+                    429,
+                    f"{waiting} of at most {self.most_waiting} texts wait already and {len(jobs)} more came; "
+                    "expected fewer at a time",
                 )
             self._waiting.extend(jobs)
             self._changed.notify()
@@ -209,6 +213,7 @@ class Driver:
         request = self.engine.request(order.configuration.method, values, Text(job, order.prompt, order.length))
         live, prefilled = batch.admit(replace(request, stop=()) if order.to_the_end else request)
         self._jobs[live] = job
+        job.lossless = self.engine.lossless(order.configuration.method, values)
         job.metrics.add(prefilled)
         self.counters.began(prefilled)
 
@@ -285,7 +290,7 @@ def _slot(job: Job, decode: Decode) -> Slot:
     for round in tuple(job.recent):
         answer.add(round)
     return Slot(
-        METHODS[job.order.configuration.method].title,
+        job.order.configuration.name,
         metrics.prompt_tokens,
         metrics.new_tokens,
         metrics.rounds,

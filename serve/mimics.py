@@ -1,7 +1,7 @@
 """Answers in the shapes of other engines' servers, so that this one can stand in for them where they are read."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -9,9 +9,10 @@ from typing import Any
 from sampling.measure.metrics import RunMetrics
 from serve.errors import ApiError
 from serve.replies import Reply, by_round
-from utils.errors import UserError
+from utils.errors import UserError, one_of
 from utils.json_text import read_json
 from utils.registry import Registry
+from utils.text import quoted
 
 Body = dict[str, Any]
 
@@ -105,30 +106,27 @@ class Mimic:
 
 
 def _sglang(body: Body) -> Body:
-    sampling = body.get("sampling_params") or {}
-    return {
-        "prompt": body.get("input_ids"),
-        "max_tokens": sampling.get("max_new_tokens", 128),
-        "temperature": sampling.get("temperature", 1.0),
-        "top_p": sampling.get("top_p", 1.0),
-        "top_k": sampling.get("top_k", -1),
-        "seed": sampling.get("sampling_seed"),
-        "stream": True,
-        "return_token_ids": True,
-    }
+    """`sampling_params` are fields of their own here; its words for those of ours."""
+    sampling = body.pop("sampling_params", None) or {}
+    if not isinstance(sampling, dict):
+        raise ApiError(400, "sampling_params: expected an object", "sampling_params")
+    words = {"max_new_tokens": "max_tokens", "sampling_seed": "seed", "input_ids": "prompt", "text": "prompt"}
+    return {"max_tokens": 128, **_renamed({**sampling, **body}, words), "return_token_ids": True}
 
 
 def _llamacpp(body: Body) -> Body:
-    return {
-        "prompt": body.get("prompt"),
-        "max_tokens": body.get("n_predict", 128),
-        "temperature": body.get("temperature", 0.8),
-        "top_p": body.get("top_p", 0.95),
-        "top_k": body.get("top_k", 40),
-        "seed": body.get("seed"),
-        "stream": True,
-        "return_token_ids": True,
-    }
+    """Its own defaults; what asks for no more than what is done anyway is left out."""
+    usual = {"max_tokens": 128, "temperature": 0.8, "top_p": 0.95, "top_k": 40}
+    idle = {"cache_prompt": (True, False), "return_tokens": (True,), "min_p": (0,)}
+    kept = {name: value for name, value in body.items() if value not in idle.get(name, ())}
+    return {**usual, **_renamed(kept, {"n_predict": "max_tokens"}), "return_token_ids": True}
+
+
+def _renamed(body: Body, words: Mapping[str, str]) -> Body:
+    found = {words.get(name, name): value for name, value in body.items()}
+    if len(found) < len(body):
+        raise ApiError(400, f"{one_of(words)}: two given that say the same; expected one")
+    return found
 
 
 COMPLETIONS = "/v1/completions"
@@ -147,7 +145,13 @@ def as_ours(mimic: Mimic, content: bytes) -> bytes:
     try:
         body = read_json(content.decode("utf-8"))
     except (UnicodeDecodeError, UserError) as error:
-        raise ApiError(400, f"the body is {error}") from None
+        raise ApiError(400, f"the body: {error}") from None
     if not isinstance(body, dict):
         raise ApiError(400, "the body is no JSON object")
+    if body.get("stream") is not True:
+        raise ApiError(
+            400,
+            f"stream: {quoted(body.get('stream'))} given; expected true: {mimic.name} is asked for streams here",
+            "stream",
+        )
     return json.dumps(mimic.ours(body)).encode()

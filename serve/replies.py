@@ -90,7 +90,8 @@ def metrics_of(job: Job, chat: bool) -> dict[str, Any]:
     configuration, metrics = job.order.configuration, job.metrics
     values = {**Settings(), **dict(configuration.parameters), "seed": job.order.seed}
     values |= {"processor": job.order.processor, "length": job.order.length, "chat": chat}
-    own = {"method": configuration.method, "settings": relevant_settings(configuration.method, values)}
+    own: dict[str, Any] = {"method": configuration.method, "lossless": job.lossless}
+    own["settings"] = relevant_settings(configuration.method, values)
     own |= {name: getattr(metrics, name) for name in measured(Record) if name not in _ELSEWHERE}
     drafts = METHODS[configuration.method].drafts
     return {"speculative_decoding": _speculation(metrics) if drafts else None, "workbench": own}

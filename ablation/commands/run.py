@@ -74,7 +74,7 @@ def run(
     """
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
-    from ablation.plan.engines import parse_engine, sides
+    from ablation.plan.engines import parse_engines, sides
     from ablation.plan.file import read_loads, refuse_full_trace
     from ablation.plan.formats import compared, to_load
     from ablation.plan.grid import plain_plan
@@ -88,7 +88,7 @@ def run(
         played = request.choose_prompts(prompt, prompts)
         models = request.choose_models(models, config)
         loads = read_loads(batch, rate, slo)
-        specs = [parse_engine(text) for text in engines or ()]
+        specs = parse_engines(engines or ())
         played_by = sides(specs, runs, settings)
         if full_trace and trace is None:
             raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")

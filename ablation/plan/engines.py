@@ -77,16 +77,33 @@ def parse_engine(text: str) -> EngineSpec:
     name, *pairs = text.split()
     if not pairs and "=" in name:
         name, _, url = name.partition("=")
-        spec = EngineSpec(name, "openai", name, url)
+        if name in DIALECTS and not DIALECTS[name].by_request:
+            raise UserError(
+                f"--engine {text!r} given, and {name} speculates as it was started: expected an address for each "
+                f'method, such as "{name} target=http://HOST:PORT prompt_lookup=http://HOST:PORT"'
+            )
+        spec = EngineSpec(f"{name} server", "openai", name, url)
     elif not pairs:
         spec = EngineSpec(name, name)
         if name != TRANSFORMERS:
-            raise wrong_value("--engine", text, f"transformers, or a server such as {one_of(DIALECTS)}=URL")
+            raise wrong_value(
+                "--engine", text, f'transformers, {OURS}=URL, or "DIALECT METHOD=URL ..." of {one_of(DIALECTS)}'
+            )
     else:
         urls = tuple((METHODS[method].name, url) for method, _, url in (pair.partition("=") for pair in pairs))
         spec = EngineSpec(name, "openai", name, urls=urls)
     spec.check()
     return spec
+
+
+def parse_engines(texts: Sequence[str]) -> tuple[EngineSpec, ...]:
+    """Engines from a command line. Raises `UserError` for one that is there twice."""
+    specs = tuple(map(parse_engine, texts))
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"--engine: {name} is given twice; expected each once, or a plan, which names them")
+    return specs
 
 
 def sides(

@@ -56,7 +56,9 @@ def _section(section: ReportSection) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield from (f"### {safe(table.title)}", "", *table_lines(table), "")
+    yield from (f"### {safe(table.title)}", "")
+    if table.rows:
+        yield from (*table_lines(table), "")
     for note in table.notes:
         yield from (safe(note), "")
 

@@ -63,7 +63,7 @@ def test_a_server_that_dies_says_why(tmp_path: Path) -> None:
     told = []
     with Launcher(command(tmp_path / "pids", "die"), DIALECTS["vllm"], "m") as launcher:
         for _ in range(2):
-            with pytest.raises(UserError, match="ended; it said last: no weights found") as failed:
+            with pytest.raises(UserError, match="ended with status 3; it said last: no weights found") as failed:
                 launcher.api_of({"method": "naive"})
             told += re.findall(r"all that it said: (\S+);", str(failed.value))
     first, second = told

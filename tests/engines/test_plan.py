@@ -1,23 +1,26 @@
 """Other engines in a plan: what is read, what is refused before anything starts, and rows beside our own."""
 
 import csv
+import json
 import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from ablation.plan.engines import parse_engine
+from ablation.plan.engines import parse_engine, parse_engines
 from ablation.plan.file import read_experiment
 from ablation.plan.grid import Plan
 from ablation.report.load import load_results
 from ablation.report.write import write_report
 from ablation.results.manifest import read
 from ablation.run.conduct import conduct_into
+from engines.fleet import ready
 from engines.served import Api, ServedEngine
 from engines.spec import EngineSpec
 from sampling.events import Answered
@@ -28,6 +31,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
+from serve.app import Limits
 from tests.ablation.conftest import write_lines
 from tests.serve.running import Running, running
 from tests.tiny import llama, save_checkpoint, tiny_pair
@@ -97,8 +101,16 @@ def test_engines_are_read_and_play_what_they_have(place: Path) -> None:
         ({"name": '"x"', "kind": '"openai"', "python": '"p"'}, "python given for kind openai"),
         ({"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"s {port}"'}, "model: '' given"),
         (
-            {"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"s {port}"', "model": '"g"'},
+            {"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"{port} {options}"', "model": '"g"'},
             "engine x: speculative needs drafter",
+        ),
+        (
+            {"name": '"x"', "kind": '"openai"', "dialect": '"sglang"', "launch": '"s {port} {prt}"'},
+            "launch: {prt} given, for which nothing stands; expected one of model, port, options",
+        ),
+        (
+            {"name": '"x"', "kind": '"openai"', "dialect": '"sglang"', "launch": '"s {port}"'},
+            "expected {options} in it, by which prompt_lookup is asked for",
         ),
         ({"name": '"x"', "kind": '"transformers"', "speed": "1"}, "unknown key 'speed'"),
         (
@@ -126,7 +138,7 @@ def test_a_method_that_an_engine_lacks_is_refused_by_name(place: Path) -> None:
     ("text", "expected"),
     [
         ("transformers", EngineSpec("transformers", "transformers")),
-        ("workbench=http://h:1", EngineSpec("workbench", "openai", "workbench", "http://h:1")),
+        ("workbench=http://h:1", EngineSpec("workbench server", "openai", "workbench", "http://h:1")),
         ("vllm target=http://h:1 suffix=http://h:2", EngineSpec(
             "vllm", "openai", "vllm", urls=(("target", "http://h:1"), ("suffix", "http://h:2")))),
     ],
@@ -139,6 +151,11 @@ def test_an_engine_of_a_command_line(text: str, expected: EngineSpec) -> None:
 def test_an_engine_of_a_command_line_that_is_none(text: str) -> None:
     with pytest.raises(UserError):
         parse_engine(text)
+
+
+def test_an_engine_is_named_once_on_a_command_line() -> None:
+    with pytest.raises(UserError, match="transformers is given twice"):
+        parse_engines(["transformers", "workbench=http://h:1", "transformers"])
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +272,48 @@ def test_a_load_of_all_engines_is_a_table_of_each(place: Path, pair: Pair) -> No
     assert all(row["goodput_rps"] and row["e2e_throughput_tps"] and row["queued_s"] for row in found)
     text = (write_report(out).folder / "report.md").read_text(encoding="utf-8")
     assert "Prompts that arrive, under greedy, o" in text and "Prompts that arrive, under greedy, workbench" in text
+
+
+@pytest.mark.parametrize(
+    ("dialect", "says"),
+    [("vllm", "status 404"), ("workbench", None)],
+)
+def test_a_server_is_asked_before_anything_is_played(pair: Pair, dialect: str, says: str | None) -> None:
+    with running(pair, Limits(dialect="sglang") if says else None) as served:
+        url = {"url": f"{served.url}/v1"} if dialect == "workbench" else {"urls": (("target", served.url),)}
+        spec = EngineSpec("x", "openai", dialect, **url)
+        with nullcontext() if says is None else pytest.raises(UserError, match=says), ready([spec], PairEngine(pair)):
+            assert says is None
+
+
+def test_a_server_without_its_key_is_told_where_the_key_is_from(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(pair, Limits(key="secret")) as served:
+        spec = EngineSpec("x", "openai", "workbench", served.url)
+        with pytest.raises(UserError, match=r"status 401.*WORKBENCH_ENGINE_KEY"), ready([spec], PairEngine(pair)):
+            pass
+        monkeypatch.setenv("WORKBENCH_ENGINE_KEY", "secret")
+        with ready([spec], PairEngine(pair)) as engines:
+            assert engines["x"].version
+
+
+def test_a_program_that_is_not_there_is_refused_before_anything_is_played(pair: Pair) -> None:
+    spec = EngineSpec("x", "openai", "vllm", launch="no-such-program {port} {options}")
+    with (
+        pytest.raises(UserError, match="'no-such-program' given, and there is no such program"),
+        ready([spec], PairEngine(pair)),
+    ):
+        pass
+
+
+def test_an_engine_that_fails_has_dashes_and_no_bug(place: Path, pair: Pair) -> None:
+    dies = shlex.join([sys.executable, "-c", "raise SystemExit('no weights')", "{port}", "{options}"])
+    lines = table(
+        name='"o"', kind='"openai"', dialect='"vllm"', launch=json.dumps(dies), methods='["target", "prompt_lookup"]'
+    )
+    out = run(place, pair, lines)
+    assert {row["error"] != "" for row in rows(out) if row["engine"] == "o"} == {True}
+    text = (write_report(out).folder / "report.md").read_text(encoding="utf-8")
+    assert "BUG n" not in text and "nan" not in text.partition("## How it was computed")[0]
 
 
 def test_the_referee_finds_the_first_token_that_is_not_the_targets() -> None:

@@ -17,6 +17,7 @@ from serve.command import DIALECTS as SPOKEN
 from serve.mimics import MIMICS
 from tests.serve.running import running
 from tests.tiny import tiny_pair
+from utils.errors import UserError
 
 PROMPT = [97, 98, 97, 98, 97, 98, 97]
 
@@ -43,7 +44,8 @@ def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, metho
     with running(pair, Limits(size=2, dialect=name), default=method) as served:
         api = Api(served.url)
         engine = ServedEngine(PairEngine(pair), EngineSpec(name, "openai", name, model="tiny"), lambda config: api)
-        (answer,) = engine.stream("target", {**Settings(), "length": 40}, PROMPT)
+        asked = "target" if method == "target" or name == "trtllm" else "prompt_lookup"  # whatever it drafts with
+        (answer,) = engine.stream(asked, {**Settings(), "length": 40}, PROMPT)
     expected = written(pair, method)
     assert isinstance(answer, Answered) and answer.reason == expected.finish_reason
     told = answer.acceptance
@@ -58,3 +60,27 @@ def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, metho
     else:
         assert served.server.driver.tokens.decode(answer.output_ids) == engine.text(expected.output_ids)
         assert told.drafted is None and told.hist is None
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "says"),
+    [
+        ("sglang", {"text": "a", "sampling_params": {"temprature": 0}, "stream": True}, "unknown field 'temprature'"),
+        ("sglang", {"text": "a"}, "expected true"),
+        ("sglang", {"text": "a", "input_ids": [5], "stream": True}, "say the same"),
+        ("sglang", {"text": "a", "sampling_params": [], "stream": True, "x": 1}, "unknown field 'x'"),
+        ("llamacpp", {"prompt": "a", "min_p": 0.1, "stream": True}, "unknown field 'min_p'"),
+    ],
+)
+def test_what_a_shape_does_not_know_is_refused_by_name(pair: Pair, name: str, body: dict[str, Any], says: str) -> None:
+    with running(pair, Limits(size=1, dialect=name)) as served, pytest.raises(UserError) as refused:
+        list(Api(served.url).events(MIMICS[name].path, body))
+    assert says in str(refused.value)
+
+
+def test_what_drafts_is_no_plain_decoding(pair: Pair) -> None:
+    with running(pair, Limits(size=1, dialect="sglang"), default="prompt_lookup") as served:
+        api = Api(served.url)
+        engine = ServedEngine(PairEngine(pair), EngineSpec("s", "openai", "sglang", model="tiny"), lambda config: api)
+        with pytest.raises(UserError, match=r"s: plain decoding was asked for, and \d+ tokens were drafted"):
+            list(engine.stream("target", {**Settings(), "length": 40}, PROMPT))

@@ -56,10 +56,21 @@ def test_a_method_by_request_writes_the_same_and_says_what_it_brought(served: Ru
     assert drafted.choices[0].token_ids == plain.choices[0].token_ids
     assert plain.metrics["speculative_decoding"] is None and not plain.metrics["workbench"]["settings"]["chat"]
     told, ours = drafted.metrics["speculative_decoding"], drafted.metrics["workbench"]
+    assert ours["lossless"] is True and plain.metrics["workbench"]["lossless"] is True
     assert ours["method"] == method and sum(ours["tokens_by_round"]) == drafted.usage.completion_tokens
     assert told["num_draft_tokens"] == ours["drafted"] and told["num_accepted_draft_tokens"] == ours["accepted"]
     assert sum(told["acceptance_histogram"]) == told["num_spec_steps"] == len(told["per_step_drafted"])
     assert sum(told["per_step_accepted"]) == ours["accepted"]
+
+
+def test_a_lossy_answer_says_so(served: Running) -> None:
+    answer: Any = served.client().completions.create(
+        prompt="ab ab",
+        max_tokens=6,
+        extra_body={"speculative": {"method": "speculative", "verify_strategy": "typical"}},
+        model="tiny",
+    )
+    assert answer.metrics["workbench"]["lossless"] is False
 
 
 def test_a_seed_draws_what_the_loop_draws_alone(served: Running) -> None:
