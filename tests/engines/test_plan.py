@@ -101,7 +101,13 @@ def test_engines_are_read_and_play_what_they_have(place: Path) -> None:
         ({"name": '"x"', "kind": '"openai"', "python": '"p"'}, "python given for kind openai"),
         ({"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"s {port}"'}, "model: '' given"),
         (
-            {"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"{port} {options}"', "model": '"g"'},
+            {
+                "name": '"x"',
+                "kind": '"openai"',
+                "dialect": '"llamacpp"',
+                "launch": '"s {port} {options}"',
+                "model": '"g"',
+            },
             "engine x: speculative needs drafter",
         ),
         (
