@@ -25,11 +25,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one event of a stream adds. ids: None where the server tells text alone. reason: why the text ended."""
+    """What one event of a stream adds. ids: None where the server tells text alone. reason: why the text ended.
+
+    total: how many ids the text has by then, of a server whose events may hold all of them.
+    """
 
     ids: tuple[int, ...] | None = ()
     text: str = ""
     reason: str | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
     if shutil.which(program) is None:
         raise UserError(f"engine {spec.name}: {program!r} given, and there is no such program")
     launcher = stack.enter_context(Launcher(spec.started, dialect, spec.model))
-    return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack))
+    return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack), launcher.close)
 
 
 def _drafter(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Callable[[], str]:

@@ -37,6 +37,10 @@ class Foreign(ABC):
     ) -> Iterator[Event]:
         """See `Engine.stream`: one `Answered`."""
 
+    def close(self) -> None:
+        """Its part of a plan is over: what was started for it may end, and is started again where it is asked."""
+        return
+
     def stream_many(
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
     ) -> Iterator[tuple[Any, Event]]:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from utils.errors import UserError
 from utils.provenance import ROOT
 
 START_S = 900.0
-_LOOKS_S = 0.2
+_LOOKS_S, _HEALTH_S = 0.2, 5.0
 _SHOWN_LINES = 5
 
 
@@ -35,6 +36,7 @@ class Launcher:
         self.words, self.dialect, self.model, self.start_s = read_launch(launch), dialect, model, start_s
         self._running: tuple[str, Api] | None = None
         self._failed: dict[str, str] = {}
+        self._lock = threading.Lock()
         self._guard: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -51,16 +53,17 @@ class Launcher:
         """
         options = self.dialect.options(config)
         key = json.dumps(options)
-        if key in self._failed:
-            raise UserError(self._failed[key])
-        if self._running is None or self._running[0] != key or not self._alive():
-            self.close()
-            try:
-                self._running = key, self._start(options)
-            except UserError as error:
-                self._failed[key] = str(error)
-                raise
-        return self._running[1]
+        with self._lock:  # several threads may find that it has died
+            if key in self._failed:
+                raise UserError(self._failed[key])
+            if self._running is None or self._running[0] != key or not self._alive():
+                self.close()
+                try:
+                    self._running = key, self._start(options)
+                except UserError as error:
+                    self._failed[key] = str(error)
+                    raise
+            return self._running[1]
 
     def close(self, keep_log: bool = False) -> None:
         """End what runs."""
@@ -104,7 +107,7 @@ class Launcher:
 
     def _healthy(self, api: Api) -> bool:
         try:
-            api.get(self.dialect.health)
+            api.get(self.dialect.health, _HEALTH_S)
         except UserError:
             return False
         return True

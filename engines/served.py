@@ -2,13 +2,16 @@
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from engines.dialect import Dialect, Piece
 from engines.dialect import Event as Told
@@ -17,16 +20,17 @@ from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
-from sampling.events import Answered, Event
+from sampling.events import Acceptance, Answered, Event, Failed
 from sampling.methods import REFERENCE
 from sampling.pair import ModelInfo
 from sampling.settings import Settings
 from utils.errors import UserError
-from utils.text import first_line
+from utils.text import first_line, quoted
 
 KEY = "WORKBENCH_ENGINE_KEY"
 _PATIENCE_S = 600.0
 _MOST_BYTES = 10_000_000
+_OPEN = WeakSet[socket.socket]()
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
 
 
@@ -37,13 +41,21 @@ class Api:
     url: str
     key: str = ""
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, patience_s: float = _PATIENCE_S) -> bytes:
         """The content of a page. Raises `UserError`."""
-        with self._answer("GET", path) as response:
+        with self._answer("GET", path, patience_s=patience_s) as response:
             return response.read(_MOST_BYTES)
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
         """The objects of a stream of server-sent events, as they arrive. Raises `UserError`."""
+        try:
+            yield from self._events(path, body)
+        except UserError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise UserError(f"{self.url}{path}: {first_line(error)}") from None
+
+    def _events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
         with self._answer("POST", path, json.dumps(body)) as response:
             for line in response:
                 text = line.decode("utf-8").strip()
@@ -53,19 +65,25 @@ class Api:
                 if content == "[DONE]":
                     return
                 event = json.loads(content)
+                if not isinstance(event, dict):
+                    raise ValueError(f"an event is {quoted(event)}; expected an object")
                 if "error" in event:
                     raise UserError(f"{self.url}{path}: {_message(event)}")
                 yield event
 
-    def _answer(self, method: str, path: str, body: str | None = None) -> http.client.HTTPResponse:
+    def _answer(
+        self, method: str, path: str, body: str | None = None, patience_s: float = _PATIENCE_S
+    ) -> http.client.HTTPResponse:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.netloc, timeout=_PATIENCE_S)
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
         try:
+            connection = kind(parts.netloc, timeout=patience_s)
+            connection.connect()
+            _OPEN.add(connection.sock)
             connection.request(method, parts.path.rstrip("/") + path, body, headers)
             response = connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise UserError(f"{self.url}{path}: {first_line(error)}") from None
         if response.status >= 400:
             told = _refusal(response.read(_MOST_BYTES))
@@ -78,7 +96,9 @@ class ServedEngine(Foreign):
     """A server in one of the dialects; spec tells which, and the name of its model.
 
     api_of: the server that speculates so, by its `speculative_config`. drafter: what it loads to draft, where its
-    command line must say. Times are those of the client, the way to the server and back included.
+    command line must say. end: ends what was started.
+
+    Times are those of the client, the way to the server and back included.
     """
 
     def __init__(
@@ -87,11 +107,12 @@ class ServedEngine(Foreign):
         spec: EngineSpec,
         api_of: Callable[[Mapping[str, Any]], Api],
         drafter: Callable[[], str] | None = None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(home)
         self.name, self.version, self.model, self.weights = spec.name, spec.version, spec.model, spec.weights
         self.dialect = DIALECTS[spec.speaks]
-        self._api_of, self._drafter, self._warm = api_of, drafter, set[Api]()
+        self._api_of, self._drafter, self._end, self._warm = api_of, drafter, end, set[Api]()
 
     def describe(self) -> Description:
         """See `Engine.describe`: what the server computes with is its own affair."""
@@ -113,7 +134,7 @@ class ServedEngine(Foreign):
         config = self._config(name, values)
         self._warm_up(self._api_of(config), values, config)
         waiting, going = iter(texts), dict[Future[Answered], tuple[Any, float]]()
-        with ThreadPoolExecutor(batch) as threads:
+        with _threads(batch) as threads:
             text, begun = next(waiting, None), time.perf_counter()
             while going or text is not None:
                 now = time.perf_counter() - begun
@@ -124,8 +145,16 @@ class ServedEngine(Foreign):
                 coming = None if text is None or len(going) == batch else (text.arrives_s or 0.0) - now
                 for one in _done(going, coming):
                     tag, queued_s = going.pop(one)
-                    yield tag, replace(one.result(), queued_s=queued_s)
+                    error = one.exception()
+                    if isinstance(error, UserError):
+                        yield tag, Failed(str(error))
+                    else:
+                        yield tag, replace(one.result(), queued_s=queued_s)
                 text = next(waiting, None) if text is None else text
+
+    def close(self) -> None:
+        """See `Foreign.close`."""
+        self._end()
 
     def greet(self, methods: Iterable[str]) -> None:
         """Ask the servers of these methods, which run already, for a few tokens. Raises `UserError`."""
@@ -139,17 +168,25 @@ class ServedEngine(Foreign):
         api, reading = self._api_of(config), _Reading()
         self._warm_up(api, values, config)
         begun = time.perf_counter()
-        for event in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
-            reading.add(event, self.dialect.piece(event), time.perf_counter() - begun)
-        ids = reading.ids if reading.ids is not None else self.home.tokenise([reading.text], False)
-        if reading.reason is None or not ids:
-            raise UserError(f"{self.name}: the answer has no end; the server may have failed, see what it printed")
-        told = self.dialect.acceptance(reading.events, len(ids))
-        if name == REFERENCE and told.drafted:
+        try:
+            for event in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
+                reading.add(event, self.dialect.piece(event), time.perf_counter() - begun)
+            ids = reading.ids if reading.ids is not None else self.home.tokenise([reading.text], False)
+            if reading.reason is None or not ids:
+                raise UserError(f"{self.name}: the answer has no end; the server may have failed, see what it printed")
+            told = self.dialect.acceptance(reading.events, len(ids))
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
             raise UserError(
-                f"{self.name}: plain decoding was asked for, and {told.drafted} tokens were drafted: the server at "
-                f"{api.url} speculates, and what is measured against it means nothing"
-            )
+                f"{self.name}: {api.url} answers in another shape than {self.dialect.name}'s: {error!r}"
+            ) from None
+        self._check(ids)
+        if name == REFERENCE:
+            if told.drafted:
+                raise UserError(
+                    f"{self.name}: plain decoding was asked for, and {told.drafted} tokens were drafted: the server at "
+                    f"{api.url} speculates, and what is measured against it means nothing"
+                )
+            told = Acceptance.none(len(ids)) if told == Acceptance() else told
         return Answered(
             len(prompt),
             tuple(ids),
@@ -159,6 +196,15 @@ class ServedEngine(Foreign):
             reading.first,
             told,
         )
+
+    def _check(self, ids: Sequence[Any]) -> None:
+        """Raises `UserError` for what is no id of our target: it could not read such an answer, nor judge it."""
+        most = self.home.describe().vocab_size
+        for one in ids:
+            if type(one) is not int or not 0 <= one < (most or one + 1):
+                raise UserError(
+                    f"{self.name}: it answered with the id {one!r}; expected ids from 0 to {(most or 0) - 1}"
+                )
 
     def _config(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         config = config_for(self.dialect, name, values)
@@ -174,6 +220,20 @@ class ServedEngine(Foreign):
             self.version = self.version or _version(api, self.dialect)
             for _ in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
                 pass
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that are waited for; where all ends early, whatever they wait for is cut off first."""
+    with ThreadPoolExecutor(count) as threads:
+        try:
+            yield threads
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for one in list(_OPEN):
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+            raise
 
 
 def _done(going: Iterable[Future[Answered]], seconds: float | None) -> Iterable[Future[Answered]]:
@@ -215,7 +275,8 @@ class _Reading:
         if not (piece.ids or piece.text):
             return
         if self.ids is not None:
-            self.ids += piece.ids or ()
+            whole = piece.total is not None and piece.total == len(piece.ids or ())
+            self.ids = [*([] if whole else self.ids), *(piece.ids or ())]
         self.text += piece.text
         if not self.ttft_s:
             self.ttft_s, self.first = seconds, max(1, len(piece.ids or ()))

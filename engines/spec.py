@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from engines.speculation import config_for
 from engines.tables import DIALECTS
@@ -81,7 +82,7 @@ class EngineSpec:
             if not (self.model or DIALECTS[self.dialect].folders):
                 raise UserError(f"model: '' given; expected the file of weights that {self.dialect} loads")
         for url in filter(None, (self.url, *(url for _, url in self.urls))):
-            if not url.startswith(("http://", "https://")):
+            if not _is_url(url):
                 raise UserError(f"url: {url!r} given; expected http://HOST:PORT")
         if self.url and not DIALECTS[self.dialect].by_request:
             raise UserError(
@@ -144,6 +145,14 @@ def read_launch(launch: str) -> list[str]:
         if name not in _PLACES:
             raise UserError(f"launch: {{{name}}} given, for which nothing stands; expected {one_of(_PLACES)}")
     return words
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in text
+    except ValueError:
+        return False
 
 
 def _read(line: str, what: str) -> list[str]:

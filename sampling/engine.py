@@ -21,7 +21,8 @@ from sampling.profile import Profile
 class Description:
     """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit.
 
-    traffic: what a forward of the target reads; None where that is not known. version: of the engine.
+    traffic: what a forward of the target reads; None where that is not known. version: of the engine. vocab_size: ids
+    that the target knows; None where that is not known.
     """
 
     target: ModelInfo
@@ -31,6 +32,7 @@ class Description:
     heads: Mapping[str, Path] = field(default_factory=dict)
     traffic: Traffic | None = None
     version: str = ""
+    vocab_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,5 +177,12 @@ class Answered:
     queued_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One of many texts has no answer, and why; the others go on."""
+
+    error: str
+
+
 AnyRound = Round | BeamRound
-Event = Prefilled | AnyRound | Finished | Answered
+Event = Prefilled | AnyRound | Finished | Answered | Failed

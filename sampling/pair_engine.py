@@ -87,7 +87,10 @@ class PairEngine:
         """See `Engine.describe`."""
         pair = self.pair
         window, device = pair.target.window, pair.target.device
-        return Description(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic, _VERSION)
+        return Description(
+            *(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic, _VERSION),
+            vocab_size=pair.target.vocab_size,
+        )
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """See `Engine.tokenise`."""

@@ -66,7 +66,7 @@ LOOKUP = (
 SUFFIX = (
     integer("max_tree_depth", 64, "longest substring that the suffix trees count", minimum=2, maximum=1024),
     integer("max_cached_requests", -1, "responses remembered; -1 = all, 0 = none", minimum=-1),
-    number("max_spec_factor", 1.0, "drafts per matched token", above=0.0),
+    number("max_spec_factor", 1.0, "drafts per matched token", above=0.0, maximum=1000.0),
     number("min_token_prob", 0.1, "stop at a draft less likely than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "also draft alternatives, as a tree"),
 )

@@ -59,10 +59,11 @@ class Limits:
 class Served:
     """The pair as requests see it: see `serve.body.Model`."""
 
-    def __init__(self, engine: PairEngine, tokens: Tokens, longest: int, default: Configuration) -> None:
+    def __init__(self, engine: PairEngine, tokens: Tokens, limits: Limits, default: Configuration) -> None:
         about = engine.describe()
         self.engine, self.tokens, self.default = engine, tokens, default
-        self.name, self.window, self.longest = about.target.name, about.window, longest
+        self.name, self.window, self.longest = about.target.name, about.window, limits.longest
+        self.places = limits.size + limits.waiting
         self.vocab_size = engine.pair.target.vocab_size
         self.refuse(default)
 
@@ -85,7 +86,7 @@ class Server:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine)
         self.driver = Driver(engine, tokens, limits.size, limits.waiting)
-        self.model: Model = Served(engine, tokens, limits.longest, default)
+        self.model: Model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
 
     def app(self) -> Starlette:
@@ -125,8 +126,9 @@ class Server:
         return route
 
     def _check_key(self, request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
-        if self.limits.key is not None and not hmac.compare_digest(given, self.limits.key.encode()):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        given = given if scheme.lower() == "bearer" else ""
+        if self.limits.key is not None and not hmac.compare_digest(given.encode(), self.limits.key.encode()):
             raise ApiError(
                 401, "no valid API key given; expected a header Authorization: Bearer KEY", None, "invalid_api_key"
             )

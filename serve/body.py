@@ -22,6 +22,7 @@ T = TypeVar("T")
 MOST_STOPS, LONGEST_STOP = 16, 256
 COMPLETION_TOKENS = 16
 _SEEDS = 2**31
+_LARGEST = 1e6
 
 # What OpenAI's API has and this server does not do: only the values that ask for nothing are taken.
 _NOT_DONE: Mapping[str, tuple[Any, ...]] = {
@@ -66,6 +67,7 @@ class Model(Protocol):
     window: int
     vocab_size: int
     longest: int
+    places: int
     default: Configuration
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
@@ -142,6 +144,8 @@ class _Fields:
         """The ids of each prompt: one text or list of ids, or a list of either."""
         given: Any = self.given.get("prompt")
         several = isinstance(given, list) and given and not any(type(one) is int for one in given)
+        if several and len(given) > model.places:
+            raise ApiError(400, f"prompt: {len(given)} prompts given; expected {model.places} at most", "prompt")
         return [self._ids(one, model) for one in (given if several else [given])]
 
     def _ids(self, given: Any, model: Model) -> list[int]:
@@ -248,8 +252,8 @@ class _Fields:
 
     def _number(self, name: str, default: float) -> float:
         value = self.given.get(name, default)
-        if type(value) not in (int, float):
-            raise _wrong(name, value, "a number")
+        if type(value) not in (int, float) or not abs(value) <= _LARGEST:
+            raise _wrong(name, value, f"a number up to {_LARGEST:g}")
         return float(value)
 
     def _configuration(self, model: Model) -> Configuration:

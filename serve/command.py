@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -48,6 +49,9 @@ def serve(
         default = read_default(method)
         if dialect not in DIALECTS:
             raise UnknownName("dialect", dialect, DIALECTS)
+        key = api_key or os.environ.get(KEY) or None
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise UserError("--api-key: expected letters, digits and signs of ASCII, which a header can hold")
         with listening(host, port) as listener:
             pair = load_chosen(models)
 
@@ -55,11 +59,11 @@ def serve(
             from serve.app import Limits, Server
             from serve.web import web_server
 
-            key = api_key or os.environ.get(KEY) or None
             server = Server(PairEngine(pair), default, Limits(batch, max_waiting, max_length, max_body, key, dialect))
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
-            web_server(server).run(sockets=[listener])
+            with suppress(KeyboardInterrupt):  # which uvicorn raises once more when it has ended
+                web_server(server).run(sockets=[listener])
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -10,9 +10,15 @@ class ApiError(Exception):
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
+        self.status, self.code = status, code
+        self.message, self.param = _sendable(message), None if param is None else _sendable(param)
 
     def as_dict(self) -> dict[str, Any]:
         """The body of the response."""
         kind = "server_error" if self.status >= 500 else _TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def _sendable(text: str) -> str:
+    """What a request called its fields may be no text: half a surrogate pair is shown as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

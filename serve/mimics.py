@@ -111,7 +111,8 @@ def _sglang(body: Body) -> Body:
     if not isinstance(sampling, dict):
         raise ApiError(400, "sampling_params: expected an object", "sampling_params")
     words = {"max_new_tokens": "max_tokens", "sampling_seed": "seed", "input_ids": "prompt", "text": "prompt"}
-    return {"max_tokens": 128, **_renamed({**sampling, **body}, words), "return_token_ids": True}
+    found = _alone(_renamed({**sampling, **body}, words), "prompt")
+    return {"max_tokens": 128, **found, "return_token_ids": True}
 
 
 def _llamacpp(body: Body) -> Body:
@@ -119,7 +120,16 @@ def _llamacpp(body: Body) -> Body:
     usual = {"max_tokens": 128, "temperature": 0.8, "top_p": 0.95, "top_k": 40}
     idle = {"cache_prompt": (True, False), "return_tokens": (True,), "min_p": (0,)}
     kept = {name: value for name, value in body.items() if value not in idle.get(name, ())}
-    return {**usual, **_renamed(kept, {"n_predict": "max_tokens"}), "return_token_ids": True}
+    found = _alone(_renamed(kept, {"n_predict": "max_tokens"}), "prompt")
+    return {**usual, **found, "return_token_ids": True}
+
+
+def _alone(body: Body, name: str) -> Body:
+    """Raises `ApiError` for several prompts: events of this shape do not say of which they are."""
+    given = body.get(name)
+    if isinstance(given, list) and not all(type(one) is int for one in given):
+        raise ApiError(400, f"{name}: expected one prompt, a text or its ids", name)
+    return body
 
 
 def _renamed(body: Body, words: Mapping[str, str]) -> Body:

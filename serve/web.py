@@ -7,7 +7,7 @@ import uvicorn
 
 from serve.app import Server
 
-_LAST_WORDS_S = 2
+_LAST_WORDS_S = 1
 
 
 class _WebServer(uvicorn.Server):
@@ -23,8 +23,8 @@ class _WebServer(uvicorn.Server):
 
 
 def web_server(server: Server) -> uvicorn.Server:
-    """What answers on sockets: run it with them."""
+    """What answers on sockets: run it with them. It is silent, as the application tells what goes wrong in it."""
     config = uvicorn.Config(
-        server.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=_LAST_WORDS_S
+        server.app(), log_level="critical", access_log=False, timeout_graceful_shutdown=_LAST_WORDS_S
     )
     return _WebServer(config, server)

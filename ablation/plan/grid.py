@@ -132,7 +132,8 @@ class Plan:
     compares the best configurations. formats: of the target's weights, each of which plays everything; none: the
     target as it was loaded. batches: how many prompts are answered at a time, each number by everything; none: one
     after the other. rates: prompts that arrive a second, with each number; none: each comes when there is room.
-    slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other.
+    slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other. in_turn: whether
+    configurations take turns on each prompt; else each plays all prompts, as it takes minutes to start.
     """
 
     prompts: tuple[Prompt, ...]
@@ -148,19 +149,20 @@ class Plan:
     slo: Slo | None = None
     engine: str = OURS
     sides: tuple[Side, ...] = ()
+    in_turn: bool = True
 
     def of(self, side: Side) -> "Plan":
-        """What another engine plays: a server as many at a time, one where nothing is said."""
+        """What another engine plays: a server as many at a time, transformers' `generate` one after the other."""
         alone = side.spec.kind == TRANSFORMERS
-        batches, rates = (() if alone else self.batches or (1,)), (() if alone else self.rates)
         return replace(
             self,
             configurations=side.configurations,
             formats=(),
-            batches=batches,
-            rates=rates,
+            batches=() if alone else self.batches,
+            rates=() if alone else self.rates,
             engine=side.spec.name,
             sides=(),
+            in_turn=not side.spec.started,
         )
 
     @property

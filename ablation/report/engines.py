@@ -15,16 +15,16 @@ from sampling.methods import REFERENCE
 
 TITLE = "Engines"
 _HEADERS = (
-    "configuration", "engine", "tok/s", "speedup there [95 %]", "tok/round", "accepted, drafted", "ours / its [95 %]",
-    "with the prompt", "referee",
-)  # fmt: skip
+    *("configuration", "engine", "prompts", "tok/s", "speedup there [95 %]", "tok/round", "accepted, drafted"),
+    *("ours / its [95 %]", "with the prompt", "referee"),
+)
 _MEANING = (
-    "A speedup is against the same engine's plain decoding: what drafts are worth there. Ours / its: tokens/s of our "
-    "loop over that engine's with the same configuration, the median over prompts of one prompt's ratio: what the "
-    "engines are worth; with the prompt: the same over the whole answer, where tok/s are of the tokens behind the "
-    "first. Rounds, drafts and accepted ones are as each engine "
-    "tells them; a dash where it does not. Referee: greedy answers that our target, reading prompt and answer at once, "
-    "has no better token for anywhere."
+    "Tokens/s are means over an engine's own prompts. A speedup is against the same engine's plain decoding: what "
+    "drafts are worth there. Ours / its: tokens/s of our loop over that engine's with the same configuration, the "
+    "median over prompts of one prompt's ratio: what the engines are worth; with the prompt: the same over the whole "
+    "answer, where tok/s are of the tokens behind the first. Rounds, drafts and accepted ones are as each engine tells "
+    "them; a dash where it does not. Referee: greedy answers that our target, reading prompt and answer at once, has "
+    "no better token for anywhere."
 )
 
 
@@ -32,7 +32,7 @@ def engines_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection
     """A table a processor and load; None where there is one engine."""
     if frame["engine"].nunique() < 2:
         return None
-    rows = frame[~frame["failed"]].assign(whole_tps=lambda whole: whole["new_tokens"] / whole["wall_s"])
+    rows = frame.assign(whole_tps=frame["new_tokens"] / frame["wall_s"])
     tables = tuple(
         _table(f"Engines under {name}", part, summary) for name, part in by_load(rows) if part["engine"].nunique() > 1
     )
@@ -54,17 +54,21 @@ def _table(title: str, rows: pd.DataFrame, summary: pd.DataFrame) -> Table:
 
 def _cells(name: str, own: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFrame) -> tuple[str, ...]:
     told: Any = of_all.loc[(str(own["processor"].iloc[0]), name)]
-    itself = own["engine"].iloc[0] == OURS
+    itself, failed = own["engine"].iloc[0] == OURS, int(own["failed"].sum())
+    own, ours = own[~own["failed"]], ours[~ours["failed"]]
+    if own.empty:
+        return ("0", *(["–"] * (len(_HEADERS) - 4)), f"{failed} failed")
     rounds, drafted = own["rounds"].sum(min_count=len(own)), own["drafted"].sum(min_count=len(own))
     accepted = own["accepted"].sum(min_count=len(own))
     return (
+        str(own["id"].nunique()),
         number(told["tokens_per_s_mean"], 1),
         "1.00" if name == REFERENCE else interval(told["speedup"], told["speedup_low"], told["speedup_high"]),
         number(own["new_tokens"].sum() / rounds),
         f"{number(accepted, 0)}, {number(drafted, 0)}",
         "" if itself or ours.empty else _ratio(ours, own, "tokens_per_s"),
         "" if itself or ours.empty else _ratio(ours, own, "whole_tps"),
-        _referee(own),
+        _referee(own) + (f"; {failed} failed" if failed else ""),
     )
 
 

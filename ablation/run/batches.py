@@ -14,7 +14,7 @@ from ablation.results.record import Record, make_record
 from ablation.run.dialogue import Dialogue
 from ablation.run.execute import Done, Unwatched, Watcher, known_lossless
 from sampling.engine import Engine, Text, in_formats
-from sampling.events import Answered, Event, Finished, Prefilled, Round
+from sampling.events import Answered, Event, Failed, Finished, Prefilled, Round
 from sampling.loop import check_room
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
@@ -121,6 +121,9 @@ class _Unit:
         try:
             values, run = self._values(self.plan.prompts[0]), f"{name}, {self.load.text}"
             for place, event in self.engine.stream_many(method, values, waiting, self.load.batch, run):
+                if isinstance(event, Failed):
+                    waiting.lost(place, event.error)
+                    continue
                 self._add(place, event)
                 if isinstance(event, Finished | Answered):
                     waiting.answered(place)
@@ -192,7 +195,7 @@ class _Waiting:
             try:
                 return self._text(place)
             except UserError as error:
-                self._lost(place, str(error))
+                self.lost(place, str(error))
         raise StopIteration
 
     def answered(self, place: Place) -> None:
@@ -225,7 +228,7 @@ class _Waiting:
         unit.begun = unit.begun or time.perf_counter()
         return Text(place, ids, values["length"], unit.arrivals.get(place.key))
 
-    def _lost(self, place: Place, error: str) -> None:
+    def lost(self, place: Place, error: str) -> None:
         """A conversation that cannot go on."""
         for turn in range(place.turn, len(place.prompt.turns) + 1):
             self._unit.errors[self._unit._place(place.prompt, turn).key] = error

@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from ablation.plan.grid import Configuration, Key, Pass, Place, Plan, rotated
@@ -78,16 +78,21 @@ def execute(
             continue
         for each in engines.values():
             each.forget()
-        for index, prompt in enumerate(plan.prompts):
-            conversations = [
-                _Conversation(each, weights, plan, prompt, one, watcher or Unwatched(), done, lossless)
+        played = [
+            [
+                _Conversation(each, weights, plan, prompt, one, watcher or Unwatched(), done, lossless).play(
+                    plan.order(number + (index if plan.in_turn else 0))
+                )
                 for weights, each in rotated(tuple(engines.items()), index + number)
             ]
-            yield from _in_turn([conversation.play(plan.order(index + number)) for conversation in conversations])
+            for index, prompt in enumerate(plan.prompts)
+        ]
+        for conversations in played if plan.in_turn else [list(chain(*played))]:
+            yield from _in_turn(conversations)
 
 
-def _in_turn(several: Iterable[Iterator[Record]]) -> Iterator[Record]:
-    """One of each in turn until all are at their end, none before it is asked for.
+def _in_turn(several: Iterable[Iterator[Record | None]]) -> Iterator[Record]:
+    """One of each in turn until all are at their end, none before it is asked for; None is one that is there.
 
     Example: (a, b) and (c, d, e) -> a, c, b, d, e.
     """
@@ -96,7 +101,8 @@ def _in_turn(several: Iterable[Iterator[Record]]) -> Iterator[Record]:
         first = waiting.popleft()
         for record in islice(first, 1):
             waiting.append(first)
-            yield record
+            if record is not None:
+                yield record
 
 
 def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
@@ -125,7 +131,8 @@ class _Conversation:
     dialogue: Dialogue = field(default_factory=Dialogue)
     errors: dict[str, str] = field(default_factory=dict)
 
-    def play(self, order: tuple[Configuration, ...]) -> Iterator[Record]:
+    def play(self, order: tuple[Configuration, ...]) -> Iterator[Record | None]:
+        """Its records in this order, None for one that is there already."""
         values = {
             **self.plan.values,
             "processor": self.one.processor,
@@ -143,8 +150,10 @@ class _Conversation:
                     yield self._record(comparison, place)
                 elif self._remembers(place) or (missing and place.configuration.name == REFERENCE):
                     self._answer(comparison, place, Unwatched())
+                    yield None
                 else:
                     self._remember(place, earlier)
+                    yield None
 
     def _place(self, turn: int, configuration: Configuration) -> Place:
         one, lossless = self.one, self.lossless[configuration, self.one.processor]

@@ -15,6 +15,7 @@ from ablation.run.estimate import Estimate
 from ablation.run.execute import Done, Watcher, execute
 from ablation.run.probe import estimated
 from ablation.run.quiet import Quiet
+from engines.home import Foreign
 from sampling.engine import Engine
 from sampling.events import Round
 from utils.interrupt import Interrupt
@@ -81,7 +82,7 @@ class Job:
     plan: Plan
     sink: Sink
     wait_quiet_s: float = 0.0
-    others: Mapping[str, Engine] = field(default_factory=dict)
+    others: Mapping[str, Foreign] = field(default_factory=dict)
     outcome: Outcome = field(init=False)
     costs: Watched = field(init=False)
 
@@ -133,7 +134,9 @@ class Job:
         """The records of our engine, then of each other: none has the machine while another is timed."""
         yield from _played(self.engine, self.plan, watcher, self.sink.done)
         for side in self.plan.sides:
-            yield from _played(self.others[side.spec.name], self.plan.of(side), watcher, self.sink.done)
+            other = self.others[side.spec.name]
+            yield from _played(other, self.plan.of(side), watcher, self.sink.done)
+            other.close()
 
 
 def _played(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:

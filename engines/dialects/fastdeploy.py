@@ -49,7 +49,7 @@ class FastDeploy(Dialect):
         """
         told = last_of_choices(events, "speculate_metrics")
         if told is None:
-            return Acceptance.none(new_tokens)
+            return Acceptance()
         heads = [*told["accepted_tokens_per_head"], 0]
         rounds, emitted = heads[0], told["accepted_tokens"]
         hist = tuple(more - fewer for more, fewer in pairwise(heads))

@@ -46,9 +46,10 @@ class Sglang(Dialect):
         return {"input_ids": list(wanted.prompt), "sampling_params": sampling, "stream": True}
 
     def piece(self, event: Event) -> Piece:
-        """See `Dialect.piece`; whoever reads the stream cuts off what earlier events told."""
-        reason = (event["meta_info"].get("finish_reason") or {}).get("type")
-        return Piece(tuple(event.get("output_ids") or ()), event.get("text") or "", reason)
+        """See `Dialect.piece`."""
+        about = event["meta_info"]
+        reason, total = (about.get("finish_reason") or {}).get("type"), about.get("completion_tokens")
+        return Piece(tuple(event.get("output_ids") or ()), event.get("text") or "", reason, total)
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Its verifications leave out the forward over the prompt. Its drafts are the draft's width, every round's.
@@ -57,7 +58,7 @@ class Sglang(Dialect):
         """
         told = last_of(events, "meta_info") or {}
         if "spec_verify_ct" not in told:
-            return Acceptance.none(new_tokens)
+            return Acceptance()
         rounds, hist = told["spec_verify_ct"] + 1, told.get("spec_correct_drafts_histogram") or ()
         accepted = told.get("spec_num_correct_drafts")
         if accepted is None or accepted + rounds < new_tokens:

@@ -50,7 +50,7 @@ class Vllm(Dialect):
         """
         told = (last_of(events, "metrics") or {}).get("speculative_decoding")
         if told is None:
-            return Acceptance.none(new_tokens)
+            return Acceptance()
         accepted, hist = told["num_accepted_draft_tokens"], [*told["acceptance_histogram"]]
         steps = list(told.get("per_step_accepted") or ())
         over = max(0, 1 + told["num_spec_steps"] + accepted - new_tokens)

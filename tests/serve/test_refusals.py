@@ -34,6 +34,12 @@ BODIES: list[tuple[str, str, str]] = [
     (TEXT, '{"prompt": "a", "prompt": "b"}', "is there twice"),
     (TEXT, '{"prompt": "a", "temperature": NaN}', "NaN given"),
     (TEXT, '{"prompt": "a", "max_tokens": 1' + "0" * 5000 + "}", "thousands of digits"),
+    (TEXT, '{"prompt": "a", "temperature": 1' + "0" * 400 + "}", "a number up to"),
+    (TEXT, '{"prompt": "a", "top_p": 1' + "0" * 400 + "}", "a number up to"),
+    (TEXT, '{"prompt": "a", "\\ud800": 1}', "unknown field"),
+    (CHAT, '{"messages": [{"role": "user", "content": "a", "\\ud800": 1}]}', "expected role and content"),
+    (TEXT, '{"prompt": "a", "speculative": {"method": "suffix", "max_spec_factor": 1e308}}', "max_spec_factor"),
+    (TEXT, json.dumps({"prompt": ["a"] * 190_000}), "190000 prompts given; expected 68 at most"),
     (TEXT, "{}", "prompt: None given"),
     (TEXT, '{"prompt": null}', "prompt: None given"),
     (TEXT, '{"prompt": ""}', "none of them empty"),
@@ -147,3 +153,14 @@ def test_who_lacks_the_key_gets_nothing_but_health_and_the_empty_page() -> None:
         assert post(found.url, TEXT, b'{"prompt": "a"}', Authorization="Bearer secret")[0] == 200
         status, answer = post(found.url, "/health", b"", "GET")
         assert status == 200 and answer["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [("Bearer k", 200), ("bearer k", 200), ("k", 401), ("Basic k", 401), ("Bearer  k", 401), ("Bearer", 401)],
+)
+def test_a_key_comes_behind_its_scheme(given: str, status: int) -> None:
+    with running(tiny_pair(), Limits(key="k")) as found:
+        connection = http.client.HTTPConnection(urlsplit(found.url).netloc, timeout=60)
+        connection.request("GET", "/v1/models", headers={"Authorization": given})
+        assert connection.getresponse().status == status

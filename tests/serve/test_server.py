@@ -180,9 +180,13 @@ def test_what_the_window_cannot_hold_ends_the_text(served: Running) -> None:
 
 def test_more_than_may_wait_are_refused_and_the_others_answered() -> None:
     with running(tiny_pair(), Limits(size=1, waiting=1)) as found:
-        with pytest.raises(Exception, match="wait already") as refused:
-            found.client().completions.create(prompt=["a", "b", "c"], max_tokens=3, **GREEDY)
+        long: Any = found.client().completions.create(
+            prompt="a", max_tokens=450, stream=True, extra_body={"ignore_eos": True}, **GREEDY
+        )
+        with pytest.raises(Exception, match="0 of at most 1 texts wait already and 2 more came") as refused:
+            found.client().completions.create(prompt=["a", "b"], max_tokens=3, **GREEDY)
         assert refused.value.status_code == 429  # type: ignore[attr-defined]
+        assert sum(1 for _ in long) > 400
         assert len(found.client().completions.create(prompt=["a", "b"], max_tokens=3, **GREEDY).choices) == 2
 
 
