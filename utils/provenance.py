@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+HOST = platform.node()
 # What decides a row; what shows or reports rows may change between two runs into one file.
 _SOURCES = (
     "sampling",

@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from utils.provenance import ROOT
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
+    from ablation.run.workers import Device
     from sampling.pair_engine import PairEngine
 
 DEFAULT_RESULTS = ROOT / "scripts" / "ablation_results.csv"
@@ -34,6 +36,8 @@ Examples:
       the grid, and about how long it takes
   uv run scripts/run_ablation.py my.toml --resume
       continue after Ctrl-C, a crash or a kill
+  uv run scripts/run_ablation.py my.toml --out n.csv --shard 2/5
+      one of five parts, into n.2-of-5.csv; scripts/merge_ablation.py puts them together
 """
 
 
@@ -60,6 +64,15 @@ def ablate(
         float,
         typer.Option(metavar="SECONDS", min=0, help="Longest wait for an idle machine before each generation."),
     ] = 0.0,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Play part K of N, into FILE.K-of-N.csv (docs/scale.md).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Play on N GPUs of this machine at once.")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(metavar="D,...", help="What each worker has: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.")
+    ] = None,
     models: Values,
 ) -> None:
     """Run a grid of methods on prompts, write a CSV file, and report it with statistics and plots.
@@ -74,8 +87,25 @@ def ablate(
         from ablation.plan.file import read_experiment
 
         experiment = read_experiment(plan, Overrides(**instead, pair=models))
-        status = _dry_run(experiment) if dry_run else _run(experiment, out, resume, overwrite, wait_quiet)
+        if shard is not None:
+            experiment, out = _dealt(experiment, out, shard)
+        if dry_run:
+            status = _dry_run(experiment)
+        elif workers is None and devices is None:
+            status = _run(experiment, out, resume, overwrite, wait_quiet)
+        elif shard is not None:
+            raise UserError("--shard and --workers: expected one of them")
+        else:
+            status = _run_workers(experiment, out, resume, overwrite, _devices(workers, devices))
     raise typer.Exit(status)
+
+
+def _dealt(experiment: "Experiment", out: Path, text: str) -> tuple["Experiment", Path]:
+    """What a shard plays, and its own results file. Raises `UserError`."""
+    from ablation.plan.shard import Shard, dealt
+
+    shard = Shard.parse(text)
+    return replace(experiment, plan=dealt(experiment.plan, shard)), shard.file(out)
 
 
 def _engine(pair: Mapping[str, Any]) -> "PairEngine":
@@ -139,3 +169,62 @@ def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wai
             wait_quiet_s=wait_quiet_s,
         )
     return 130 if outcome.stopped else 1 if outcome.failed + outcome.failed_before else 0
+
+
+def _devices(workers: int | None, devices: str | None) -> "tuple[Device, ...]":
+    """What the workers run on. Raises `UserError`."""
+    from ablation.run.workers import read_devices
+
+    if devices is None:
+        import torch
+
+        there = torch.cuda.device_count()
+        if workers is not None and there < workers:
+            raise UserError(
+                f"--workers {workers} given, and this machine has {there} GPUs: workers that share one, or cores, "
+                "would measure each other; give each its own with --devices, such as cpu:0-3,cpu:4-7"
+            )
+        devices = ",".join(f"cuda:{number}" for number in range(workers or there))
+    found = read_devices(devices)
+    if workers not in (None, len(found)):
+        raise UserError(f"--workers {workers} and --devices {devices} given; expected a device for each worker")
+    return found
+
+
+def _run_workers(
+    experiment: "Experiment", out: Path, resume: bool, overwrite: bool, devices: "tuple[Device, ...]"
+) -> int:
+    from rich.console import Console
+
+    from ablation.report.write import write_report
+    from ablation.results.merge import merge
+    from ablation.run.results_file import check_output
+    from ablation.run.workers import play_workers
+
+    check_output(out, resume, overwrite)
+    err = Console(stderr=True)
+    played = play_workers(experiment.plan, out, devices, _without(sys.argv, ("--workers", "--devices")), err)
+    statuses = [one.status for one in played]
+    for one in played:
+        if one.status not in (0, 1, 130):
+            typer.echo(f"worker {one.shard.text} ended with status {one.status}: {one.said()}; see {one.log}", err=True)
+    if 130 in statuses:
+        return 130
+    if not set(statuses) <= {0, 1}:
+        typer.echo("the rows that are there are safe: the same command with --resume goes on", err=True)
+        return 1
+    merged = merge([one.results for one in played], out, overwrite=True)
+    report = write_report(out)
+    report.print(out_console())
+    typer.echo(f"{merged.rows} rows\nresults {out}\nreport  {report.folder / 'index.html'}", err=True)
+    return max(status or 0 for status in statuses)
+
+
+def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """A command line without some options and their values."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word.partition("=")[0] not in options:
+            kept.append(word)
+        skip = not skip and word in options
+    return kept

@@ -124,6 +124,23 @@ class Side:
     configurations: tuple[Configuration, ...]
 
 
+class Unit(NamedTuple):
+    """A prompt in a pass: everything that is compared with its reference, so that one machine plays all of it."""
+
+    repeat: int
+    seed: int
+    processor: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is played here of a plan that is played in several places. name: of a shard, such as 2/5."""
+
+    units: frozenset[Unit]
+    name: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Every configuration on every prompt, under every processor and seed, `repeats` times.
@@ -133,7 +150,8 @@ class Plan:
     target as it was loaded. batches: how many prompts are answered at a time, each number by everything; none: one
     after the other. rates: prompts that arrive a second, with each number; none: each comes when there is room.
     slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other. in_turn: whether
-    configurations take turns on each prompt; else each plays all prompts, as it takes minutes to start.
+    configurations take turns on each prompt; else each plays all prompts, as it takes minutes to start. part: what of
+    it is played here; None: all of it.
     """
 
     prompts: tuple[Prompt, ...]
@@ -150,6 +168,7 @@ class Plan:
     engine: str = OURS
     sides: tuple[Side, ...] = ()
     in_turn: bool = True
+    part: Part | None = None
 
     def of(self, side: Side) -> "Plan":
         """What another engine plays: a server as many at a time, transformers' `generate` one after the other."""
@@ -178,13 +197,8 @@ class Plan:
     @property
     def own_generations(self) -> int:
         """The same without those of the other engines."""
-        return sum(len(prompt.turns) for prompt in self.prompts) * len(self.configurations) * self.times
-
-    @property
-    def times(self) -> int:
-        """How often each configuration answers each prompt: once a format, load, processor, seed and repeat."""
-        passes = len(self.processors) * len(self.seeds) * self.repeats
-        return max(1, len(self.formats)) * max(1, len(self.loads)) * passes
+        turns = sum(len(prompt.turns) for one in self.passes() for _, prompt in self.played(one))
+        return turns * len(self.configurations) * max(1, len(self.formats)) * max(1, len(self.loads))
 
     def order(self, shift: int) -> tuple[Configuration, ...]:
         """The reference first, so that every other row is known to be right and fast when it is done.
@@ -203,9 +217,19 @@ class Plan:
                 for processor in self.processors:
                     yield Pass(repeat, seed, processor)
 
+    def unit(self, one: "Pass", prompt: Prompt) -> Unit:
+        """A prompt of a pass as what is dealt out."""
+        return Unit(one.repeat, one.seed, PARAMETERS["processor"].show(one.processor), str(prompt.id))
+
+    def played(self, one: "Pass") -> Iterator[tuple[int, Prompt]]:
+        """The prompts that are played here in a pass, each with its place among all."""
+        for place, prompt in enumerate(self.prompts):
+            if self.part is None or self.unit(one, prompt) in self.part.units:
+                yield place, prompt
+
     def places(self, one: "Pass", formats: Sequence[str]) -> Iterator[Place]:
         """All generations of a pass. formats: what the target's weights are in, one or more."""
-        for prompt in self.prompts:
+        for _, prompt in self.played(one):
             for turn in range(1, len(prompt.turns) + 1):
                 for configuration, weights, load in product(self.configurations, formats, self.loads or (None,)):
                     place = Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)

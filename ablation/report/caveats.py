@@ -9,6 +9,7 @@ from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
 from ablation.report.cells import percent
 from ablation.report.formats import not_compared
+from ablation.report.hosts import mixed_hosts
 from ablation.report.paired import enough
 from ablation.report.summary import ALL
 from ablation.results import stamp
@@ -31,6 +32,7 @@ def caveats(
         *_failed(frame),
         *_incomplete(frame),
         *_reference(frame),
+        *mixed_hosts(frame),
         *not_compared(frame, manifest),
         *_noise(summary),
         *_alike(frame, pairs),
@@ -104,7 +106,8 @@ def _reference(frame: pd.DataFrame) -> Iterator[str]:
         yield f"No row of {REFERENCE!r}: without AR there is no speedup, only a comparison of the configurations."
         return
     plain = whole[whole["configuration"].isin([REFERENCE, CONTROL])]
-    groups = plain.groupby(["id", "processor", "length", "turn"], observed=True)["tokens_per_s"]
+    same = ["id", "processor", "length", "turn", "host"]
+    groups = plain.groupby(same, observed=True, dropna=False)["tokens_per_s"]
     spread = ((groups.max() - groups.min()) / groups.median())[groups.size() > 1]
     wide = spread[spread > SPREAD]
     if len(wide):

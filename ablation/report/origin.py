@@ -17,12 +17,19 @@ def measured_on(manifest: Mapping[str, Any] | None) -> str:
     Example: "Measured on AMD EPYC, 2 threads; target SmolLM2-135M-Instruct (cpu, float32)."
     """
     fixed = _part(manifest, "fixed")
-    machine = _part(fixed, "machine")
-    threads = f"{machine['threads']} threads" if "threads" in machine else ""
-    names = [str(machine[name]) for name in ("gpu", "cpu") if machine.get(name)]
-    told = [", ".join(filter(None, (*names, threads)))]
+    hosts, machine = _part(manifest, "hosts"), _part(fixed, "machine")
+    machines = list(dict.fromkeys(map(machine_text, hosts.values()))) or [machine_text(machine)]
+    told = [" and ".join(machines)]
     told += [f"{role} {_model(about)}" for role in ("target", "drafter") if (about := _part(fixed, role))]
-    return f"Measured on {'; '.join(filter(None, told))}." if machine else ""
+    return f"Measured on {'; '.join(filter(None, told))}." if machine or hosts else ""
+
+
+def machine_text(machine: object) -> str:
+    """A manifest's machine in words; empty where it says nothing. Example: "AMD EPYC, 2 threads"."""
+    about = machine if isinstance(machine, Mapping) else {}
+    threads = f"{about['threads']} threads" if "threads" in about else ""
+    names = [str(about[name]) for name in ("gpu", "cpu") if about.get(name)]
+    return ", ".join(filter(None, (*names, threads)))
 
 
 def _part(whole: object, name: str) -> Mapping[str, Any]:

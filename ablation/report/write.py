@@ -15,6 +15,7 @@ from ablation.report.content import Content, ReportSection, facts, make_section,
 from ablation.report.engines import engines_section
 from ablation.report.figure import Plot
 from ablation.report.formats import formats_section
+from ablation.report.hosts import hosts_section
 from ablation.report.latex import pair_tables, summary_tables
 from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
@@ -72,7 +73,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     pairs = pd.concat([*asked, compare(frame, summary)], ignore_index=True)
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     formats, many = formats_section(frame, manifest), batches_section(frame, summary)
-    engines = engines_section(frame, summary)
+    engines, hosts = engines_section(frame, summary), hosts_section(frame, manifest)
     bound = bound_rows(results)
     told = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
     try:
@@ -81,7 +82,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         pairs.to_csv(folder / "pairs.csv", index=False)
         for plot in many.plots if many else ():
             plot.save(folder)
-        first = [section for section in (engines, formats, many) if section]
+        first = [section for section in (hosts, engines, formats, many) if section]
         sections = (*first, *_sections(results, frame, summary, pairs, folder, bound))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST

@@ -48,6 +48,7 @@ def describe(plan: Plan, engine: "Engine", name: str) -> dict[str, Any]:
             "machine": machine(about.device),
             "versions": versions(),
             "code": code_digest(),
+            "shard": {"part": plan.part.name, "generations": plan.generations} if plan.part else None,
         },
         "runs": [],
     }
@@ -129,7 +130,7 @@ def write(path: Path, manifest: Mapping[str, Any]) -> None:
 
 def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Raise `UserError` where a run would differ from the one before in what changes results."""
-    differences = list(_differences(old["fixed"], json.loads(json.dumps(new["fixed"]))))
+    differences = list(differences_of(old["fixed"], json.loads(json.dumps(new["fixed"]))))
     if differences:
         shown = "\n  ".join(differences[:10])
         raise UserError(
@@ -204,12 +205,15 @@ def _model(info: "ModelInfo") -> dict[str, Any]:
     }
 
 
-def _differences(old: Any, new: Any, path: Sequence[str] = ()) -> Iterator[str]:
+def differences_of(
+    old: Any, new: Any, path: Sequence[str] = (), words: tuple[str, str] = ("then", "now")
+) -> Iterator[str]:
+    """What two tables of plain values differ in, a line each. words: when, or where, the first and the second are."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in dict.fromkeys([*old, *new]):
-            yield from _differences(old.get(name), new.get(name), (*path, name))
+            yield from differences_of(old.get(name), new.get(name), (*path, name), words)
     elif old != new:
-        yield f"{'.'.join(path)}: {_short(old)} then, {_short(new)} now"
+        yield f"{'.'.join(path)}: {_short(old)} {words[0]}, {_short(new)} {words[1]}"
 
 
 def _short(value: Any) -> str:

@@ -222,6 +222,7 @@ class Record:
     referee_behind: float | None = column(
         "", "how far below the best an answer's token is at most, by our target's logits", "max over places"
     )
+    host: str | None = column("", "the machine that played it, where several play a plan; null elsewhere")
 
     @property
     def ledger(self) -> Ledger | None:

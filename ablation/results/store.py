@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -26,7 +26,7 @@ class Store:
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path, self.columns = path, tuple(columns)
         self.rows: list[dict[str, str]] = []
-        self._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+        self._lock = _lock(path)
         self._file: io.FileIO | None = None
         self._size = 0
         self._new = False
@@ -80,29 +80,13 @@ class Store:
         except OSError as error:
             raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
         whole = content[: whole_rows(content)]
-        self.rows = self._read(whole if whole or _line(self.columns).startswith(content) else content)
+        self.rows = _rows(
+            self.path, whole if whole or _line(self.columns).startswith(content) else content, self.columns
+        )
         self._size = len(whole)
         self._file.truncate(self._size)
         if not whole:
             self._write(_line(self.columns))
-
-    def _read(self, content: bytes) -> list[dict[str, str]]:
-        """The rows of a file of ours. Raises `UserError` for any other, before a byte of it is changed."""
-        if not content:
-            return []
-        try:
-            header, *lines = csv.reader(io.StringIO(content.decode("utf-8"), newline=""))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{str(self.path)!r} is not a results file: {error}; it was left alone") from None
-        if tuple(header) != self.columns:
-            raise UserError(
-                f"{str(self.path)!r} is not a results file of this version (its columns differ) and was left alone; "
-                "choose another --out"
-            )
-        for number, line in enumerate(lines, start=2):
-            if len(line) != len(header):
-                raise UserError(f"{str(self.path)!r}: record {number} has {len(line)} cells, not {len(header)}")
-        return [dict(zip(header, line, strict=True)) for line in lines]
 
     def _write(self, line: bytes) -> None:
         assert self._file is not None, "the store was not entered"
@@ -120,6 +104,37 @@ class Store:
         self._size += len(line)
 
 
+def read_finished(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a file that nobody writes any longer. Raises `UserError`; the file is left alone."""
+    try:
+        with _lock(path):
+            content = path.read_bytes()
+    except Timeout:
+        raise UserError(f"{str(path)!r} is being written; wait for that run, or end it") from None
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read: {error.strerror or error}") from None
+    if whole_rows(content) < len(content):
+        raise UserError(
+            f"{str(path)!r} ends in a torn row: its run was cut off; the same command with --resume goes on"
+        )
+    return _rows(path, content, columns)
+
+
+def count_rows(path: Path) -> int:
+    """How many whole rows a file has that may be written meanwhile; none where there is no file."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return 0
+    whole = content[: whole_rows(content)].decode("utf-8", errors="replace")
+    return max(0, sum(1 for _ in csv.reader(io.StringIO(whole, newline=""))) - 1)
+
+
+def to_text(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
+    """A whole results file."""
+    return b"".join([_line(columns), *(_line([row[name] for name in columns]) for row in rows)]).decode("utf-8")
+
+
 def whole_rows(content: bytes) -> int:
     """Bytes up to the end of the last whole row: the last line end that is not inside quotes.
 
@@ -132,6 +147,30 @@ def whole_rows(content: bytes) -> int:
         if quotes % 2 == 0:
             end = start
     return end
+
+
+def _lock(path: Path) -> FileLock:
+    """Who holds it writes."""
+    return FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+
+
+def _rows(path: Path, content: bytes, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a file of ours. Raises `UserError` for any other."""
+    if not content:
+        return []
+    try:
+        header, *lines = csv.reader(io.StringIO(content.decode("utf-8"), newline=""))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{str(path)!r} is not a results file: {error}; it was left alone") from None
+    if tuple(header) != tuple(columns):
+        raise UserError(
+            f"{str(path)!r} is not a results file of this version (its columns differ) and was left alone; "
+            "choose another --out"
+        )
+    for number, line in enumerate(lines, start=2):
+        if len(line) != len(header):
+            raise UserError(f"{str(path)!r}: record {number} has {len(line)} cells, not {len(header)}")
+    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 def _line(cells: Sequence[str]) -> bytes:

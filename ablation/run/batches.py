@@ -87,7 +87,7 @@ class _Unit:
 
     def places(self) -> Iterator[Place]:
         """All its generations, in the order of the plan."""
-        for prompt in self.plan.prompts:
+        for _, prompt in self.plan.played(self.one):
             for turn in range(1, len(prompt.turns) + 1):
                 yield self._place(prompt, turn)
 
@@ -182,8 +182,9 @@ class _Waiting:
 
     def __init__(self, unit: _Unit) -> None:
         self._unit = unit
-        self._dialogues = {prompt.id: Dialogue() for prompt in unit.plan.prompts}
-        self._next = deque(unit._place(prompt, 1) for prompt in unit.plan.prompts)
+        prompts = [prompt for _, prompt in unit.plan.played(unit.one)]
+        self._dialogues = {prompt.id: Dialogue() for prompt in prompts}
+        self._next = deque(unit._place(prompt, 1) for prompt in prompts)
         self._chance, self._arrived_s = random.Random(f"{unit.one.seed} {unit.load.rate}"), 0.0
 
     def __iter__(self) -> "_Waiting":

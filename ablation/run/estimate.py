@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.table import Table
 from rich.text import Text
@@ -112,7 +112,8 @@ def estimate(
     prompt, by the prompt's id. measured: when the profile was whose prices stand for runs; empty: everything was run.
     """
     each = [by_name[configuration.name] for by_name in paces for configuration in plan.configurations]
-    repeats = len(plan.seeds) * plan.repeats * max(1, len(plan.loads))
+    share = most_tokens(plan) / most_tokens(replace(plan, part=None))
+    repeats = share * len(plan.seeds) * plan.repeats * max(1, len(plan.loads))
     tokens = _tokens_once(plan) * repeats
     turns = [length for of_prompt in lengths.values() for length in of_prompt]
     prefill_s = sum(one.prefill_s for one in each) * repeats
@@ -161,7 +162,8 @@ def _sum(seconds: Sequence[float | None]) -> float | None:
 
 def most_tokens(plan: Plan) -> int:
     """Tokens of all generations when none stops early."""
-    return _tokens_once(plan) * len(plan.configurations) * plan.times
+    once = sum(len(p.turns) * plan.length(p) for one in plan.passes() for _, p in plan.played(one))
+    return once * len(plan.configurations) * max(1, len(plan.formats)) * max(1, len(plan.loads))
 
 
 def grid_table(plan: Plan) -> Table:

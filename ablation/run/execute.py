@@ -85,7 +85,7 @@ def execute(
                 )
                 for weights, each in rotated(tuple(engines.items()), index + number)
             ]
-            for index, prompt in enumerate(plan.prompts)
+            for index, prompt in plan.played(one)
         ]
         for conversations in played if plan.in_turn else [list(chain(*played))]:
             yield from _in_turn(conversations)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ablation.plan.grid import Key, Place, Plan
@@ -20,6 +20,7 @@ from sampling.engine import Engine
 from sampling.events import Round
 from utils.interrupt import Interrupt
 from utils.parameter import Values
+from utils.provenance import HOST
 
 
 class Display(Watcher, Protocol):
@@ -118,6 +119,8 @@ class Job:
             watcher = _Both(_Both(display, quiet), tracer)
             for records in self._all(watcher):
                 for record in records:
+                    if self.plan.part:  # whose rows will stand beside those of other machines
+                        record = replace(record, host=HOST)
                     try:
                         display.record(record)  # first: a bar makes way for what is printed
                     finally:

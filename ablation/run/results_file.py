@@ -199,10 +199,17 @@ def whole_batches(plan: Plan, keys: Sequence[Key]) -> int:
     """How many rows, from the first, belong to batches that are whole: the rest is played again, batch by batch."""
     if not plan.loads:
         return len(keys)
-    texts = sum(len(prompt.turns) for prompt in plan.prompts)
+    texts = {
+        plan.unit(one, first)[:-1]: sum(len(prompt.turns) for _, prompt in plan.played(one))
+        for first in plan.prompts[:1]
+        for one in plan.passes()
+    }
     batches = [one._replace(id="", turn=0) for one in keys]
     counts = Counter(batches)
-    return next((place for place, one in enumerate(batches) if counts[one] < texts), len(keys))
+    short = (
+        place for place, one in enumerate(batches) if counts[one] < texts.get((one.repeat, one.seed, one.processor), 0)
+    )
+    return next(short, len(keys))
 
 
 def is_results(path: Path) -> bool:

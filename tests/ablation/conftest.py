@@ -10,8 +10,10 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from ablation.commands.ablate import ablate
 from ablation.commands.cli import run, selftest
 from sampling.pair import Pair
+from sampling.pair_engine import PairEngine
 from tests.ablation.plan_files import Write
 from tests.ablation.playing import play
 from tests.tiny import tiny_pair
@@ -32,6 +34,15 @@ def invoke(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     app = typer.Typer()
     app.command()(run)
     app.command()(selftest)
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def call(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """The command of the batch ablation on the tiny pair: `call("--prompt", "a")`."""
+    monkeypatch.setattr("ablation.commands.ablate._engine", lambda experiment: PairEngine(pair))
+    app = typer.Typer()
+    app.command()(ablate)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import typer
-from click.testing import Result
 from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
@@ -18,18 +17,10 @@ from sampling.forward import choices, int8
 from sampling.forward.race import RaceVerdict
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
+from tests.ablation.conftest import Invoke
 from utils.files import CACHE_VARIABLE
 
-Call = Callable[..., Result]
 SMALL = ("--prompt", "Hello", "--length", 5)
-
-
-@pytest.fixture
-def call(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Call:
-    monkeypatch.setattr("ablation.commands.ablate._engine", lambda experiment: PairEngine(pair))
-    app = typer.Typer()
-    app.command()(ablate)
-    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -37,7 +28,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_flags_make_a_grid_with_its_report(call: Call, tmp_path: Path) -> None:
+def test_flags_make_a_grid_with_its_report(call: Invoke, tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
     result = call(*SMALL, "--methods", "speculative", "--gamma", "1,2", "--seeds", 2, "--out", out, "--trace")
     assert result.exit_code == 0, result.output
@@ -56,7 +47,7 @@ def test_flags_make_a_grid_with_its_report(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "r.report" / "index.html").is_file() and "speculative gamma=2" in result.stdout
 
 
-def test_an_existing_file_needs_a_word(call: Call, tmp_path: Path) -> None:
+def test_an_existing_file_needs_a_word(call: Invoke, tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
     assert call(*SMALL, "--out", out).exit_code == 0
     before = out.read_bytes()
@@ -78,7 +69,7 @@ def nothing_chosen(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
 
 
 def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
-    call: Call, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
+    call: Invoke, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
 ) -> None:
     found, out = "packed", tmp_path / "r.csv"
 
@@ -104,7 +95,7 @@ def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
 
 @pytest.mark.skipif(not int8.runs(), reason="this CPU or torch has no int8 products")
 def test_going_on_rounds_drafters_as_the_rows_that_are_there(
-    call: Call, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
+    call: Invoke, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
 ) -> None:
     assert pair.drafter_info is not None
     trained = replace(pair, drafter_info=replace(pair.drafter_info, trained=True))
@@ -121,7 +112,7 @@ def test_going_on_rounds_drafters_as_the_rows_that_are_there(
     assert not int8.pays(torch.float32), "only that run was told"
 
 
-def test_a_dry_run_writes_nothing(call: Call, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(call: Invoke, tmp_path: Path) -> None:
     result = call(*SMALL, "--dry-run", "--out", tmp_path / "r.csv")
     assert result.exit_code == 0 and "5 generations" in result.stdout and "about" in result.stdout
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,179 @@
+"""The shards of a plan as one results file: the same questions, weights and code, and no row twice."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablation.plan.grid import Key
+from ablation.plan.shard import Shard
+from ablation.results import manifest
+from ablation.results.store import read_finished, to_text
+from ablation.results.table import columns, key
+from ablation.results.trace import trace_path
+from engines.spec import OURS
+from utils.errors import UserError
+from utils.files import write_atomically
+from utils.text import counted
+
+Row = dict[str, str]
+_OWN = ("machine", "shard")  # of what is fixed: what shards may differ in
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What came of it. missing: what is not there, in words; empty where the plan is whole."""
+
+    rows: int
+    hosts: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A shard's file and what its manifest says."""
+
+    path: Path
+    shard: Shard
+    generations: int
+    manifest: dict[str, Any]
+    rows: list[Row]
+
+
+def merge(paths: Sequence[Path], out: Path, partial: bool = False, overwrite: bool = False) -> Merged:
+    """Write the shards into one file with its manifest, and with a trace where all have one.
+
+    partial: whether shards and rows may be missing. Raises `UserError` for shards of other grids, weights, code or
+    versions, for a row that is there twice, and where something is missing; nothing is written then.
+    """
+    if not paths:
+        raise UserError("no file given; expected the files of all shards, such as r.1-of-2.csv r.2-of-2.csv")
+    if out.exists() and not overwrite:
+        raise UserError(f"--out {str(out)!r} exists; give --overwrite to replace it, or another --out")
+    if out.resolve() in [path.resolve() for path in paths]:
+        raise UserError(f"--out {str(out)!r} is one of the shards; expected another file")
+    files = sorted((_read(path) for path in paths), key=lambda one: one.shard.index)
+    _refuse_others(files)
+    _refuse_twice(files)
+    missing = tuple(_missing(files))
+    if missing and not partial:
+        raise UserError("; ".join(missing) + "; give --partial to merge what is there")
+    named = _hosts(files)
+    rows = [row for file in files for row in file.rows]
+    rows.sort(key=_order(files[0].manifest["fixed"]["grid"]))
+    try:
+        manifest.write(manifest.manifest_path(out), _manifest(files, named))
+        _merge_traces(files, trace_path(out))
+        write_atomically(out, to_text(rows, columns()))
+    except OSError as error:
+        raise UserError(f"{str(out)!r} cannot be written: {error.strerror or error}") from None
+    return Merged(len(rows), tuple(named), missing)
+
+
+def _read(path: Path) -> _File:
+    about = manifest.read(manifest.manifest_path(path))
+    told = about["fixed"].get("shard")
+    if not isinstance(told, dict) or not isinstance(told.get("part"), str) or type(told.get("generations")) is not int:
+        raise UserError(f"{str(path)!r} is no shard; expected files that runs with --shard K/N wrote")
+    shard, rows = Shard.parse(told["part"]), read_finished(path, columns())
+    return _File(path, shard, told["generations"], about, rows)
+
+
+def _refuse_others(files: Sequence[_File]) -> None:
+    """Raise `UserError` where shards are not of one run of one plan."""
+    first = files[0]
+    common = _common(first)
+    for other in files[1:]:
+        words = f"in {first.path.name}", f"in {other.path.name}"
+        if first.shard.count != other.shard.count:
+            raise UserError(
+                f"{str(other.path)!r} is shard {other.shard.text} and {str(first.path)!r} {first.shard.text}: "
+                "expected shards of one division"
+            )
+        if differences := list(manifest.differences_of(common, _common(other), (), words)):
+            shown = "\n  ".join(differences[:10])
+            raise UserError(
+                f"{str(other.path)!r} differs from the other shards, so rows cannot be compared:\n  {shown}"
+            )
+
+
+def _common(file: _File) -> dict[str, Any]:
+    """What all shards have in common."""
+    return {name: value for name, value in file.manifest["fixed"].items() if name not in _OWN}
+
+
+def _refuse_twice(files: Sequence[_File]) -> None:
+    known: dict[Key, Path] = {}
+    for file in files:
+        for row in file.rows:
+            one = key(row)
+            if one in known:
+                told = json.dumps(one._asdict(), ensure_ascii=False)
+                raise UserError(f"{str(known[one])!r} and {str(file.path)!r} both hold {told}; expected each row once")
+            known[one] = file.path
+
+
+def _missing(files: Sequence[_File]) -> Iterator[str]:
+    count = files[0].shard.count
+    if absent := sorted({*range(1, count + 1)} - {file.shard.index for file in files}):
+        yield f"{'shards' if len(absent) > 1 else 'shard'} {', '.join(map(str, absent))} of {count} not given"
+    for file in files:
+        if lacking := file.generations - len(file.rows):
+            yield f"{str(file.path)!r} lacks {counted(lacking, 'row')}, which the same command with --resume adds"
+
+
+def _hosts(files: Sequence[_File]) -> dict[str, Any]:
+    """The machines by name, put into the rows; those of one name that are not alike are numbered."""
+    found: dict[str, Any] = {}
+    for file in files:
+        machine = file.manifest["fixed"].get("machine")
+        for row in file.rows:
+            row["host"] = _name(found, row["host"] or "unnamed", machine)
+    return found
+
+
+def _name(found: dict[str, Any], host: str, machine: Any) -> str:
+    number, name = 1, host
+    while found.setdefault(name, machine) != machine:
+        number += 1
+        name = f"{host} ({number})"
+    return name
+
+
+def _order(grid: Mapping[str, Any]) -> Any:
+    """Where a row stands in a run of the whole plan: rows of a prompt stay as they came."""
+    engines = [OURS, *(one["name"] for one in grid.get("engines", ()))]
+    prompts = {name: place for place, name in enumerate(grid["prompts"])}
+
+    def place(row: Row) -> tuple[int, ...]:
+        one = key(row)
+        run = (
+            engines.index(one.engine),
+            one.repeat,
+            grid["seeds"].index(one.seed),
+            grid["processors"].index(one.processor),
+        )
+        return run if grid.get("batches") else (*run, prompts[one.id])
+
+    return place
+
+
+def _manifest(files: Sequence[_File], hosts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of all: what they have in common, who ran what, and on what machines."""
+    machines = list(hosts.values())
+    alike = all(one == machines[0] for one in machines)
+    runs = [{**run, "shard": file.shard.text} for file in files for run in file.manifest["runs"]]
+    whole = {name: value for name, value in files[0].manifest.items() if name not in ("profile", "runs")}
+    whole["fixed"] = _common(files[0]) | {"machine": machines[0] if alike and machines else {}, "shard": None}
+    profile = {"profile": files[0].manifest["profile"]} if len(hosts) == 1 and "profile" in files[0].manifest else {}
+    return {**whole, **profile, "hosts": dict(hosts), "runs": runs}
+
+
+def _merge_traces(files: Sequence[_File], out: Path) -> None:
+    """One trace, where each shard has one."""
+    traces = [trace_path(file.path) for file in files]
+    if all(trace.is_file() for trace in traces):
+        write_atomically(out, "".join(trace.read_text(encoding="utf-8") for trace in traces))
+    else:
+        out.unlink(missing_ok=True)

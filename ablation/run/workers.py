@@ -1,0 +1,161 @@
+"""The shards of a plan on this machine at once: a process each, bound to a device before it imports torch."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ablation.plan.grid import Plan
+from ablation.plan.shard import Shard, dealt
+from ablation.results.store import count_rows
+from utils.errors import UserError
+from utils.interrupt import Interrupt
+from utils.text import shown
+
+_LOOKS_S, _PATIENCE_S, _SHOWN_LINES = 1.0, 10.0, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What one worker has to itself: a GPU, or some cores."""
+
+    text: str
+    gpu: int | None = None
+    cores: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Device":
+        """Example: "cuda:1", "cpu:0-3", "cpu:2". Raises `UserError`."""
+        kind, _, number = text.strip().partition(":")
+        first, dash, last = number.partition("-")
+        try:
+            if kind == "cuda" and not dash:
+                return cls(f"cuda:{int(first)}", gpu=int(first))
+            if kind == "cpu" and int(first) <= int(last or first):
+                return cls(text.strip(), cores=tuple(range(int(first), int(last or first) + 1)))
+        except ValueError:
+            pass
+        raise UserError(f"--devices {text!r} given; expected GPUs or cores, such as cuda:0,cuda:1 or cpu:0-3,cpu:4-7")
+
+    def environment(self) -> dict[str, str]:
+        """What binds a process that has not imported torch yet."""
+        if self.gpu is not None:
+            return {"CUDA_VISIBLE_DEVICES": str(self.gpu)}
+        return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(len(self.cores))}
+
+    def bind(self) -> None:
+        """Called in the new process, where the system can keep it to its cores."""
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
+
+
+def read_devices(text: str) -> tuple[Device, ...]:
+    """The devices of all workers. Raises `UserError` where two would share one: each would measure the other."""
+    found = tuple(Device.parse(part) for part in text.split(","))
+    gpus = [one.gpu for one in found if one.gpu is not None]
+    cores = [core for one in found for core in one.cores]
+    if len(set(gpus)) < len(gpus) or len(set(cores)) < len(cores):
+        raise UserError(f"--devices {text!r} given; expected no GPU or core twice: two timed workers would share it")
+    known = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    if cores and known is None:
+        raise UserError(f"--devices {text!r} given, and this system cannot keep a process to its cores; use --shard")
+    if known is not None and (strange := sorted(set(cores) - known)):
+        raise UserError(
+            f"--devices {text!r} given, and there is no core {strange[0]}; expected some of {sorted(known)}"
+        )
+    return found
+
+
+@dataclass(slots=True)
+class Worker:
+    """One shard on one device."""
+
+    device: Device
+    shard: Shard
+    results: Path
+    generations: int
+    process: "subprocess.Popen[bytes] | None" = field(default=None)
+
+    @property
+    def log(self) -> Path:
+        """What it printed."""
+        return self.results.with_suffix(".log")
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        assert self.process is not None
+        return self.process.poll()
+
+    def said(self) -> str:
+        """The last lines of what it printed."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
+        return " / ".join(shown(line.strip()) for line in lines if line.strip()).rpartition(" / ")[2]
+
+
+def play_workers(
+    plan: Plan, out: Path, devices: Sequence[Device], command: Sequence[str], err: Console
+) -> list[Worker]:
+    """Play a plan in as many shards as there are devices; ends when all have ended, or were asked to by Ctrl-C.
+
+    command: what plays a plan, to which `--shard K/N` is added.
+    """
+    count = len(devices)
+    workers = []
+    for index, device in enumerate(devices, start=1):
+        shard = Shard(index, count)
+        workers.append(Worker(device, shard, shard.file(out), dealt(plan, shard).generations))
+    with Interrupt(), _running(workers, command), _bars(err) as bars:
+        tasks = {
+            one.shard: bars.add_task(f"{one.shard.text} on {one.device.text}", total=one.generations) for one in workers
+        }
+        while any(one.status is None for one in workers):
+            _show(bars, tasks, workers)
+            time.sleep(_LOOKS_S)
+        _show(bars, tasks, workers)
+    return workers
+
+
+def _show(bars: Progress, tasks: Mapping[Shard, TaskID], workers: Iterable[Worker]) -> None:
+    for one in workers:
+        bars.update(tasks[one.shard], completed=count_rows(one.results))
+
+
+def _bars(err: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err
+    )
+
+
+@contextmanager
+def _running(workers: Sequence[Worker], command: Sequence[str]) -> Iterator[None]:
+    """All workers started; whatever happens, none is left behind."""
+    try:
+        for one in workers:
+            with one.log.open("wb") as log:
+                one.process = subprocess.Popen(
+                    [sys.executable, *command, "--shard", one.shard.text],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **one.device.environment()},
+                    preexec_fn=one.device.bind if one.device.cores else None,
+                )
+        yield
+    finally:
+        started = [one.process for one in workers if one.process is not None]
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
