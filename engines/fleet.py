@@ -76,7 +76,7 @@ def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]]
     one = Api(_root(spec.url), key) if spec.url else None
     for api in (*known.values(), *([one] if one else [])):
         try:
-            api.get(dialect.health)
+            api.reach(dialect.health)
         except UserError as error:
             raise UserError(f"engine {spec.name}: {error}; is it running?") from None
 

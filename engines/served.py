@@ -30,8 +30,17 @@ from utils.text import first_line, quoted
 KEY = "WORKBENCH_ENGINE_KEY"
 _PATIENCE_S = 600.0
 _MOST_BYTES = 10_000_000
+_NO_PAGE = (404, 405, 501)
 _OPEN = WeakSet[socket.socket]()
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
+
+
+class Refusal(UserError):
+    """A server has answered, with a status that is none of success."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,14 @@ class Api:
         """The content of a page. Raises `UserError`."""
         with self._answer("GET", path, patience_s=patience_s) as response:
             return response.read(_MOST_BYTES)
+
+    def reach(self, path: str) -> None:
+        """Raises `UserError` where nobody answers. A router may have no such page, and is there all the same."""
+        try:
+            self.get(path)
+        except Refusal as refusal:
+            if refusal.status not in _NO_PAGE:
+                raise
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
         """The objects of a stream of server-sent events, as they arrive. Raises `UserError`."""
@@ -88,7 +105,7 @@ class Api:
         if response.status >= 400:
             told = _refusal(response.read(_MOST_BYTES))
             hint = f"; {KEY} in the environment is the key that is sent" if response.status in (401, 403) else ""
-            raise UserError(f"{self.url}{path}: status {response.status}: {told}{hint}")
+            raise Refusal(f"{self.url}{path}: status {response.status}: {told}{hint}", response.status)
         return response
 
 

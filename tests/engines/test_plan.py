@@ -268,7 +268,7 @@ def test_prompts_arrive_at_a_server_when_they_should(pair: Pair) -> None:
             found = dict(engine.stream_many("target", values, texts, size))
             assert time.perf_counter() - begun > 0.4 and sorted(found) == [0, 1, 2]
             queued = [found[number].queued_s for number in range(3)]
-            assert queued[0] < 0.05 and queued[2] < 0.05
+            assert queued[0] < 0.2 and queued[2] < 0.2
             assert queued[1] == pytest.approx(found[0].wall_s, abs=0.05) if size == 1 else queued[1] < 0.05
 
 
