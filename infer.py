@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablation.commands.checked import CheckedCommand, CheckedGroup
-from ablation.commands.cli import advise, methods, profile, quality, run, selftest
+from ablation.commands.cli import advise, methods, prefill, profile, quality, run, selftest
 from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses
 from sampling.loading.options import LoadOptions, load_options
@@ -64,6 +64,7 @@ app.command(cls=CheckedCommand)(quality)
 app.command(cls=CheckedCommand)(profile)
 app.command(cls=CheckedCommand)(advise)
 app.command(cls=CheckedCommand)(methods)
+app.command(cls=CheckedCommand)(prefill)
 app.command(cls=CheckedCommand)(serve)
 
 if __name__ == "__main__":

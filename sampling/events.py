@@ -10,12 +10,17 @@ FinishReason = Literal["stop", "length", "context"]
 class Prefilled:
     """The prompt is in the caches. `prefill_s` covers the target's and the drafter's forwards over it.
 
-    queued_s: in a batch, since the prompt arrived.
+    queued_s: in a batch, since the prompt arrived. shared: the target's forward was made once for several runs, and its
+    seconds are those of then. handed: bytes of the state that came from whoever made it elsewhere, in that time, and
+    transfer_s how long handing it over took; None where it was made here.
     """
 
     prompt_tokens: int
     prefill_s: float
     queued_s: float = 0.0
+    shared: bool = False
+    handed: int | None = None
+    transfer_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

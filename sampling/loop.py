@@ -15,9 +15,10 @@ from torch import Tensor
 from egag.controller import GammaController
 from sampling import sequence
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, FinishReason, Prefilled, Round
+from sampling.events import Event, Finished, FinishReason, Round
 from sampling.forward.runner import Output, Runner, prefill
 from sampling.forward.tree import is_chain
+from sampling.handover import Handover, prefilled
 from sampling.judge import Judge
 from sampling.proposal import Proposal
 from sampling.verifier import Verdict, Verifier
@@ -63,6 +64,7 @@ def decode(
     max_new_tokens: int,
     stop: OneOrMore = (),
     seed: int,
+    handover: Handover | None = None,
 ) -> Iterator[Event]:
     """Generate after `prompt` (token ids): one `Prefilled`, a `Round` a round, one `Finished`.
 
@@ -72,7 +74,7 @@ def decode(
     The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a
     consumer may stop at any of them. What is drawn follows from
     `seed` and the prompt. A runner holds one text at a time; another
-    one needs `target.another()`.
+    one needs `target.another()`. handover: what the prompt left where it was read before, in place of reading it.
 
     Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids that the target does
     not know, fewer than one new token, a part of another kind, and once another text was begun on the runner.
@@ -86,10 +88,14 @@ def decode(
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
     judging = Judge(target, verifier, processor)
-    seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
-    drafter.begin(seq)
+    if handover is None:
+        seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
+    else:
+        seq.hidden = handover.taken_over(target, seq.tokens, drafter.needs_hidden)
     clock.lap("prefill")
-    yield Prefilled(len(ids), clock.stop()["prefill"])
+    drafter.begin(seq)
+    clock.lap("draft")
+    yield prefilled(len(ids), clock.stop(), handover)
 
     while seq.reason is None:
         _refuse_taken_over(target, text)

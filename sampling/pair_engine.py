@@ -1,6 +1,6 @@
 """From a method's name and settings to a stream of events, on a loaded pair."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -29,6 +29,7 @@ from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
+from sampling.prefills import Prefills
 from sampling.profile import NOTHING, Profile
 from sampling.profile_store import with_stored
 from sampling.raw import Raw
@@ -64,7 +65,8 @@ def _plain(profile: Profile | None) -> Price:
 class PairEngine:
     """Our engine: the loop on a pair. It owns drafters and rules, whose declared memory outlives a prompt.
 
-    raw: what watches the generations that begin from now on; None = nobody looks.
+    raw: what watches the generations that begin from now on; None = nobody looks. prefills: where the target's prompts
+    come from that are read before; None = each generation reads its own.
     """
 
     def __init__(self, pair: Pair) -> None:
@@ -74,6 +76,7 @@ class PairEngine:
         self._rules: dict[tuple[str, str], GammaController] = {}
         self._formats: dict[str, PairEngine] = {}
         self.raw: Raw | None = None
+        self.prefills: Prefills | None = None
 
     @cached_property
     def _recomputing(self) -> Pair:
@@ -277,7 +280,8 @@ class PairEngine:
         processor = make_processor(values["processor"])
         if raw is not None:
             processor, rule = raw.over(processor, rule)
-        events = decode(
+        decoded = partial(
+            decode,
             target,
             drafter,
             rule,
@@ -288,7 +292,16 @@ class PairEngine:
             stop=self.pair.stop,
             seed=values["seed"],
         )
-        return self._within_memory(events, target.device)
+        return self._within_memory(self._begun(decoded, target, drafter, prompt), target.device)
+
+    def _begun(
+        self, decoded: Callable[..., Iterator[Event]], target: Runner, drafter: Drafter, prompt: Sequence[int]
+    ) -> Iterator[Event]:
+        """The events, from a prompt that was read before where there is such."""
+        handover = None
+        if self.prefills is not None and target is self.pair.target:
+            handover = self.prefills.find(self.pair, prompt, drafter.needs_hidden)
+        yield from decoded(handover=handover)
 
     def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:
         """The same events; where memory runs out, `UserError` says what helps, and caches begin anew."""

@@ -2,9 +2,10 @@
 
 from ablation.commands.advise import advise
 from ablation.commands.methods import methods
+from ablation.commands.prefill import prefill
 from ablation.commands.profile import profile
 from ablation.commands.quality import quality
 from ablation.commands.run import run
 from ablation.commands.selftest import selftest
 
-__all__ = ["advise", "methods", "profile", "quality", "run", "selftest"]
+__all__ = ["advise", "methods", "prefill", "profile", "quality", "run", "selftest"]

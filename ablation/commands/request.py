@@ -2,17 +2,42 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ablation.plan.formats import NAME, read_formats
-from ablation.plan.prompt_file import Prompt, read_prompts
+from ablation.plan.prompt_file import Prompt, parse_prompt, read_prompts
 from ablation.plan.prompt_sets import ALL, find_sources, gather, set_names
 from ablation.results.trace import is_trace
 from engines.speculative_config import ServerConfig, parse_speculative_config
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError, checked_text, wrong_value
+from utils.files import checked_path
 from utils.parameter import Values
 from utils.text import quoted
+
+if TYPE_CHECKING:
+    from sampling.prefilled.files import StateFiles
+    from sampling.prefilled.wire import AskedPrefills
+
+    ReadBefore = StateFiles | AskedPrefills
+
+
+def choose_prefills(
+    given: str | None, batch: str | None, engines: Sequence[str] | None, settings: Settings
+) -> "ReadBefore | None":
+    """Where prompts come from that were read before. Raises `UserError` where nobody could go on from them."""
+    if given is None:
+        return None
+    for name, other in (("--batch", batch), ("--engine", engines)):
+        if other:
+            raise UserError(f"--from and {name} given; expected one of them: a prefilled state is for one text of ours")
+    if not settings["cache"]:
+        raise UserError("--from and cache off given; expected the cache on: it is what a prefilled state goes into")
+    from sampling.prefilled.files import StateFiles  # with torch, for which other calls wait
+    from sampling.prefilled.wire import Address, AskedPrefills
+
+    address = Address.parse(given, "--from")
+    return StateFiles(checked_path(given, "--from")) if address is None else AskedPrefills(address)
 
 
 def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
@@ -28,6 +53,21 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
     if not prompt or not prompt.strip():
         raise wrong_value("--prompt", prompt, "a text that is not empty")
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
+
+
+def choose_read_before(prompt: str | None, prompts: Path | None, prefills: "ReadBefore | None") -> tuple[Prompt, ...]:
+    """The same, or where nothing is given those that files of states name. Raises `UserError`."""
+    files = getattr(prefills, "files", ())
+    if prompt is None and prompts is None and (lines := [one.prompt for one in files if one.prompt]):
+        return tuple(parse_prompt(line, number) for number, line in enumerate(lines, start=1))
+    played = choose_prompts(prompt, prompts)
+    for one in played:
+        if files and len(one.turns) > 1:
+            raise UserError(
+                f"--from: prompt {one.id!r} has {len(one.turns)} turns, and a file holds the state of the first; "
+                "expected prompts of one turn, or HOST:PORT, where any can be read"
+            )
+    return played
 
 
 def choose_config(text: str | None, methods: str | None, models: Mapping[str, Any]) -> ServerConfig | None:

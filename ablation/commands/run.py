@@ -14,6 +14,7 @@ from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
+    from ablation.commands.request import ReadBefore
     from ablation.plan.grid import Configuration, Plan
     from ablation.plan.traced import Traced
     from sampling.pair import Pair
@@ -58,6 +59,12 @@ def run(
             help='Who answers as well: transformers, DIALECT=URL, or "DIALECT METHOD=URL ..." (docs/engines.md).',
         ),
     ] = None,
+    read_before: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="FILE|DIR|HOST:PORT", help="Prompts as `infer.py prefill` read them (docs/scale.md)."
+        ),
+    ] = None,
     models: Values,
     speculative_config: SpeculativeConfig = None,
     json: Json = False,
@@ -85,7 +92,8 @@ def run(
         named = [*(config.assignments if config else ()), ("length", length), ("processor", processor), ("seed", seed)]
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
-        played = request.choose_prompts(prompt, prompts)
+        prefills = request.choose_prefills(read_before, batch, engines, settings)
+        played = request.choose_read_before(prompt, prompts, prefills)
         models = request.choose_models(models, config)
         loads = read_loads(batch, rate, slo)
         specs = parse_engines(engines or ())
@@ -98,7 +106,7 @@ def run(
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
             plan = plain_plan(played, runs, settings, repeat, compared(models), sides=played_by, **loads)
-            failed = _execute(pair, plan, json, trace_file, FULL if full_trace else True)
+            failed = _execute(pair, plan, json, trace_file, FULL if full_trace else True, prefills)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -117,7 +125,14 @@ def _runnable(
     return runs
 
 
-def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None, traced: "Traced") -> bool:
+def _execute(
+    pair: "Pair",
+    plan: "Plan",
+    as_json: bool,
+    trace: TextIO | None,
+    traced: "Traced",
+    prefills: "ReadBefore | None" = None,
+) -> bool:
     """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
     from rich.console import Console
 
@@ -128,9 +143,17 @@ def _execute(pair: "Pair", plan: "Plan", as_json: bool, trace: TextIO | None, tr
     from sampling.pair_engine import PairEngine
 
     engine = PairEngine(pair)
+    if prefills is not None:
+        prefills.refuse_other(pair)
+        for prompt in plan.prompts:
+            prefills.check(engine.tokenise(prompt.opening, plan.values["chat"], prompt.system))
+
+    def go_on() -> None:  # behind the warm-up, whose prompts nobody has read
+        engine.prefills = prefills
+
     with ready([side.spec for side in plan.sides], engine) as others:
         job = Job(engine, plan, Printed(plan, as_json, trace, traced), others=others)
-        outcome = conduct(job, Console(stderr=True), traced=traced)
+        outcome = conduct(job, Console(stderr=True), go_on, traced)
     if outcome.stopped:
         raise KeyboardInterrupt
     return outcome.failed > 0

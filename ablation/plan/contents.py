@@ -40,6 +40,7 @@ LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
 BATCH = integer("batch", None, "texts at a time", minimum=1, maximum=_MOST_RUNS)
 RATE = number("rate", None, "prompts that arrive a second", above=0.0, maximum=1e6)
 SLO = words("slo")
+SHARE_PREFILL = toggle("share_prefill", False, "one prefill of a prompt for all configurations")
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
 _VALUES = (
     "name",
@@ -55,6 +56,7 @@ _VALUES = (
     "batch",
     "rate",
     "slo",
+    "share_prefill",
 )
 _TABLES = ("pair", "settings", "methods", "engines")
 ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
@@ -84,6 +86,7 @@ class Contents:
     rates: tuple[float, ...] = ()
     slo: Slo | None = None
     engines: tuple[EngineSpec, ...] = ()
+    share_prefill: bool = False
 
 
 def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
@@ -120,6 +123,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
         rates=top.read("rate", many(RATE), ()),
         slo=top.read("slo", lambda value: Slo.parse(one(SLO)(value)), None),
         engines=read_engines(entries.get("engines", []), faults),
+        share_prefill=top.read("share_prefill", one(SHARE_PREFILL), False),
     )
     faults.check()
     return contents

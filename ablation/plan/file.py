@@ -112,11 +112,16 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
         repeats=_given(REPEATS, overrides.repeats, contents.repeats),
         compare=contents.compare,
         formats=compared(pair),
+        share_prefill=overrides.share_prefill or contents.share_prefill,
         **read_loads(overrides.batch, overrides.rate, overrides.slo, contents),
     )
     traced = FULL if overrides.full_trace else overrides.trace
     traced = contents.trace if traced is None else traced
     refuse_full_trace(traced, plan.batches)
+    if plan.share_prefill and plan.batches:
+        raise UserError(
+            "share_prefill and batch given; expected one of them: in a batch each prompt is read as it comes"
+        )
     return Experiment(contents.name, plan, pair, traced)
 
 

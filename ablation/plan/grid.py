@@ -151,7 +151,7 @@ class Plan:
     after the other. rates: prompts that arrive a second, with each number; none: each comes when there is room.
     slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other. in_turn: whether
     configurations take turns on each prompt; else each plays all prompts, as it takes minutes to start. part: what of
-    it is played here; None: all of it.
+    it is played here; None: all of it. share_prefill: whether our engine reads a prompt once for all configurations.
     """
 
     prompts: tuple[Prompt, ...]
@@ -169,6 +169,7 @@ class Plan:
     sides: tuple[Side, ...] = ()
     in_turn: bool = True
     part: Part | None = None
+    share_prefill: bool = False
 
     def of(self, side: Side) -> "Plan":
         """What another engine plays: a server as many at a time, transformers' `generate` one after the other."""
@@ -182,6 +183,7 @@ class Plan:
             engine=side.spec.name,
             sides=(),
             in_turn=not side.spec.started,
+            share_prefill=False,
         )
 
     @property

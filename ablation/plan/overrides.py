@@ -33,6 +33,7 @@ class Overrides:
     batch: str | None = option(None, "Prompts answered at a time, such as 1,4,16.", "N,...")
     rate: str | None = option(None, "Prompts that arrive a second (Poisson), with --batch.", "R,...")
     slo: str | None = option(None, "Fast enough, for goodput: ttft:MS,tpot:MS.", "SLO")
+    share_prefill: bool = option(False, "Read each prompt once for all configurations (docs/scale.md).")
     trace: bool | None = option(None, "Write each round to a JSONL file.")
     full_trace: bool = option(False, "Write each round with all that replay needs; takes twice the time.")
     pair: Mapping[str, Any] = field(default_factory=dict)

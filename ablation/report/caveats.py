@@ -36,6 +36,7 @@ def caveats(
         *not_compared(frame, manifest),
         *_noise(summary),
         *_alike(frame, pairs),
+        *_shared_prefills(whole),
         *_recounted(frame),
         *_machine(whole),
         *_few(summary),
@@ -74,6 +75,14 @@ def _refereed(whole: pd.DataFrame) -> Iterator[str]:
                 f"in {first['id']} at place {first['referee_place']:.0f}, up to {wrong['referee_behind'].max():.2g} "
                 "behind in logits: other weights, other arithmetic or a fault."
             )
+
+
+def _shared_prefills(whole: pd.DataFrame) -> Iterator[str]:
+    if (whole["prefill_shared"].astype(str) == "true").any():
+        yield (
+            "Each prompt was read once for all configurations (share_prefill): their time to the first token and their "
+            "speed with prefill hold the seconds of that one reading."
+        )
 
 
 def _failed(frame: pd.DataFrame) -> Iterator[str]:

@@ -38,7 +38,16 @@ _CAVEATS = ("finish_reason", "divergence_verdict", "error", "cpu_mhz", "other_co
 NEEDED = (*_RUN, *_COUNTS, *_MEASURED, *_TIMES, *_CAVEATS)
 # What files of older versions lack; unknown there.
 _BATCHES = ("batch", "rate", "live_rows", "throughput_tps", "e2e_throughput_tps", "tpot_ms", "queued_s", "goodput_rps")
-_ENGINES = ("engine", "engine_version", "concurrency", "referee", "referee_place", "referee_behind", "host")
+_ENGINES = (
+    "engine",
+    "engine_version",
+    "concurrency",
+    "referee",
+    "referee_place",
+    "referee_behind",
+    "host",
+    "prefill_shared",
+)
 _LATER = (
     *("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round", "ttft_s"),
     *(*_BATCHES, *_ENGINES),

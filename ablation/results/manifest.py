@@ -185,6 +185,7 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "batches": list(plan.batches),
         "rates": list(plan.rates),
         "slo": plan.slo.text if plan.slo else None,
+        "share_prefill": plan.share_prefill,
         "target_weights": list(plan.formats) or [engine.describe().target.stored],
         "compiled": [one.describe().target.compiled for one in in_formats(engine, plan.formats).values()],
         "prompts": {str(prompt.id): [*prompt.texts, plan.length(prompt)] for prompt in plan.prompts},

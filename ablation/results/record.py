@@ -45,13 +45,19 @@ class Record:
     output_ids: list[int] | None = metric("", "the generated ids")
     text: str | None = column("", "the generated text, without special tokens")
     finish_reason: str | None = metric("", "`stop` (a stop token), `length` or `context` (the window is full)")
-    prefill_s: float | None = metric("s", "forwards over the prompt but its last token, the drafter's included")
+    prefill_s: float | None = metric(
+        "s", "forwards over the prompt but its last token, the drafter's included; of the target, whoever ran them"
+    )
     decode_s: float | None = metric("s", "all rounds; of a batch those that it was in, whole")
     ttft_s: float | None = metric(
-        "s", "time to the first token; of a search, until one is settled", "prefill_s + first round"
+        "s",
+        "time to the first token; of a search, until one is settled",
+        "prefill_s + kv_transfer_ms / 1000 + first round",
     )
     wall_s: float | None = metric(
-        "s", "the whole generation; nothing that shows or records", "prefill_s + decode_s + waited_s"
+        "s",
+        "the whole generation; nothing that shows or records",
+        "prefill_s + kv_transfer_ms / 1000 + decode_s + waited_s",
     )
     tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
     e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
@@ -223,6 +229,17 @@ class Record:
         "", "how far below the best an answer's token is at most, by our target's logits", "max over places"
     )
     host: str | None = column("", "the machine that played it, where several play a plan; null elsewhere")
+    prefill_shared: bool | None = metric(
+        "",
+        "the target read the prompt once for all configurations of the plan (`share_prefill`); the target's part of "
+        "`prefill_s` is the time of then",
+    )
+    kv_bytes: int | None = metric(
+        "B", "keys, values and states of a prompt that was read elsewhere (`--from`); null where it was read here"
+    )
+    kv_transfer_ms: float | None = metric(
+        "ms", "from asking for them until they were in the cache, without the time that reading the prompt took there"
+    )
 
     @property
     def ledger(self) -> Ledger | None:

@@ -116,7 +116,8 @@ def estimate(
     repeats = share * len(plan.seeds) * plan.repeats * max(1, len(plan.loads))
     tokens = _tokens_once(plan) * repeats
     turns = [length for of_prompt in lengths.values() for length in of_prompt]
-    prefill_s = sum(one.prefill_s for one in each) * repeats
+    prefills = [[one.prefill_s for one in by_name.values()] for by_name in paces]
+    prefill_s = sum(map(max if plan.share_prefill else sum, prefills)) * repeats
     low = tokens * sum(one.accepted_s for one in each) + len(turns) * timed.least_prefill * prefill_s
     all_prefills_s = prefill_s * sum(timed.prefill_growth(length) for length in turns)
     high = tokens * sum(one.rejected_s for one in each) * timed.growth + all_prefills_s

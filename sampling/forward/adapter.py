@@ -87,9 +87,11 @@ class TransformersWeights:
 class TransformersModel(TransformersWeights):
     """Feeds positions, a ready mask and a cache to the model's own forward.
 
-    rows_shape: heads and width of the rows that its layers keep, where all keep the same and that was looked at.
+    keeps_rows: see `LeanModel`. rows_shape: heads and width of the rows that its layers keep, where all keep the same
+    and that was looked at.
     """
 
+    keeps_rows = True
     rows_shape: BlockShape | None = None
 
     def __init__(self, model: PreTrainedModel) -> None:

@@ -5,7 +5,7 @@ one buffer, so that the accepted rows of a tree move in one gather. The cache al
 what they see, on the device it lives on: it alone knows its rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,9 @@ from sampling.forward.tree import is_chain, seen_in_tree
 from utils.sent import sent
 
 _GROWTH = 256
+
+Rows = tuple[Tensor, Tensor]
+"""Keys and values of one layer and one sequence, `[kv_heads, n, head_dim]` each."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,26 @@ class RollbackCache:
         stop = to + rows.shape[0]
         for stack in (one for pair in self._buffers.stacks for one in pair) if self._buffers else ():
             stack[:, :, :, to:stop] = stack.index_select(3, rows)
+
+    def rows(self) -> dict[int, Rows]:
+        """What the layers hold that count, of each that was ever written: views, good until the next forward."""
+        buffers = self._buffers
+        if buffers is None:
+            return {}
+        return {
+            index: (keys[0, :, : self.length], values[0, :, : self.length])
+            for index, (keys, values) in enumerate(buffers.layers)
+            if index in buffers.known
+        }
+
+    def fill(self, rows: Mapping[int, Rows], count: int) -> None:
+        """Hold copies of these `count` rows of each layer, and no others."""
+        self.crop(0)
+        for index, (keys, values) in rows.items():
+            all_keys, all_values = self.room(index, keys.unsqueeze(0), values.unsqueeze(0), count)
+            all_keys[0, :, :count] = keys
+            all_values[0, :, :count] = values
+        self.advance(count)
 
     @property
     def row_shapes(self) -> set[tuple[int, int]]:

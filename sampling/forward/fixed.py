@@ -5,7 +5,7 @@ attends over all of a bucket of rows, of which a mask hides those that do not co
 numbers all the same, for 0 times NaN is NaN.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.cache import Rows
 from sampling.forward.steps import BlockShape
 from sampling.forward.tree import is_chain
 from utils.graphed import Graphed, Tensors
@@ -80,6 +81,21 @@ class FixedCache:
             stop = base + 1 + len(path)
             self.buffer[:, :, :, base + 1 : stop] = self.buffer.index_select(3, rows)
         self.crop(base + 1 + len(path))
+
+    def rows(self) -> dict[int, Rows]:
+        """See `RollbackCache.rows`."""
+        return {
+            layer: (keys[:, : self.length], values[:, : self.length])
+            for layer, (keys, values) in enumerate(zip(*self.buffer, strict=True))
+        }
+
+    @torch.inference_mode()
+    def fill(self, rows: Mapping[int, Rows], count: int) -> None:
+        """See `RollbackCache.fill`; there is room for them."""
+        for layer, one in rows.items():
+            for buffer, held in zip(self.buffer[:, layer], one, strict=True):
+                buffer[:, :count] = held
+        self._set(count)
 
     def grown(self, capacity: int) -> "FixedCache":
         """Another one with more room and the same rows."""

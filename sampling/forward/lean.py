@@ -61,6 +61,11 @@ class LeanModel:
         return True
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether a text is its keys and values and nothing else, so that they can be taken out and put back."""
+        return True
+
+    @property
     def device(self) -> torch.device:
         return self.embedding.device
 

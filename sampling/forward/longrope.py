@@ -76,6 +76,8 @@ class LongRopeCache(TransformersCache):
 class LongRopeModel(TransformersModel):
     """Computes each row by how long its own text is; cached rows that were turned the other way are computed anew."""
 
+    keeps_rows = False  # a row can be computed anew, of tokens that its cache knows
+
     def __init__(self, model: PreTrainedModel, border: int) -> None:
         super().__init__(model)
         self.border = border

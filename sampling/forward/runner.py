@@ -6,7 +6,7 @@ holds what one sequence has of it: the rows of its cache.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.asked import Asking, Sharing, alone
-from sampling.forward.cache import RollbackCache, seen_by_branches
+from sampling.forward.cache import RollbackCache, Rows, seen_by_branches
 from utils.errors import UserError
 from utils.sent import sent
 
@@ -265,6 +265,26 @@ class Cache(Protocol):
     def keep(self, base: int, path: Sequence[int]) -> None: ...
 
 
+class KeptCache(Cache, Protocol):
+    """A cache whose rows can be taken out and put into another."""
+
+    def rows(self) -> dict[int, Rows]: ...
+
+    def fill(self, rows: Mapping[int, Rows], count: int) -> None: ...
+
+
+@runtime_checkable
+class Keeping(Runner, Protocol):
+    """A runner whose rows can be taken out and put into another of the same model."""
+
+    @property
+    def cache(self) -> KeptCache: ...
+
+    def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
+        """Forget the sequence, and count copies of these `count` rows of each layer as fed."""
+        ...
+
+
 class CachedRunner(ABC):
     """What runners have in common that feed one model and hold its rows in a cache."""
 
@@ -309,9 +329,14 @@ class ModelRunner(CachedRunner):
         self._cache = model.new_cache()
 
     @property
-    def cache(self) -> Cache:
+    def cache(self) -> RollbackCache:
         """See `CachedRunner.cache`."""
         return self._cache
+
+    @torch.inference_mode()
+    def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
+        """See `Keeping.adopt`."""
+        self._cache.fill(rows, count)
 
     def on(self, model: CausalModel) -> "ModelRunner":
         """See `WholeRunner.on`."""

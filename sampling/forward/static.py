@@ -4,7 +4,7 @@ Widths up to 17 are fed as they are, so that what they cost can be told apart; w
 and a tree of one width share a graph: which row sees which is an input.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Protocol, cast
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.cache import additive, seen_by_branches
+from sampling.forward.cache import Rows, additive, seen_by_branches
 from sampling.forward.fixed import FixedCache, Places, seen_by
 from sampling.forward.runner import CachedRunner, CausalModel, Output, as_ids, chains_only
 from sampling.forward.tree import seen_in_tree
@@ -87,6 +87,13 @@ class StaticRunner(CachedRunner):
     def cache(self) -> FixedCache:
         """See `CachedRunner.cache`; another one once there was no room."""
         return self._place.cache
+
+    @torch.inference_mode()
+    def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
+        """See `Keeping.adopt`."""
+        self.crop(0)
+        self._place.columns(count, self._places.most)
+        self.cache.fill(rows, count)
 
     @property
     def capture_s(self) -> float:

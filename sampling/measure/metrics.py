@@ -15,17 +15,17 @@ _TOLD = {
     "hist": ("accept_hist",),
     "by_round": ("tested", "alpha", "tested_at", "tokens_by_round", "drafted_by_round"),
 }
-_NEVER_TOLD = ("prefill_s", "waited_s", "live_rows", "mean_gamma", "min_gamma", "max_gamma")
+_NEVER_TOLD = ("prefill_s", "prefill_shared", "waited_s", "live_rows", "mean_gamma", "min_gamma", "max_gamma")
 
 
 @dataclass(slots=True)
 class RunMetrics:
     """The running account of one generation; feed it every event, read it at any time.
 
-    queued_s: before its prompt was read; waited_s: between its rounds, while prompts of others were read.
-    live_sum: sequences that shared a round, over all rounds. Rates are None where nothing was drafted or no time has
-    passed: unknown is not zero. So is the speed of a search that is not over, for how many tokens its rounds will have
-    made is not known.
+    prefilled: how its prompt was read. queued_s: before that; waited_s: between its rounds, while prompts of others
+    were read. live_sum: sequences that shared a round, over all rounds. Rates are None where nothing was drafted or no
+    time has passed: unknown is not zero. So is the speed of a search that is not over, for how many tokens its rounds
+    will have made is not known.
     """
 
     prompt_tokens: int = 0
@@ -59,12 +59,14 @@ class RunMetrics:
     waited_s: float = 0.0
     queued_s: float = 0.0
     live_sum: int = 0
+    prefilled: Prefilled | None = None
     answered: Answered | None = None
 
     def add(self, event: Event) -> None:
         """Account for one event."""
         if isinstance(event, Prefilled):
             self.prompt_tokens, self.prefill_s, self.queued_s = event.prompt_tokens, event.prefill_s, event.queued_s
+            self.prefilled = event
         elif isinstance(event, Round):
             self._add_round(event)
         elif isinstance(event, BeamRound):
@@ -139,13 +141,33 @@ class RunMetrics:
 
     @property
     def ttft_s(self) -> float:
-        """Prefill and first round, of a search those until a token is settled: when the first token is there."""
-        return self.answered.ttft_s if self.answered else self.prefill_s + self.first_round_s
+        """Until the first token is there: prefill, handing it over, first round; of a search until one is settled."""
+        return self.answered.ttft_s if self.answered else self._begun_s + self.first_round_s
 
     @property
     def wall_s(self) -> float:
         """From its admission to its end; what a consumer does between events is not in it."""
-        return self.answered.wall_s if self.answered else self.prefill_s + self.decode_s + self.waited_s
+        return self.answered.wall_s if self.answered else self._begun_s + self.decode_s + self.waited_s
+
+    @property
+    def _begun_s(self) -> float:
+        """Until its rounds could begin: the prompt was read, and what that left was here."""
+        return self.prefill_s + (self.prefilled.transfer_s if self.prefilled else 0.0)
+
+    @property
+    def prefill_shared(self) -> bool | None:
+        """Whether the target read the prompt once for this run and others."""
+        return self.prefilled.shared if self.prefilled else None
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """Bytes of a prefilled state that was handed over; None where the prompt was read here."""
+        return self.prefilled.handed if self.prefilled else None
+
+    @property
+    def kv_transfer_ms(self) -> float | None:
+        """How long that took."""
+        return None if self.prefilled is None or self.prefilled.handed is None else self.prefilled.transfer_s * 1e3
 
     @property
     def shared(self) -> bool:

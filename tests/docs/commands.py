@@ -30,6 +30,8 @@ class Rule(NamedTuple):
 RULES = {
     "infer.py": Rule(Kind.RUN),
     "infer.py run": Rule(Kind.RUN),
+    "infer.py run --from": Rule(Kind.PARSED, "reads what another command wrote; tests/handover runs it"),
+    "infer.py prefill": Rule(Kind.CHECKED, "writes files, or listens until it is stopped; tests/handover runs it"),
     "infer.py methods": Rule(Kind.RUN),
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
     "infer.py quality": Rule(Kind.CHECKED, "minutes"),

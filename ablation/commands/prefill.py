@@ -1,0 +1,183 @@
+"""The command `prefill`: read prompts for runs to come, into files or over a socket."""
+
+import json as json_module
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablation.commands.opened import opened
+from ablation.commands.options import Json, exit_statuses, load_chosen
+from ablation.commands.run import Assignments
+from sampling.loading.options import LoadOptions
+from utils.errors import UserError
+from utils.parameter import Values
+from utils.text import shown
+
+if TYPE_CHECKING:
+    from ablation.plan.prompt_file import Prompt
+    from sampling.pair_engine import PairEngine
+    from sampling.settings import Settings
+
+
+@opened(models=LoadOptions)
+def prefill(
+    *,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE|DIR", help="Of one prompt NAME.safetensors, of several a folder."),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Read prompts for whoever asks there, until Ctrl-C.")
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Keep the states that these read; default: every trained head."),
+    ] = None,
+    assignments: Assignments = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    models: Values,
+    json: Json = False,
+) -> None:
+    """Read prompts with the target, and keep what they leave in it: keys, values, and the states that heads read.
+
+    `infer.py run --from` goes on from it, with the tokens that it would have found by itself: from files, or from
+    another process that listens.
+
+    Exit status: 0 all were read, or Ctrl-C ended the listening; 1 a file could not be written; 2 the call is wrong.
+    """
+    from ablation.commands import request
+
+    with exit_statuses():
+        if (out is None) == (listen is None):
+            raise UserError("--out and --listen: expected one of them")
+        if listen is not None:
+            for name, given in {"--prompt": prompt, "--prompts": prompts, "--methods": methods}.items():
+                if given is not None:
+                    raise UserError(f"--listen and {name} given; expected --out beside it: who asks names the prompt")
+            _listen(listen, models)
+            return
+        assert out is not None
+        settings = request.choose_settings(assignments or (), ())
+        played = request.choose_prompts(prompt, prompts)
+        paths = _paths(out, played, overwrite)
+        engine = _engine(models)
+        _write(engine, settings, played, paths, _layers(engine, methods, settings), json)
+
+
+def _listen(given: str, models: Values) -> None:
+    from sampling.prefilled.wire import Address, PrefillServer
+
+    address = Address.parse(given, "--listen")
+    if address is None:
+        raise UserError(f"--listen {given!r} given; expected HOST:PORT, such as 127.0.0.1:7070 or :7070")
+
+    def told(tokens: int, size: int, seconds: float) -> None:
+        typer.echo(f"{tokens:,} tokens in {seconds * 1e3:,.1f} ms, {size / 1e6:,.1f} MB sent", err=True)
+
+    with PrefillServer(address, told) as server:
+        server.pair = _engine(models).pair
+        name = server.pair.target_info.name
+        typer.echo(f"reading prompts with {name} for `run --from {server.address.text}`; Ctrl-C ends it", err=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def _engine(models: Values) -> "PairEngine":
+    """The pair, of which the target's texts can be kept, and has read one. Raises `UserError`."""
+    from sampling.forward.state import keeping
+    from sampling.handover import read_apart
+    from sampling.measure.warm_up import warm_up_prompt
+    from sampling.pair_engine import PairEngine
+
+    engine = PairEngine(load_chosen(models))
+    keeping(engine.pair.target)
+    read_apart(engine.pair.target, warm_up_prompt(engine, chat=False), ())
+    return engine
+
+
+def _layers(engine: "PairEngine", methods: str | None, settings: "Settings") -> list[int]:
+    """The layers of which the drafters of methods read states; without methods those of every head of the pair."""
+    from ablation.plan.choice import choose_methods
+    from sampling.methods import METHODS
+
+    if methods is None:
+        named = [(kind, dict(settings)) for kind in engine.pair.heads]
+    else:
+        named = [(c.method, {**settings, **dict(c.parameters)}) for c in choose_methods(methods, settings)]
+    for method, values in named:
+        if lacking := engine.pair.lacks(METHODS[method], values):
+            raise UserError(lacking)
+    return sorted({layer for method, values in named for layer in engine.drafter(method, values).needs_hidden})
+
+
+def _paths(out: Path, prompts: "Sequence[Prompt]", overwrite: bool) -> list[Path]:
+    """A file for each prompt. Raises `UserError` where one is there, or cannot be."""
+    from sampling.prefilled.files import SUFFIX
+    from utils.files import checked_path
+
+    checked_path(str(out), "--out")
+    if out.suffix == SUFFIX and not out.is_dir():
+        if len(prompts) > 1:
+            raise UserError(f"--out {str(out)!r} given for {len(prompts)} prompts; expected a folder")
+        if not out.parent.is_dir():
+            raise UserError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}")
+        paths = [out]
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        width = len(str(len(prompts)))
+        paths = [out / f"{number:0{width}}{SUFFIX}" for number in range(1, len(prompts) + 1)]
+    taken = [path for path in paths if path.exists()]
+    if taken and not overwrite:
+        raise UserError(f"{str(taken[0])!r} exists; give --overwrite to replace it, or another --out")
+    return paths
+
+
+def _write(
+    engine: "PairEngine",
+    settings: "Settings",
+    prompts: "Sequence[Prompt]",
+    paths: Sequence[Path],
+    layers: Sequence[int],
+    as_json: bool,
+) -> None:
+    """Read each prompt's first turn and write what it left, a line each."""
+    from sampling.handover import read_apart
+    from sampling.loop import check_room
+    from sampling.prefilled.files import write_state
+    from sampling.prefilled.packed import Maker
+
+    target, maker = engine.pair.target, Maker.of(engine.pair)
+    for prompt, path in zip(prompts, paths, strict=True):
+        ids = engine.tokenise(prompt.opening, settings["chat"], prompt.system)
+        check_room(target, ids, 1)
+        handover = read_apart(target, ids, layers)
+        size = write_state(path, handover, maker, _line(prompt))
+        about: dict[str, object] = {
+            "id": prompt.id,
+            "file": str(path),
+            "prompt_tokens": len(ids),
+            "layers": list(layers),
+        }
+        about |= {"bytes": size, "kv_bytes": handover.state.bytes, "prefill_s": handover.prefill_s}
+        typer.echo(
+            json_module.dumps(about)
+            if as_json
+            else f"{shown(path)}: {len(ids):,} tokens, {size / 1e6:,.1f} MB, read in {handover.prefill_s * 1e3:,.1f} ms"
+        )
+
+
+def _line(prompt: "Prompt") -> str:
+    """A prompt's first turn as a line of a prompt file, so that it can be played from the state alone."""
+    roles = ("user", "assistant")
+    said = [{"role": roles[place % 2], "content": text} for place, text in enumerate(prompt.opening)]
+    first = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    about: dict[str, object] = {"id": prompt.id, "task": prompt.task, "max_new_tokens": prompt.max_new_tokens}
+    told = {name: value for name, value in about.items() if value is not None}
+    return json_module.dumps({**told, "messages": [*first, *said]})

@@ -1,0 +1,77 @@
+"""A prompt that was read before, by this process or another: what it left, what that took, and how it arrives.
+
+Decoding can go on from it wherever the model is the same (prefill apart from decoding, as DistServe has it, arXiv
+2401.09670).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sampling.events import Prefilled
+from sampling.forward.runner import Runner, prefill
+from sampling.forward.state import State, put, taken
+from utils.errors import UserError
+from utils.timing import PhaseClock
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What a prompt left where it was read.
+
+    prefill_s: the seconds of the target's forwards over it. shared: made here, for several runs. transfer_s: of a
+    state from elsewhere, from asking for it until it was here.
+    """
+
+    state: State
+    prefill_s: float
+    shared: bool = False
+    transfer_s: float = 0.0
+
+    def taken_over(self, target: Runner, tokens: Sequence[int], layers: Sequence[int]) -> dict[int, Tensor]:
+        """Let the target go on from it; the states of these layers. Raises `UserError` for the state of another text.
+
+        tokens: the whole text, of which the last one is still to be fed.
+        """
+        if self.state.tokens != tuple(tokens[:-1]):
+            raise UserError(other_text(self.state.tokens, tokens))
+        return put(self.state, target, layers)
+
+
+def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
+    """Where a state's tokens are not those of a text without its last one, in words."""
+    pairs = enumerate(zip(held, tokens[:-1], strict=False))
+    place = next((place for place, (one, other) in pairs if one != other), min(len(held), len(tokens) - 1))
+    return (
+        f"the prefilled state is of {len(held) + 1} tokens and the prompt has {len(tokens)}; they part at token "
+        f"{place}: expected the state of this prompt, with the same chat template and system message"
+    )
+
+
+def read_apart(target: Runner, prompt: Sequence[int], layers: Sequence[int], shared: bool = False) -> Handover:
+    """Read a prompt (ids) for runs to come, with the hidden states of these layers; its time is taken.
+
+    The runner then holds the prompt. Raises `UserError` for a model whose text cannot be kept.
+    """
+    clock = PhaseClock(target.device)
+    clock.start()
+    tokens = target.read(prompt).tokens[:-1]
+    hidden = prefill(target, tokens, layers)
+    clock.lap("prefill")
+    seconds = clock.stop()["prefill"]
+    return Handover(taken(target, tokens, hidden), seconds, shared)
+
+
+def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None) -> Prefilled:
+    """The event: of a prompt that was read before, with the seconds that this took then.
+
+    seconds: of this run, `prefill` for the target, or for taking over, and `draft` for what drafts.
+    """
+    own, begun = seconds["prefill"], seconds["draft"]
+    if handover is None:
+        return Prefilled(prompt_tokens, own + begun)
+    whole = handover.prefill_s + begun
+    if handover.shared:
+        return Prefilled(prompt_tokens, whole, shared=True)
+    return Prefilled(prompt_tokens, whole, handed=handover.state.bytes, transfer_s=handover.transfer_s + own)

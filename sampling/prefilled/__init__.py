@@ -1,0 +1,1 @@
+"""Prompts that were read elsewhere: their states as bytes, in files, and over a socket."""

@@ -1,0 +1,120 @@
+"""Prefilled states in files: one a prompt, each whole or not there."""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from sampling.handover import Handover, other_text
+from sampling.pair import Pair
+from sampling.prefilled.packed import TOKENS, Maker, packed, unpacked
+from utils.errors import UserError, wrong_value
+from utils.json_text import read_json
+from utils.text import first_line
+
+SUFFIX = ".safetensors"
+_FORMAT, _ABOUT = "prefilled-state-1", "about"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """What a file says of itself. tokens: of the prompt but its last one. prompt: a line of a prompt file, or none."""
+
+    path: Path
+    maker: Maker
+    tokens: tuple[int, ...]
+    prefill_s: float
+    prompt: str
+
+
+def write_state(path: Path, handover: Handover, maker: Maker, prompt: str = "") -> int:
+    """Write what a prompt left; the file's bytes. prompt: see `StateFile`. Raises `OSError`."""
+    about = {**maker.as_dict(), "prefill_s": handover.prefill_s, "prompt": prompt}
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(save(packed(handover.state), {"format": _FORMAT, _ABOUT: json.dumps(about)}))
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return path.stat().st_size
+
+
+class StateFiles:
+    """States in a file or in those of a folder, each read when it is asked for. Raises `UserError` where none is."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.files = tuple(map(_head, _paths(place)))
+        self._of = {one.tokens: one for one in self.files}
+
+    def refuse_other(self, pair: Pair) -> None:
+        """Raises `UserError` for the first state that another target has made."""
+        here = Maker.of(pair)
+        for one in self.files:
+            one.maker.refuse_other(here, f"{str(one.path)!r}")
+
+    def check(self, prompt: Sequence[int]) -> StateFile:
+        """The file of a prompt (ids). Raises `UserError` where there is none, and says where the nearest one parts."""
+        one = self._of.get(tuple(prompt[:-1]))
+        if one is None:
+            near = max(self.files, key=lambda known: _common(known.tokens, prompt))
+            raise UserError(f"{str(near.path)!r}: {other_text(near.tokens, prompt)}")
+        return one
+
+    def find(self, pair: Pair, prompt: Sequence[int], layers: Sequence[int]) -> Handover:
+        """See `Prefills.find`."""
+        one = self.check(prompt)
+        begun = time.perf_counter()
+        with _opened(one.path) as file:
+            state = unpacked({name: file.get_tensor(name) for name in file.keys()}, str(one.path))  # noqa: SIM118
+        return Handover(state, one.prefill_s, transfer_s=time.perf_counter() - begun)
+
+
+def _paths(place: Path) -> Iterable[Path]:
+    if not place.is_dir():
+        return (place,)
+    found = sorted(path for path in place.glob(f"*{SUFFIX}") if not path.name.startswith("."))
+    if not found:
+        raise UserError(f"{str(place)!r} holds no prefilled state; expected files *{SUFFIX} of `infer.py prefill`")
+    return found
+
+
+def _head(path: Path) -> StateFile:
+    with _opened(path) as file:
+        about = _about(path, file.metadata() or {})
+        tokens = tuple(file.get_tensor(TOKENS).tolist())
+    seconds, prompt = about.get("prefill_s"), about.get("prompt")
+    if not isinstance(seconds, float) or not isinstance(prompt, str):
+        raise UserError(f"{str(path)!r}: {wrong_value('prefill_s', seconds, 'seconds')}")
+    return StateFile(path, Maker.from_dict(about, repr(str(path))), tokens, seconds, prompt)
+
+
+def _about(path: Path, metadata: Mapping[str, str]) -> Mapping[str, Any]:
+    about = read_json(metadata[_ABOUT]) if metadata.get("format") == _FORMAT and _ABOUT in metadata else None
+    if not isinstance(about, dict):
+        raise UserError(f"{str(path)!r} is no prefilled state; expected a file of `infer.py prefill`")
+    return about
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A file of tensors. Raises `UserError` for one that cannot be read, and for a tensor that it lacks."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise UserError(f"{str(path)!r} cannot be read: {why}; expected a file of `infer.py prefill`") from None
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    pairs: Iterator[tuple[int, int]] = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,0 +1,188 @@
+"""Going on from a prompt that was read before is going on from one's own prefill, to the bit."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from sampling.events import Finished, Prefilled, Round
+from sampling.forward.adapter import TransformersModel
+from sampling.forward.longrope import LongRopeModel
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import PREFILL_CHUNK, ModelRunner, WholeRunner, prefill
+from sampling.forward.state import State, put, taken
+from sampling.forward.static import StaticRunner
+from sampling.handover import Handover, read_apart
+from sampling.methods import METHODS
+from sampling.pair_engine import PairEngine
+from sampling.prefills import SharedPrefills
+from sampling.settings import Settings
+from tests.conformance.test_runners import lean_pair
+from tests.conformance.toy import VOCAB
+from tests.model.tiny_models import FORMS, ids, make, runner
+from tests.tiny import tiny_llama
+from utils.errors import UserError
+
+ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target" and not method.search]
+BY_THE_CLOCK = ("ucb", "survival")
+PROMPT = [2, 4, 1, 5, 3, 2, 4, 1, 0, 5]
+
+
+def state_of(run: WholeRunner, prompt: list[int], layers: tuple[int, ...] = ()) -> State:
+    return read_apart(run, prompt, layers).state
+
+
+def same_rows(one: WholeRunner, other: WholeRunner) -> bool:
+    mine, theirs = one.cache.rows(), other.cache.rows()  # type: ignore[attr-defined]
+    return mine.keys() == theirs.keys() and all(
+        torch.equal(a, b) for layer in mine for a, b in zip(mine[layer], theirs[layer], strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_a_state_is_what_a_prefill_leaves(name: str, form: str) -> None:
+    model, prompt = make(name), ids(23, seed=3)
+    own, other = runner(model, form), runner(model, form)
+    states = prefill(own, prompt[:-1], (1, 3))
+    kept = state_of(runner(model, form), prompt, (1, 3))
+    other.forward(ids(40, seed=9))  # what it held before is no matter
+    found = put(kept, other, (3, 1))
+    assert other.length == own.length == 22 and same_rows(own, other)
+    assert all(torch.equal(found[layer], states[layer]) for layer in (1, 3))
+    draft = [prompt[-1], 5, 7, 9]
+    assert torch.equal(own.forward(draft).logits, other.forward(draft).logits)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_long_prompt_takes_the_room_that_it_needs(fixed: bool) -> None:
+    model = tiny_llama(0, window=4096)
+    make_one = StaticRunner if fixed else ModelRunner
+    prompt = [int(token) for token in torch.randint(0, 260, (2 * PREFILL_CHUNK + 77 + 2048,))]
+    own, other = make_one(model), make_one(model)
+    prefill(own, prompt[:-1])
+    put(state_of(make_one(model), prompt), other, ())
+    assert same_rows(own, other)
+    assert torch.equal(own.forward(prompt[-1:]).logits, other.forward(prompt[-1:]).logits)
+
+
+def test_fixed_and_following_caches_take_each_others_rows() -> None:
+    model = tiny_llama(0)
+    kept = state_of(ModelRunner(model), PROMPT)
+    fixed, back = StaticRunner(model), ModelRunner(model)
+    put(kept, fixed, ())
+    put(taken(fixed, PROMPT[:-1], {}), back, ())
+    assert same_rows(fixed, back)
+
+
+def test_a_state_is_a_copy() -> None:
+    model = tiny_llama(0)
+    first = ModelRunner(model)
+    kept = state_of(first, PROMPT)
+    before = {layer: keys.clone() for layer, (keys, _) in kept.rows.items()}
+    first.crop(0)
+    first.forward([5, 5, 5, 5, 5])
+    assert all(torch.equal(before[layer], keys) for layer, (keys, _) in kept.rows.items())
+
+
+def told(engine: PairEngine, method: str, values: Settings, prompt: list[int]) -> tuple[Prefilled, list[Any]]:
+    """How the prompt was read, and all that follows from it but times."""
+    events = list(engine.stream(method, values, prompt))
+    assert isinstance(events[0], Prefilled) and isinstance(events[-1], Finished)
+    rounds = [one for one in events if isinstance(one, Round)]
+    return events[0], [replace(one, draft_s=0.0, verify_s=0.0, other_s=0.0, inner=()) for one in rounds]
+
+
+@pytest.mark.parametrize("processor", ["greedy", "nucleus 0.8 0.9"])
+@pytest.mark.parametrize("fixed", [False, True], ids=["dynamic", "fixed"])
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:1]], ids=["ten", "one"])
+def test_every_method_goes_on_as_from_its_own_prefill(processor: str, fixed: bool, prompt: list[int]) -> None:
+    """All drafts, probabilities and verdicts; the methods share one prefill, which none of them changes."""
+    values = Settings()
+    values.assign_all([("length", "18"), ("processor", processor), ("chat", "off")])
+    own, shared = (PairEngine(lean_pair(fixed)) for _ in range(2))
+    shared.prefills = SharedPrefills()
+    for method in ON_TARGET:
+        if METHODS[method].controller in BY_THE_CLOCK:
+            continue
+        alone, expected = told(own, method, values, prompt)
+        begun, found = told(shared, method, values, prompt)
+        assert found == expected, method
+        assert begun.shared and not alone.shared and begun.prefill_s > 0 and begun.handed is None
+
+
+def test_one_prefill_serves_all_that_begin_with_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[int, ...]] = []
+
+    def counted(target: Any, prompt: list[int], layers: list[int], shared: bool = False) -> Handover:
+        read.append(tuple(layers))
+        return read_apart(target, prompt, layers, shared)
+
+    monkeypatch.setattr("sampling.prefills.read_apart", counted)
+    engine, values = PairEngine(lean_pair(False)), Settings()
+    values.assign_all([("length", "4"), ("chat", "off")])
+    engine.prefills = SharedPrefills()
+    for prompt in (PROMPT, PROMPT[::-1], PROMPT):
+        for method in ("target", "mtp", "prompt_lookup", "speculative", "mtp"):
+            told(engine, method, values, prompt)
+    assert read == [(), (2,), (2,), (2,)], "once more where states are asked for that were not kept, then once a prompt"
+
+
+def test_the_drafter_model_and_runs_without_a_cache_read_for_themselves() -> None:
+    engine, values = PairEngine(lean_pair(False)), Settings()
+    values.assign_all([("length", "4"), ("chat", "off")])
+    engine.prefills = SharedPrefills()
+    assert not told(engine, "drafter", values, PROMPT)[0].shared
+    values.assign("cache", "off")
+    assert not told(engine, "target", values, PROMPT)[0].shared
+
+
+def test_the_state_of_another_text_is_refused() -> None:
+    engine, values = PairEngine(lean_pair(False)), Settings()
+    values.assign_all([("length", "4"), ("chat", "off")])
+    other = read_apart(engine.pair.target, [*PROMPT[:4], 0, *PROMPT[5:]], ())
+
+    class Wrong:
+        def find(self, *asked: Any) -> Handover:
+            return other
+
+    engine.prefills = Wrong()
+    with pytest.raises(UserError, match="10 tokens and the prompt has 10; they part at token 4"):
+        list(engine.stream("target", values, PROMPT))
+
+
+@torch.inference_mode()
+def test_a_state_that_was_changed_is_seen() -> None:
+    """Planted: one number of one key is another. The comparisons above must not be blind to it."""
+    model = tiny_llama(0, VOCAB)
+    kept = state_of(ModelRunner(model), PROMPT)
+    own, other = ModelRunner(model), ModelRunner(model)
+    prefill(own, PROMPT[:-1])
+    changed = kept.rows[1][0].clone()
+    changed[0, 3, 2] += 0.5
+    put(State(kept.tokens, {**kept.rows, 1: (changed, kept.rows[1][1])}, {}), other, ())
+    assert not same_rows(own, other)
+    assert not torch.equal(own.forward(PROMPT[-1:]).logits, other.forward(PROMPT[-1:]).logits)
+
+
+def test_what_is_missing_or_of_another_shape_is_refused() -> None:
+    model = tiny_llama(0)
+    kept = state_of(ModelRunner(model), PROMPT, (1,))
+    with pytest.raises(UserError, match="layers 1, 3, and the prefilled state has those of 1: layer 3 is missing"):
+        put(kept, ModelRunner(model), (3, 1))
+    used = ModelRunner(model)
+    used.forward(PROMPT)
+    fewer = State(kept.tokens, {layer: rows for layer, rows in kept.rows.items() if layer}, {})
+    narrow = State(kept.tokens, {layer: (k[:1], v[:1]) for layer, (k, v) in kept.rows.items()}, {})
+    double = State(kept.tokens, {layer: (k.double(), v.double()) for layer, (k, v) in kept.rows.items()}, {})
+    for wrong in (fewer, narrow, double):
+        with pytest.raises(UserError, match="other layers, shapes or numbers"):
+            put(wrong, used, ())
+
+
+def test_texts_that_are_more_than_rows_are_refused() -> None:
+    hf = make("gpt2")
+    for one in (RecomputingRunner(tiny_llama(0)), ModelRunner(LongRopeModel(hf, 10))):
+        with pytest.raises(UserError, match="cannot be kept"):
+            put(State((), {}, {}), one, ())
+    assert TransformersModel(hf).keeps_rows
