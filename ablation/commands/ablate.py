@@ -38,6 +38,8 @@ Examples:
       continue after Ctrl-C, a crash or a kill
   uv run scripts/run_ablation.py my.toml --out n.csv --shard 2/5
       one of five parts, into n.2-of-5.csv; scripts/merge_ablation.py puts them together
+  uv run scripts/run_ablation.py my.toml --out n.csv --ray auto
+      on every GPU of a running Ray cluster, or on every machine of one without GPUs
 """
 
 
@@ -73,6 +75,10 @@ def ablate(
     devices: Annotated[
         str | None, typer.Option(metavar="D,...", help="What each worker has: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="auto|local|ADDRESS", help="Play on all devices of a Ray cluster (docs/scale.md)."),
+    ] = None,
     models: Values,
 ) -> None:
     """Run a grid of methods on prompts, write a CSV file, and report it with statistics and plots.
@@ -86,18 +92,27 @@ def ablate(
     with exit_statuses():
         from ablation.plan.file import read_experiment
 
+        _refuse_two({"--ray": ray, "--shard": shard, "--workers": workers, "--devices": devices})
         experiment = read_experiment(plan, Overrides(**instead, pair=models))
         if shard is not None:
             experiment, out = _dealt(experiment, out, shard)
         if dry_run:
-            status = _dry_run(experiment)
+            status = _dry_run(experiment, ray)
+        elif ray is not None:
+            status = _run_on_ray(experiment, out, resume, overwrite, wait_quiet, ray)
         elif workers is None and devices is None:
             status = _run(experiment, out, resume, overwrite, wait_quiet)
-        elif shard is not None:
-            raise UserError("--shard and --workers: expected one of them")
         else:
             status = _run_workers(experiment, out, resume, overwrite, _devices(workers, devices))
     raise typer.Exit(status)
+
+
+def _refuse_two(given: Mapping[str, object]) -> None:
+    """Raise `UserError` where a plan would be divided in two ways."""
+    ways = [name for name, value in given.items() if value is not None]
+    if len(ways) > 1 and ways != ["--workers", "--devices"]:
+        dropped = " and ".join(ways[1:])
+        raise UserError(f"{' and '.join(ways)} given; expected one of them, as each divides the plan: drop {dropped}")
 
 
 def _dealt(experiment: "Experiment", out: Path, text: str) -> tuple["Experiment", Path]:
@@ -133,7 +148,8 @@ def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, A
     return experiment.pair if kernel is None else {**experiment.pair, "kernel": kernel}, rough
 
 
-def _dry_run(experiment: "Experiment") -> int:
+def _dry_run(experiment: "Experiment", ray: str | None) -> int:
+    from ablation.plan.shard import jobs
     from ablation.run.estimate import grid_table
     from ablation.run.probe import foreseen
     from ablation.run.rounded import memory_text
@@ -143,6 +159,8 @@ def _dry_run(experiment: "Experiment") -> int:
     if experiment.plan.formats:
         typer.echo(memory_text(engine, experiment.plan.formats))
     typer.echo(foreseen(engine, experiment.plan).text)
+    if ray is not None:
+        typer.echo(f"on this machine alone; Ray has {len(jobs(experiment.plan))} parts to hand out")
     return 0
 
 
@@ -169,6 +187,31 @@ def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wai
             wait_quiet_s=wait_quiet_s,
         )
     return 130 if outcome.stopped else 1 if outcome.failed + outcome.failed_before else 0
+
+
+def _run_on_ray(
+    experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wait_quiet_s: float, address: str
+) -> int:
+    from rich.console import Console
+
+    from ablation.run.on_ray.conduct import conduct_on_ray
+    from ablation.run.results_file import Files, check_output
+
+    check_output(out, resume, overwrite)
+    files = Files(out)
+    goes_on = resume and files.results.is_file()
+    pair, rough = _as_before(experiment, files.manifest) if goes_on else (experiment.pair, None)
+    return conduct_on_ray(
+        address,
+        out,
+        replace(experiment, pair=pair),
+        rough=rough,
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        out=out_console(),
+        err=Console(stderr=True),
+        resume=resume,
+        wait_quiet_s=wait_quiet_s,
+    )
 
 
 def _devices(workers: int | None, devices: str | None) -> "tuple[Device, ...]":

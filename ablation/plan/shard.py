@@ -65,16 +65,21 @@ def dealt(plan: Plan, shard: Shard) -> Plan:
             f"--shard {shard.text} given, and the plan divides into {len(lots)} parts at most: "
             f"expected a number of shards up to {len(lots)}"
         )
-    cost = {str(prompt.id): _cost(plan, prompt) for prompt in plan.prompts}
-    weighed = [(sum(cost[unit.id] for unit in lot), lot) for lot in lots]
     loads = [0.0] * shard.count
     mine: list[Unit] = []
-    for weight, lot in sorted(weighed, key=lambda one: (-one[0], _digest(one[1]))):
+    for weight, lot in weighed(plan):
         least = loads.index(min(loads))
         loads[least] += weight
         if least == shard.index - 1:
             mine += lot
     return replace(plan, part=Part(frozenset(mine), shard.text))
+
+
+def weighed(plan: Plan) -> list[tuple[float, tuple[Unit, ...]]]:
+    """The jobs with the tokens that each has to write, the largest first; those of a size in an order of digests."""
+    cost = {str(prompt.id): _cost(plan, prompt) for prompt in plan.prompts}
+    lots = [(sum(cost[unit.id] for unit in lot), lot) for lot in jobs(plan)]
+    return sorted(lots, key=lambda one: (-one[0], _digest(one[1])))
 
 
 def _cost(plan: Plan, prompt: Prompt) -> float:

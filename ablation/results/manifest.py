@@ -90,9 +90,8 @@ def qualities(manifest: Mapping[str, Any] | None) -> dict[str, Quality]:
     return {format: _quality(format, about) for format, about in known.items()}
 
 
-def add_profiles(manifest: dict[str, Any], engines: Mapping[str, "Engine"]) -> None:
+def add_profiles(manifest: dict[str, Any], known: Mapping[str, Profile]) -> None:
     """Note by the format of the target's weights what its forwards and drafts cost, where that was measured."""
-    known = {name: profile for name, engine in engines.items() if (profile := engine.profile()) is not None}
     if known:
         manifest["profile"] = {name: profile.as_dict() for name, profile in known.items()}
 
@@ -129,8 +128,19 @@ def write(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise `UserError` where a run would differ from the one before in what changes results."""
-    differences = list(differences_of(old["fixed"], json.loads(json.dumps(new["fixed"]))))
+    """Raise `UserError` where a run would differ from the one before in what changes results.
+
+    Of rows that name their hosts, the machine may change.
+    """
+    if ("hosts" in old) != ("hosts" in new):
+        was, wants = ("name their hosts", "with") if "hosts" in old else ("name no hosts", "without")
+        raise UserError(f"--resume: the rows of that file {was}; go on {wants} --ray, or choose another --out")
+    several = ("machine",) if "hosts" in old else ()
+    before, after = (
+        {name: value for name, value in fixed.items() if name not in several}
+        for fixed in (old["fixed"], json.loads(json.dumps(new["fixed"])))
+    )
+    differences = list(differences_of(before, after))
     if differences:
         shown = "\n  ".join(differences[:10])
         raise UserError(
@@ -146,7 +156,11 @@ def chosen(path: Path, plan: Plan) -> tuple[str | None, bool | None]:
     """
     if not path.is_file():
         return None, None
-    fixed = read(path)["fixed"]
+    return chosen_in(read(path)["fixed"], plan)
+
+
+def chosen_in(fixed: Mapping[str, Any], plan: Plan) -> tuple[str | None, bool | None]:
+    """The same of what a manifest says is fixed."""
     kernels = [_inside(fixed, role).get("kernel") for role in ("target", "drafter")]
     settings = _inside(_inside(fixed, "grid"), "configurations")
     auto = [c.name for c in plan.configurations if {**plan.values, **dict(c.parameters)}[WEIGHTS.name] == "auto"]

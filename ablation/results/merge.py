@@ -1,7 +1,7 @@
 """The shards of a plan as one results file: the same questions, weights and code, and no row twice."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from ablation.plan.grid import Key
 from ablation.plan.shard import Shard
 from ablation.results import manifest
+from ablation.results.hosts import machine_of, name_host
 from ablation.results.store import read_finished, to_text
 from ablation.results.table import columns, key
 from ablation.results.trace import trace_path
@@ -61,7 +62,7 @@ def merge(paths: Sequence[Path], out: Path, partial: bool = False, overwrite: bo
         raise UserError("; ".join(missing) + "; give --partial to merge what is there")
     named = _hosts(files)
     rows = [row for file in files for row in file.rows]
-    rows.sort(key=_order(files[0].manifest["fixed"]["grid"]))
+    rows.sort(key=plan_order(files[0].manifest["fixed"]["grid"]))
     try:
         manifest.write(manifest.manifest_path(out), _manifest(files, named))
         _merge_traces(files, trace_path(out))
@@ -129,24 +130,16 @@ def _hosts(files: Sequence[_File]) -> dict[str, Any]:
     for file in files:
         machine = file.manifest["fixed"].get("machine")
         for row in file.rows:
-            row["host"] = _name(found, row["host"] or "unnamed", machine)
+            row["host"] = name_host(found, row["host"] or "unnamed", machine)
     return found
 
 
-def _name(found: dict[str, Any], host: str, machine: Any) -> str:
-    number, name = 1, host
-    while found.setdefault(name, machine) != machine:
-        number += 1
-        name = f"{host} ({number})"
-    return name
-
-
-def _order(grid: Mapping[str, Any]) -> Any:
+def plan_order(grid: Mapping[str, Any]) -> Callable[[Mapping[str, str]], tuple[int, ...]]:
     """Where a row stands in a run of the whole plan: rows of a prompt stay as they came."""
     engines = [OURS, *(one["name"] for one in grid.get("engines", ()))]
     prompts = {name: place for place, name in enumerate(grid["prompts"])}
 
-    def place(row: Row) -> tuple[int, ...]:
+    def place(row: Mapping[str, str]) -> tuple[int, ...]:
         one = key(row)
         run = (
             engines.index(one.engine),
@@ -161,11 +154,9 @@ def _order(grid: Mapping[str, Any]) -> Any:
 
 def _manifest(files: Sequence[_File], hosts: Mapping[str, Any]) -> dict[str, Any]:
     """Of all: what they have in common, who ran what, and on what machines."""
-    machines = list(hosts.values())
-    alike = all(one == machines[0] for one in machines)
     runs = [{**run, "shard": file.shard.text} for file in files for run in file.manifest["runs"]]
     whole = {name: value for name, value in files[0].manifest.items() if name not in ("profile", "runs")}
-    whole["fixed"] = _common(files[0]) | {"machine": machines[0] if alike and machines else {}, "shard": None}
+    whole["fixed"] = _common(files[0]) | {"machine": machine_of(hosts), "shard": None}
     profile = {"profile": files[0].manifest["profile"]} if len(hosts) == 1 and "profile" in files[0].manifest else {}
     return {**whole, **profile, "hosts": dict(hosts), "runs": runs}
 

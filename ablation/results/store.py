@@ -3,13 +3,14 @@
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
 from utils.errors import UserError
+from utils.files import write_atomically
 
 # An answer may be longer than the 131,072 characters that the csv module takes for a mistake.
 csv.field_size_limit(2**31 - 1)
@@ -67,9 +68,21 @@ class Store:
         self._size = len(_line(self.columns)) + sum(map(len, lines))
         self._file.truncate(self._size)
 
-    def append(self, row: Mapping[str, str]) -> None:
-        """Add a row. Raises `UserError` when it cannot be written whole; the file is then as it was."""
-        self._write(_line([row[name] for name in self.columns]))
+    def append(self, *rows: Mapping[str, str]) -> None:
+        """Add rows, in one piece. Raises `UserError` when they cannot be written whole; the file is then as it was."""
+        self._write(b"".join(_line([row[name] for name in self.columns]) for row in rows))
+
+    def sort(self, place: Callable[[Mapping[str, str]], Any]) -> None:
+        """Put all rows into an order; the file is replaced as a whole. Raises `UserError`; it is then as it was."""
+        assert self._file is not None, "the store was not entered"
+        try:
+            rows = _rows(self.path, self.path.read_bytes(), self.columns)
+            write_atomically(self.path, to_text(sorted(rows, key=place), self.columns))
+            self._file.close()
+            self._file = io.FileIO(self.path, "a+")
+            self._size = self.path.stat().st_size
+        except OSError as error:
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
 
     def _open(self) -> None:
         try:

@@ -140,8 +140,13 @@ class Tracer:
 
     def write(self, line: "Line") -> None:
         """Add a line."""
+        self.write_text(f"{line.to_json()}\n")
+
+    def write_text(self, text: str) -> None:
+        """Add lines as they are."""
         try:
-            print(line.to_json(), file=self._file)
+            if self._file is not None:
+                self._file.write(text)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self._file.name if self._file else "") from None
 

@@ -10,6 +10,7 @@ from ablation.plan.traced import FULL, Traced
 from ablation.run.costs import ensure_costs
 from ablation.run.display import display
 from ablation.run.job import Job, Outcome
+from ablation.run.maker import OneEngine
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.rounded import qualities
 from engines.fleet import ready
@@ -28,25 +29,25 @@ def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None, tr
     """
     if job.done:
         failed = f", {job.outcome.failed_before} of them failed" if job.outcome.failed_before else ""
-        _say(err, f"{job.done} of {job.plan.generations} rows are already there{failed}")
+        say(err, f"{job.done} of {job.plan.generations} rows are already there{failed}")
     if not job.missing:
         return job.outcome
     ensure_costs(job.engine, job.plan, err)
     formats = f" in {', '.join(job.plan.formats)}" if job.plan.formats else ""
-    _say(err, f"warming up {counted(len(job.plan.configurations), 'configuration')}{formats}")
+    say(err, f"warming up {counted(len(job.plan.configurations), 'configuration')}{formats}")
     expected = job.warm_up()
     if not job.done:
-        _say(err, expected.text)
+        say(err, expected.text)
         if job.plan.sides:
             names = ", ".join(side.spec.name for side in job.plan.sides)
-            _say(err, f"not in that time: {names}, which come after our own engine, one at a time")
+            say(err, f"not in that time: {names}, which come after our own engine, one at a time")
     if traced == FULL:
-        _say(err, "not in that time: the full trace goes along each prompt's answer once more for every drafter")
+        say(err, "not in that time: the full trace goes along each prompt's answer once more for every drafter")
     first()
     with display(err, job.done, job.plan.generations) as shown:
         outcome = job.play(shown)
     for line in job.costs.settle():
-        _say(err, line)
+        say(err, line)
     return outcome
 
 
@@ -71,7 +72,9 @@ def conduct_into(
         share_prefills(engine, experiment.plan.formats)
     with (
         ready([side.spec for side in experiment.plan.sides], engine) as others,
-        ResultsFile(engine, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written,
+        ResultsFile(
+            OneEngine(engine), experiment.plan, experiment.name, files, command, resume, experiment.trace
+        ) as written,
     ):
 
         def rate() -> None:
@@ -79,7 +82,7 @@ def conduct_into(
                 written.add_quality(qualities(engine, unknown, experiment.plan, err))
 
         outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s, others), err, rate, experiment.trace)
-    _report(files.results, outcome, out, err)
+    conclude(files.results, outcome, out, err)
     return outcome
 
 
@@ -94,16 +97,18 @@ def share_prefills(engine: PairEngine, formats: Sequence[str]) -> None:
         one.prefills = SharedPrefills()
 
 
-def _report(results: Path, outcome: Outcome, out: Console, err: Console) -> None:
+def conclude(results: Path, outcome: Outcome, out: Console, err: Console) -> None:
+    """Write the report of a results file, show it in short on `out`, and say on `err` what the run has added."""
     from ablation.report.write import write_report
 
-    _say(err, "writing the report")
+    say(err, "writing the report")
     report = write_report(results)
     report.print(out)
     added = f"{outcome.rows} rows added, {outcome.failed} failed"
     overhead = "" if outcome.overhead is None else f"; {outcome.overhead:.1%} of the time was not generation"
-    _say(err, f"{added}{overhead}\nresults {results}\nreport  {report.folder / 'index.html'}")
+    say(err, f"{added}{overhead}\nresults {results}\nreport  {report.folder / 'index.html'}")
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
+    """Lines for people, as they are."""
     console.print(shown(text, lines=True), soft_wrap=True, markup=False, highlight=False)

@@ -116,7 +116,7 @@ class Job:
         self.costs.begin()
         quiet = Quiet(self.wait_quiet_s, display.say)
         with self.sink.writing(self.outcome) as tracer, _timed(self.outcome, quiet), Interrupt() as interrupt:
-            watcher = _Both(_Both(display, quiet), tracer)
+            watcher = Both(Both(display, quiet), tracer)
             for records in self._all(watcher):
                 for record in records:
                     if self.plan.part:  # whose rows will stand beside those of other machines
@@ -135,14 +135,14 @@ class Job:
 
     def _all(self, watcher: Watcher) -> Iterator[Iterable[Record]]:
         """The records of our engine, then of each other: none has the machine while another is timed."""
-        yield from _played(self.engine, self.plan, watcher, self.sink.done)
+        yield from played(self.engine, self.plan, watcher, self.sink.done)
         for side in self.plan.sides:
             other = self.others[side.spec.name]
-            yield from _played(other, self.plan.of(side), watcher, self.sink.done)
+            yield from played(other, self.plan.of(side), watcher, self.sink.done)
             other.close()
 
 
-def _played(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:
+def played(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:
     """The records of a plan, those of a batch at once."""
     if plan.loads:
         return execute_batches(engine, plan, watcher, done)
@@ -161,7 +161,7 @@ def _timed(outcome: Outcome, quiet: Quiet) -> Iterator[None]:
         outcome.seconds = time.perf_counter() - start - quiet.waited_s
 
 
-class _Both:
+class Both:
     """Two watchers as one."""
 
     def __init__(self, first: Watcher, second: Watcher) -> None:

@@ -13,6 +13,8 @@ from ablation.plan.grid import Key, Plan
 from ablation.plan.traced import Traced
 from ablation.results import manifest
 from ablation.results.full_trace import tracer
+from ablation.results.hosts import machine_of, name_host
+from ablation.results.merge import plan_order
 from ablation.results.record import Record
 from ablation.results.sense import first_wrong_of
 from ablation.results.store import Store
@@ -20,8 +22,7 @@ from ablation.results.table import columns, key, row
 from ablation.results.trace import Tracer, is_trace, trace_path
 from ablation.run.execute import Done
 from ablation.run.job import Outcome
-from sampling.engine import Engine, in_formats
-from sampling.forward.choices import made
+from ablation.run.maker import Maker
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
 from utils.errors import UserError
@@ -51,12 +52,12 @@ class Files:
 
 @dataclass
 class ResultsFile:
-    """The rows of a plan on an engine; enter it, then let a `Job` write into it.
+    """The rows of a plan; enter it, then let a `Job` write into it.
 
     Entering locks the file and checks that it may go on with it; nothing of an earlier run is lost by then.
     """
 
-    engine: Engine
+    maker: Maker
     plan: Plan
     name: str
     files: Files
@@ -64,6 +65,7 @@ class ResultsFile:
     resume: bool = False
     trace: Traced = False
     done: Mapping[Key, Done] = field(init=False)
+    _begun: bool = field(default=False, init=False)
 
     def __enter__(self) -> Self:
         self._refuse_foreign()
@@ -76,7 +78,7 @@ class ResultsFile:
             rows = rows[: whole_batches(self.plan, [key(cells) for cells in rows])]
             self._torn -= len(rows)
             self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
-            self._manifest = manifest.describe(self.plan, self.engine, self.name)
+            self._manifest = self.maker.describe(self.plan, self.name)
             if rows:
                 self._manifest = self._earlier(len(rows))
             self._check_room()
@@ -92,9 +94,10 @@ class ResultsFile:
     def writing(self, outcome: Outcome) -> Iterator[Tracer]:
         """Put this run into the manifest, drop what it replaces, and open the trace; at its end, say how it went."""
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
-        run["choices"] = {question: str(choice) for question, choice in made().items()}
+        run["choices"] = dict(self.maker.choices())
         self._manifest["runs"].append(run)
-        manifest.add_profiles(self._manifest, in_formats(self.engine, self.plan.formats))
+        if len(self._manifest.get("hosts", ())) < 2:
+            manifest.add_profiles(self._manifest, self.maker.profiles(self.plan))
         if not self.resume:
             # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
             self._store.clear()
@@ -102,6 +105,7 @@ class ResultsFile:
         elif self._torn:
             self._store.keep(len(self.done))
         manifest.write(self.files.manifest, self._manifest)
+        self._begun = True
         try:
             with self._trace_file() as file, closing(tracer(file, self.trace)) as found:
                 yield found
@@ -116,9 +120,26 @@ class ResultsFile:
             }
             manifest.write(self.files.manifest, self._manifest)
 
-    def add(self, record: Record) -> None:
-        """Write a row; it is on the disk when this returns."""
-        self._store.append(row(record))
+    def add(self, *records: Record) -> None:
+        """Write rows, in one piece; they are on the disk when this returns."""
+        self._store.append(*map(row, records))
+
+    def add_host(self, name: str, machine: Any) -> str:
+        """What rows call a machine; the manifest holds it from when this run is put into it, or at once after that."""
+        hosts = self._manifest["hosts"]
+        known = len(hosts)
+        called = name_host(hosts, name, machine)
+        if len(hosts) > known:
+            self._manifest["fixed"]["machine"] = machine_of(hosts)
+            if known:  # what rounds cost is one machine's
+                self._manifest.pop("profile", None)
+            if self._begun:
+                manifest.write(self.files.manifest, self._manifest)
+        return called
+
+    def sort(self) -> None:
+        """Put all rows into the plan's order."""
+        self._store.sort(plan_order(self._manifest["fixed"]["grid"]))
 
     def unknown_quality(self) -> tuple[str, ...]:
         """The rounded formats of the plan of which the manifest does not say what they cost in quality."""

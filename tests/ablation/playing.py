@@ -12,6 +12,7 @@ from ablation.results.store import whole_rows
 from ablation.results.table import key
 from ablation.run.execute import Unwatched
 from ablation.run.job import Job, Outcome
+from ablation.run.maker import OneEngine
 from ablation.run.results_file import Files, ResultsFile
 from sampling.pair_engine import PairEngine
 from tests.ablation.mock_engine import mock_engine, mock_plan
@@ -48,7 +49,7 @@ def play(
 
 
 def results_file(out: Path, plan: Plan | None = None, engine: PairEngine | None = None, **options: Any) -> ResultsFile:
-    return ResultsFile(engine or mock_engine(), plan or mock_plan(), "mock", Files(out), "test", **options)
+    return ResultsFile(OneEngine(engine or mock_engine()), plan or mock_plan(), "mock", Files(out), "test", **options)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

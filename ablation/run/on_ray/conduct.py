@@ -1,0 +1,154 @@
+"""A plan on a Ray cluster from joining it to the report: this process alone writes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ablation.plan.file import Experiment
+from ablation.plan.grid import Plan
+from ablation.results.trace import Tracer
+from ablation.run.bar import told
+from ablation.run.conduct import conclude, say
+from ablation.run.job import Outcome
+from ablation.run.on_ray.cluster import import_ray, joined
+from ablation.run.on_ray.hand_out import HandOut
+from ablation.run.on_ray.lots import Lots
+from ablation.run.on_ray.player import Played, Ready
+from ablation.run.on_ray.team import Seat, Team
+from ablation.run.results_file import Files, ResultsFile
+from sampling.profile import Profile
+from utils.errors import UserError
+from utils.interrupt import Interrupt
+from utils.text import counted
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """Players on other machines make the rows: the first one's manifest, and what it says once it is warm."""
+
+    about: Mapping[str, Any]
+    ready: Ready | None = None
+
+    def describe(self, plan: Plan, name: str) -> dict[str, Any]:
+        """See `Maker.describe`."""
+        return {**self.about, "fixed": {**self.about["fixed"], "machine": {}}, "hosts": {}}
+
+    def profiles(self, plan: Plan) -> Mapping[str, Profile]:
+        """See `Maker.profiles`."""
+        return self.ready.profiles if self.ready else {}
+
+    def choices(self) -> Mapping[str, str]:
+        """See `Maker.choices`."""
+        return self.ready.choices if self.ready else {}
+
+
+def refuse_sides(plan: Plan) -> None:
+    """Raises `UserError` for a plan with other engines, of which a machine may have none, or only one."""
+    if plan.sides:
+        names = ", ".join(side.spec.name for side in plan.sides)
+        raise UserError(
+            f"--ray given, and the plan has [[engines]] ({names}); expected --shard, or a plan without them"
+        )
+
+
+def conduct_on_ray(
+    address: str,
+    results: Path,
+    experiment: Experiment,
+    *,
+    rough: bool | None,
+    command: str,
+    out: Console,
+    err: Console,
+    resume: bool = False,
+    wait_quiet_s: float = 0.0,
+) -> int:
+    """Play an experiment on the devices of a cluster into a results file, then report it; the exit status.
+
+    address: see `joined`. rough: see `manifest.chosen`. wait_quiet_s: see `Job`. Raises `UserError`.
+    """
+    refuse_sides(experiment.plan)
+    ray, files = import_ray(address), Files(results)
+    say(err, "starting Ray" if address == "local" else "joining the Ray cluster")
+    with joined(ray, address) as places:
+        team = Team(ray, experiment, rough, wait_quiet_s, lambda text: say(err, text))
+        team.gather(places)
+        say(err, f"{counted(len(team.seats), 'device')}: {', '.join(seat.place.text for seat in team.seats)}")
+        maker = Elsewhere(team.load_first())
+        with ResultsFile(maker, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written:
+            outcome, lots = _played(team, maker, written, err)
+    conclude(files.results, outcome, out, err)
+    for lot in lots.given_up:
+        say(err, f"given up, --resume tries again: {lot.text}: {lot.lost[-1]}")
+    if lots and not outcome.stopped:
+        say(err, f"{counted(len(lots), 'part')} not played, as no player is left; --resume goes on")
+    failed = outcome.failed + outcome.failed_before + len(lots.given_up) + len(lots)
+    return 130 if outcome.stopped else 1 if failed else 0
+
+
+def _played(team: Team, maker: Elsewhere, written: ResultsFile, err: Console) -> tuple[Outcome, Lots]:
+    """Warm all players up, and let them play what is missing."""
+    plan, done = written.plan, written.done
+    lots = Lots(plan, done, maker.about["fixed"]["grid"]["target_weights"])
+    failed = sum(one.error is not None for one in done.values())
+    outcome = Outcome(failed_before=failed, resumed=bool(done), batched=True)
+    if done:
+        say(err, f"{len(done)} of {plan.generations} rows are already there")
+    if not lots:
+        return outcome, lots
+
+    def name(seat: Seat) -> None:
+        seat.host = written.add_host(*team.machine(seat))
+
+    if unknown := written.unknown_quality():
+        say(err, f"measuring what {', '.join(unknown)} cost in quality")
+        written.add_quality(team.answer(team.seats[0].player.quality.remote(unknown)))
+    say(err, f"warming up {counted(len(plan.configurations), 'configuration')} on each device")
+    for seat, ready in team.prepare():
+        name(seat)
+        maker.ready = maker.ready or ready
+    assert maker.ready, "a team has a player"
+    if not done:
+        say(err, f"on one device: {maker.ready.estimate}")
+    with written.writing(outcome) as tracer, told("rows", err) as tell, _stopping(outcome) as interrupt:
+
+        def keep(seat: Seat, played: Played) -> None:
+            _keep(written, tracer, outcome, seat, played)
+            for text in played.said:
+                say(err, f"{seat.place.text}: {text}")
+
+        def show(note: str) -> None:
+            tell(len(done) + outcome.rows, plan.generations, note)
+
+        hand_out = HandOut(team, lots, keep, name, show)
+        hand_out.play(interrupt)
+        show("")
+        written.sort()
+    for line in team.settled(hand_out.free):
+        say(err, line)
+    return outcome, lots
+
+
+def _keep(written: ResultsFile, tracer: Tracer, outcome: Outcome, seat: Seat, played: Played) -> None:
+    """Write a part that is whole: its rounds, then its rows in one piece."""
+    records = [replace(record, host=seat.host) for record in played.records]
+    tracer.write_text(played.trace)
+    written.add(*records)
+    for record in records:
+        outcome.add(record)
+
+
+@contextmanager
+def _stopping(outcome: Outcome) -> Iterator[Interrupt]:
+    """Ctrl-C as a request, which the outcome tells."""
+    try:
+        with Interrupt() as interrupt:
+            yield interrupt
+            outcome.stopped = interrupt.asked
+    except KeyboardInterrupt:
+        outcome.stopped = True
+        raise
