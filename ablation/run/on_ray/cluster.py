@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import socket
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ _QUIET = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+_PATIENCE_S = 5.0
 _STORE_BYTES = 100 * 2**20  # for rows: Ray would take a third of the memory
 _AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 _EXPECTED = (
@@ -80,6 +82,7 @@ def joined(ray: Any, address: str) -> Iterator[tuple[Place, ...]]:
     address: `local` starts one on this machine, `auto` finds the one that runs here or that RAY_ADDRESS names, else
     what `ray.init` takes. Raises `UserError`.
     """
+    _refuse_silent(os.environ.get("RAY_ADDRESS", address) if address == AUTO else address)
     own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if address == LOCAL else {}
     try:
         try:
@@ -89,6 +92,19 @@ def joined(ray: Any, address: str) -> Iterator[tuple[Place, ...]]:
         yield _places(ray.nodes())
     finally:
         ray.shutdown()
+
+
+def _refuse_silent(address: str) -> None:
+    """Raise `UserError` where nobody listens, for which Ray waits minutes."""
+    host, colon, port = address.rpartition(":")
+    if address.startswith("ray://"):
+        raise UserError(f"--ray {address} given: Ray's client is not supported; expected {_EXPECTED}, on a node of it")
+    if not (colon and port.isascii() and port.isdigit()):
+        return  # a word, or what Ray itself refuses
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"--ray {address}: no answer ({error}); expected {_EXPECTED}") from None
 
 
 def _first_line(error: BaseException) -> str:
