@@ -111,7 +111,7 @@ def test_batches_and_formats_are_played_as_in_an_ordinary_run(
         monkeypatch.setattr(f"ablation.run.{where}.conclude", lambda *files: None)
     several = (*asked, "--batch", "1,2", "--target-weights", "full,int8", "--seeds", 2, "--limit", 3)
     played = call(*several, "--out", tmp_path / "r.csv", "--ray", address)
-    assert played.exit_code == 0 and "2 devices: " in played.stderr, played.output
+    assert played.exit_code == 0 and "2 devices after " in played.stderr, played.output
     assert call(*several, "--out", tmp_path / "o.csv").exit_code == 0
     assert lasting(tmp_path / "r.csv") == lasting(tmp_path / "o.csv") and len(rows(tmp_path / "r.csv")) == 96
     about, ordinary = (read(manifest_path(tmp_path / name)) for name in ("r.csv", "o.csv"))

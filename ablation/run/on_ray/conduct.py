@@ -1,5 +1,6 @@
 """A plan on a Ray cluster from joining it to the report: this process alone writes."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from ablation.results.trace import Tracer
 from ablation.run.bar import told
 from ablation.run.conduct import conclude, say
 from ablation.run.job import Outcome
-from ablation.run.on_ray.cluster import import_ray, joined
+from ablation.run.on_ray.cluster import LOCAL, import_ray, joined
 from ablation.run.on_ray.hand_out import HandOut
 from ablation.run.on_ray.lots import Lots
 from ablation.run.on_ray.player import Played, Ready
@@ -73,11 +74,13 @@ def conduct_on_ray(
     """
     refuse_sides(experiment.plan)
     ray, files = import_ray(address), Files(results)
-    say(err, "starting Ray" if address == "local" else "joining the Ray cluster")
+    start = time.perf_counter()
+    say(err, "starting Ray" if address == LOCAL else "joining the Ray cluster")
     with joined(ray, address) as places:
         team = Team(ray, experiment, rough, wait_quiet_s, lambda text: say(err, text))
         team.gather(places)
-        say(err, f"{counted(len(team.seats), 'device')}: {', '.join(seat.place.text for seat in team.seats)}")
+        names = ", ".join(seat.place.text for seat in team.seats)
+        say(err, f"{counted(len(team.seats), 'device')} after {time.perf_counter() - start:.1f} s: {names}")
         maker = Elsewhere(team.load_first())
         with ResultsFile(maker, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written:
             outcome, lots = _played(team, maker, written, err)
@@ -106,7 +109,7 @@ def _played(team: Team, maker: Elsewhere, written: ResultsFile, err: Console) ->
 
     if unknown := written.unknown_quality():
         say(err, f"measuring what {', '.join(unknown)} cost in quality")
-        written.add_quality(team.answer(team.seats[0].player.quality.remote(unknown)))
+        written.add_quality(team.of_first(team.seats[0].player.quality.remote(unknown)))
     say(err, f"warming up {counted(len(plan.configurations), 'configuration')} on each device")
     for seat, ready in team.prepare():
         name(seat)

@@ -43,6 +43,7 @@ class Team:
     say: Callable[[str], None]
     seats: list[Seat] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
+    _first: str = ""
 
     def gather(self, places: Sequence[Place]) -> None:
         """A player on each device that is free. Raises `UserError` where none is, and where other code would play."""
@@ -64,12 +65,9 @@ class Team:
 
     def load_first(self) -> dict[str, Any]:
         """Load the models in the first player; its manifest. Raises `UserError`, as loading does."""
-        first = self.seats[0]
-        first.loading = self._load(first)
-        try:
-            _, self.about = self.answer(first.loading)
-        except self.ray.exceptions.RayError as error:
-            raise UserError(f"--ray: {first.place.text} died while it loaded the models: {first_line(error)}") from None
+        self._first = self.seats[0].place.name
+        self.seats[0].loading = self._load(self.seats[0])
+        _, self.about = self.of_first(self.seats[0].loading)
         kernel, self.rough = chosen_in(self.about["fixed"], self.experiment.plan)
         if kernel is not None:
             self.experiment = replace(self.experiment, pair={**self.experiment.pair, "kernel": kernel})
@@ -104,7 +102,7 @@ class Team:
         first, other = (
             {name: value for name, value in one["fixed"].items() if name not in _OWN} for one in (self.about, about)
         )
-        words = f"on {self.seats[0].place.name}", f"on {seat.place.name}"
+        words = f"on {self._first}", f"on {seat.place.name}"
         _refuse_other(first, other, words, "differs from the other machines")
         return host, about["fixed"]["machine"]
 
@@ -123,6 +121,13 @@ class Team:
             return self.ray.get(promise)
         except self.ray.exceptions.RayTaskError as error:
             _raise_cause(error)
+
+    def of_first(self, promise: Any) -> Any:
+        """What the first player promised, on which all others wait. Raises `UserError` where it died."""
+        try:
+            return self.answer(promise)
+        except self.ray.exceptions.RayError as error:
+            raise UserError(f"--ray: the player on {self._first} died: {first_line(error)}") from None
 
     def settled(self, seats: Iterable[Seat]) -> Iterator[str]:
         """What no longer holds of the costs that were weighed, a line a player and format."""
