@@ -1,6 +1,6 @@
 """A job from warm-up to report, with what a person sees meanwhile: for every command and the session."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,12 +11,11 @@ from ablation.run.costs import ensure_costs
 from ablation.run.display import display
 from ablation.run.job import Job, Outcome
 from ablation.run.maker import OneEngine
+from ablation.run.prefills import share_prefills
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.rounded import qualities
 from engines.fleet import ready
-from sampling.forward.state import keeping
 from sampling.pair_engine import PairEngine
-from sampling.prefills import SharedPrefills
 from utils.text import counted, shown
 
 
@@ -68,8 +67,7 @@ def conduct_into(
     command: what asked for it, for the manifest. wait_quiet_s: see `Job`. Raises `UserError`.
     """
     files = Files(results)
-    if experiment.plan.share_prefill:
-        share_prefills(engine, experiment.plan.formats)
+    share_prefills(engine, experiment.plan)
     with (
         ready([side.spec for side in experiment.plan.sides], engine) as others,
         ResultsFile(
@@ -84,17 +82,6 @@ def conduct_into(
         outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s, others), err, rate, experiment.trace)
     conclude(files.results, outcome, out, err)
     return outcome
-
-
-def share_prefills(engine: PairEngine, formats: Sequence[str]) -> None:
-    """Let the engine read a prompt once for all that begins with it, in each format of the target's weights.
-
-    Raises `UserError` for a target of which a text cannot be kept.
-    """
-    for name in formats or (engine.describe().target.stored,):
-        one = engine.in_format(name)
-        keeping(one.pair.target)
-        one.prefills = SharedPrefills()
 
 
 def conclude(results: Path, outcome: Outcome, out: Console, err: Console) -> None:

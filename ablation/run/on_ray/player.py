@@ -71,6 +71,7 @@ class Player:
         from ablation.plan.formats import to_load
         from ablation.results.manifest import describe
         from ablation.run.costs import Watched
+        from ablation.run.prefills import share_prefills
         from sampling.forward.int8 import decided
         from sampling.loading.options import load_options
         from sampling.loading.pairs import load_pair
@@ -79,6 +80,7 @@ class Player:
         self._stack.enter_context(decided(rough))
         self._experiment, self._wait_quiet_s = experiment, wait_quiet_s
         self._engine = PairEngine(load_pair(load_options(to_load(experiment.pair))))
+        share_prefills(self._engine, experiment.plan)
         self._costs = Watched(self._engine, experiment.plan)
         return HOST, describe(experiment.plan, self._engine, experiment.name)
 
