@@ -16,6 +16,7 @@ from sampling.loading.options import LoadOptions, load_options
 from serve.command import serve
 from utils.errors import UserError
 from utils.parameter import Values
+from utils.torchrun import one_voice, refuse_under_torchrun
 
 if TYPE_CHECKING:
     from sampling.loading.pairs import Progress
@@ -51,6 +52,8 @@ def session(
                 f"--{name} given before {command}; expected behind it, as in `infer.py {command} --{name} ...`"
             )
         options = load_options(models)
+        if command is None:
+            refuse_under_torchrun("the interactive session", "a command, such as `infer.py run`")
     if command is not None:
         return
     from repl.app import main
@@ -68,4 +71,5 @@ app.command(cls=CheckedCommand)(prefill)
 app.command(cls=CheckedCommand)(serve)
 
 if __name__ == "__main__":
-    app()
+    with one_voice():
+        app()

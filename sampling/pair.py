@@ -39,7 +39,7 @@ class ModelInfo:
     place: the folder or hub id that the weights came from. trained: to draft for this target, here.
     kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
     whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
-    captured where it is on CUDA.
+    captured where it is on CUDA. processes: over how many the model is cut (tensor parallel).
     """
 
     name: str
@@ -52,6 +52,7 @@ class ModelInfo:
     stored: str = "full"
     compiled: bool = False
     graphs: bool = False
+    processes: int = 1
 
 
 def compiled(
@@ -183,7 +184,10 @@ class Pair:
         if isinstance(model, LeanModel):
             return in_int8(wanted, model.embedding, self.drafter_info is not None and self.drafter_info.trained)
         if wanted == "int8":
-            raise UserError("draft_weights int8: the drafter does not run on the lean forward; expected auto or full")
+            raise UserError(
+                "draft_weights int8: the drafter does not run on the lean forward, or is cut over several processes; "
+                "expected auto or full"
+            )
         return False
 
     def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
@@ -252,6 +256,8 @@ class Pair:
         asked = f"target_weights {name}"
         if info.stored != FULL:
             raise UserError(f"{asked} given, and {info.name} is loaded in {info.stored}; expected {info.stored}")
+        if info.processes > 1:
+            raise UserError(f"{asked} given, and {info.name} is cut over {info.processes} processes; expected full")
         refuse_format(name, self.target.device, asked)
         if not isinstance(model, LeanModel):
             raise UserError(

@@ -79,7 +79,8 @@ def _about(pair: Pair) -> dict[str, Any]:
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
     names = ("device", "dtype", "kernel", "stored", "compiled", "graphs")
-    return {name: getattr(info, name) for name in names}
+    over = {"processes": info.processes} if info.processes > 1 else {}
+    return {**{name: getattr(info, name) for name in names}, **over}
 
 
 def _chip(device: torch.device) -> str:

@@ -8,6 +8,7 @@ from sampling.forward.adapter import TransformersModel
 from sampling.forward.alike import FAILURES, close, probe_tokens
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, Runner
+from sampling.forward.sharded.model import ShardedModel
 from sampling.forward.sharing import SharedRunner
 from sampling.forward.static import StaticRunner
 from sampling.forward.static_sharing import StaticShared
@@ -20,6 +21,8 @@ def shared_runner(runner: Runner) -> SharedRunner:
     """The model of a runner for many sequences. Raises `UserError` for one that takes a sequence at a time."""
     model = runner.model
     name = type(getattr(model, "hf", model)).__name__
+    if isinstance(model, ShardedModel):
+        raise UserError(f"a model over {model.processes} processes takes one sequence at a time; expected no batch")
     if isinstance(model, TransformersModel):
         if why := why_not_shared(model):
             raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")

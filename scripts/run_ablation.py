@@ -6,6 +6,7 @@ import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
 from ablation.commands.checked import CheckedCommand
+from utils.torchrun import one_voice
 
 app = typer.Typer(
     add_completion=False,
@@ -16,4 +17,5 @@ app = typer.Typer(
 app.command(cls=CheckedCommand, epilog=EXAMPLES)(ablate)
 
 if __name__ == "__main__":
-    app()
+    with one_voice():
+        app()

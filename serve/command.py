@@ -15,6 +15,7 @@ from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
+from utils.torchrun import refuse_under_torchrun
 
 KEY = "WORKBENCH_API_KEY"
 DIALECTS = tuple(name for name in SPOKEN if name != OURS)
@@ -44,6 +45,7 @@ def serve(
     Exit status 2: the call is wrong, or the address is taken.
     """
     with exit_statuses():
+        refuse_under_torchrun("serve", "one process, or the command run")
         from serve.body import read_default
 
         default = read_default(method)

@@ -56,6 +56,21 @@ class Deferred(Interrupt):
         self.asked = True
 
 
+class Held(Interrupt):
+    """While entered, Ctrl-C waits; whoever handled it before hears of it at the end.
+
+    For what others wait for in the middle: a forward of several processes.
+    """
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self.asked and exc[0] is None:
+            signal.raise_signal(signal.SIGINT)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+
 @contextlib.contextmanager
 def silent_keyboard() -> Iterator[None]:
     """Keys typed meanwhile are kept for the next prompt, but not echoed into what is on the screen."""

@@ -12,6 +12,7 @@ from ablation.commands.options import Json, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values
+from utils.torchrun import refuse_under_torchrun, speaks
 
 if TYPE_CHECKING:
     from ablation.commands.request import ReadBefore
@@ -101,7 +102,10 @@ def run(
         if full_trace and trace is None:
             raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
         refuse_full_trace(FULL if full_trace else True, loads["batches"])
-        with request.open_trace(trace) or nullcontext() as trace_file:
+        for option, given in (("--batch", batch), ("--engine", engines)):
+            if given:
+                refuse_under_torchrun(option, f"no {option}, or one process")
+        with (request.open_trace(trace) if speaks() else None) or nullcontext() as trace_file:
             pair = load_chosen(to_load(models))
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)

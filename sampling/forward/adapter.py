@@ -14,6 +14,7 @@ from sampling.forward.fixed import Places
 from sampling.forward.fixed_transformers import FixedTransformersCache
 from sampling.forward.rows_transformers import TransformersRowsCache, padded_forward
 from sampling.forward.runner import Reading, chains_only
+from sampling.forward.sharded.cut import whole
 from sampling.forward.steps import BlockShape
 
 
@@ -73,8 +74,7 @@ class TransformersWeights:
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """See `CausalModel.output_rows`."""
-        weight: Tensor = self.hf.get_output_embeddings().weight
-        return weight[ids]
+        return whole(self.hf.get_output_embeddings().weight)[ids]
 
     def landmarks(self) -> dict[str, Tensor]:
         """See `CausalModel.landmarks`."""

@@ -1,6 +1,8 @@
 """One model from where it lies: the right loader, the refusals, and errors in the user's words."""
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -32,17 +34,20 @@ if TYPE_CHECKING:
 # no output matrix of the process is tied to its embedding again: it stays empty memory.
 _ONE_AT_A_TIME = Lock()
 
+Reader = Callable[[Path, torch.device, torch.dtype, str], lean.LeanModel | None]
+
 # What an encoder-decoder model takes from its generation settings beside ids: see `Opening`.
 _OBEYED = ("bad_words_ids", "min_length", "min_new_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a model is to be, its number format, and the format of its weights, one of `FORMATS`."""
+    """Where a model is to be, its number format, the format of its weights (of `FORMATS`), over how many processes."""
 
     device: torch.device
     dtype: torch.dtype
     weights: str = FULL
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +67,48 @@ class Loaded:
 
 def load_model(origin: Origin, place: Placement, trust_remote_code: bool = False) -> Loaded:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
-    with _ONE_AT_A_TIME, explained(origin, trust_remote_code), quiet():
-        if origin.local and (Path(origin.place) / META).is_file():
-            converted = _converted(origin, place)
-            if converted is not None:
-                return converted
-        return _checkpoint(origin, place, trust_remote_code)
+    with undisturbed(origin, trust_remote_code):
+        return converted(origin, place, lean_folder) or _checkpoint(origin, place, trust_remote_code)
 
 
-def _converted(origin: Origin, place: Placement) -> Loaded | None:
+@contextmanager
+def undisturbed(origin: Origin, trust: bool) -> Iterator[None]:
+    """Around whatever reads a model: no other does meanwhile, transformers says nothing, and errors are `UserError`."""
+    with _ONE_AT_A_TIME, explained(origin, trust), quiet():
+        yield
+
+
+def converted(origin: Origin, place: Placement, read: Reader) -> Loaded | None:
     """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
     from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+    if not origin.local or not (Path(origin.place) / META).is_file():
+        return None
 
     with reading(origin, "it", False):
         with ThreadPoolExecutor(1) as pool:
             tokens = pool.submit(PreTrainedTokenizerFast.from_pretrained, origin.place)
-            model = lean_folder(Path(origin.place), place.device, place.dtype, place.weights)
+            model = read(Path(origin.place), place.device, place.dtype, place.weights)
             tokenizer = tokens.result()
         settings = GenerationConfig.from_pretrained(origin.place)
     if model is None:
         return None
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, settings)
-    return Loaded(model, tokenizer, stop, _info(origin, model, "lean forward", place.weights), odd)
+    return Loaded(model, tokenizer, stop, info_of(origin, model, "lean forward", place.weights), odd)
 
 
-def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
-    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A checkpoint whose weights nobody has read yet. shared: how transformers is to read all of its files."""
+
+    config: Any
+    tokenizer: "PreTrainedTokenizerBase"
+    shared: dict[str, Any]
+
+
+def described(origin: Origin, place: Placement, trust: bool) -> Described:
+    """What a checkpoint says of itself. Raises `UserError` for what is known not to run."""
+    from transformers import AutoConfig, AutoTokenizer
 
     shared = {"trust_remote_code": trust, "local_files_only": not (origin.local or hub_answers())}
     with reading(origin, "its config.json", trust):
@@ -101,34 +122,57 @@ def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
     with reading(origin, "its tokenizer", trust):
         tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
     refuse_no_tokens(origin.name, tokenizer)
-    with within_memory(origin, config, place.dtype):
-        hf, unused = _weights(origin, config, place, shared)
-        refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
-        model, forward, limited = _runnable(origin, hf, place.weights)
-    kept, ignored = neutral(hf.generation_config, obeyed=_OBEYED if has_encoder(config) else ())
-    stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, hf.config, hf.generation_config)
-    hf.generation_config = GenerationConfig(**kept)
+    return Described(config, tokenizer, shared)
+
+
+def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
+    about = described(origin, place, trust)
+    with within_memory(origin, about.config, place.dtype):
+        device_map = None if place.device.type == "cpu" else {"": str(place.device)}
+        hf, unused = read_weights(origin, about, dtype=place.dtype, device_map=device_map)
+        model, forward, limited = runnable(origin, hf, place.weights)
+    return as_loaded(origin, about, model, hf, forward, stored_as(hf) or place.weights, (*limited,), unused)
+
+
+def as_loaded(
+    origin: Origin,
+    about: Described,
+    model: CausalModel,
+    settings: Any,
+    forward: str,
+    weights: str,
+    limited: tuple[str, ...] = (),
+    unused: str | None = None,
+) -> Loaded:
+    """A model of a checkpoint with all that belongs to it.
+
+    settings: what has its `config` and its `generation_config`, which is made neutral. limited: what to know of it, in
+    parts of sentences. unused: a note on weights that it has no use for.
+    """
+    from transformers import GenerationConfig
+
+    encoder = has_encoder(about.config)
+    kept, ignored = neutral(settings.generation_config, obeyed=_OBEYED if encoder else ())
+    stop, odd = stop_ids(origin.name, about.tokenizer, model.vocab_size, settings.config, settings.generation_config)
+    settings.generation_config = GenerationConfig(**kept)
     notes = (*(f"{origin.name}: {said}." for said in (*limited, ignored) if said), unused, *odd)
-    info = _info(origin, model, forward, stored_as(hf) or place.weights)
-    return Loaded(model, tokenizer, stop, info, tuple(note for note in notes if note), encoder=has_encoder(config))
+    info = info_of(origin, model, forward, weights)
+    return Loaded(model, about.tokenizer, stop, info, tuple(note for note in notes if note), encoder=encoder)
 
 
-def _weights(origin: Origin, config: Any, place: Placement, shared: dict[str, Any]) -> tuple[Any, str | None]:
-    """The transformers model, whole, and a note on weights that it has no use for."""
+def read_weights(origin: Origin, about: Described, **how: Any) -> tuple[Any, str | None]:
+    """The transformers model, and a note on weights that it has no use for. how: where it goes, and in which dtype."""
     refuse_broken_settings(folder_of(origin))
-    with reading(origin, "its weights", shared["trust_remote_code"]):
-        hf, told = auto_class(config).from_pretrained(
-            origin.place,
-            dtype=place.dtype,
-            device_map=None if place.device.type == "cpu" else {"": str(place.device)},
-            output_loading_info=True,
-            **shared,
+    with reading(origin, "its weights", about.shared["trust_remote_code"]):
+        hf, told = auto_class(about.config).from_pretrained(
+            origin.place, output_loading_info=True, **how, **about.shared
         )
     refuse_untrained(origin.name, hf, told)
+    refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
     return hf.eval(), unused_weights(origin.name, told)
 
 
-def _runnable(origin: Origin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:
+def runnable(origin: Origin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:
     """The model behind the engine's forward, what that forward is called, and what to know of it."""
     if lean.fits(hf) and not stored_as(hf):
         return lean.from_transformers(hf, release=True, format=FORMATS[weights]), "lean forward", ()
@@ -152,7 +196,8 @@ def _stateful(config: Any) -> bool:
     return bool(getattr(known, "_is_stateful", False))
 
 
-def _info(origin: Origin, model: CausalModel, forward: str, weights: str) -> ModelInfo:
+def info_of(origin: Origin, model: CausalModel, forward: str, weights: str) -> ModelInfo:
+    """What was loaded; forward: what computes it, in words."""
     detail = f"{origin.detail}; {model.num_layers} layers, {forward}"
     dtype = str(model.dtype).removeprefix("torch.")
     kernel = model.kernel if isinstance(model, lean.LeanModel) else None

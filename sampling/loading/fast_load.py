@@ -19,6 +19,7 @@ from sampling.forward.linear import PackedLinear
 from sampling.loading.damage import read_object
 from sampling.loading.gguf_cache import META
 
+WEIGHTS_FILE = "model.safetensors"
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -58,15 +59,23 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype, weights:
     None where the lean forward does not cover it. Only our own conversions: their config.json is written whole, so
     that no default of a transformers class has to be known.
     """
-    weights_file = folder / "model.safetensors"
-    if not (folder / META).is_file() or not weights_file.is_file():
+    found = converted_shape(folder)
+    if found is None:
+        return None
+    config, inv_freq = found
+    refuse_misfit(weights, folder.name, Sizes.of_config(config), f"target_weights {weights}")
+    stored = _File(folder / WEIGHTS_FILE, device, dtype, weights)
+    return lean.from_weights(config, stored, inv_freq, format=FORMATS[weights])
+
+
+def converted_shape(folder: Path) -> tuple[Any, Tensor] | None:
+    """The configuration of a folder that this program converted, and its rotary frequencies; None as above."""
+    if not (folder / META).is_file() or not (folder / WEIGHTS_FILE).is_file():
         return None
     config = SimpleNamespace(**read_object(folder / "config.json"))
     rope = getattr(config, "rope_parameters", {})
     if not lean.covers(config.architectures[0], config) or rope.get("rope_type") != "default":
         return None
-    refuse_misfit(weights, folder.name, Sizes.of_config(config), f"target_weights {weights}")
-    stored = _File(weights_file, device, dtype, weights)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    return lean.from_weights(config, stored, 1.0 / rope["rope_theta"] ** steps, format=FORMATS[weights])
+    return config, 1.0 / rope["rope_theta"] ** steps

@@ -26,6 +26,8 @@ class LoadOptions:
     random weights, for what forwards cost. drafter None: the distilled drafter in models/ for this target, else
     none.
     drafter_device None: the target's.
+    drafter_tp: under torchrun the target is cut over all processes, and the drafter is whole in the first one; this
+    cuts it, too.
     heads: folders of trained heads, with commas between, beside those in models/.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
     compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded on a
@@ -46,6 +48,7 @@ class LoadOptions:
     compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
     graphs: str = option("auto", f"CUDA graphs: {', '.join(GRAPHS)}; default: auto.", allowed=GRAPHS)
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
+    drafter_tp: bool = option(False, "Cut the drafter over the processes of torchrun, too.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
 
 

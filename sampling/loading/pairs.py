@@ -19,10 +19,12 @@ from sampling.loading.heads import heads_for, is_trained_model, load_trained_mod
 from sampling.loading.options import COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.random_weights import load_random
+from sampling.loading.sharded import together
 from sampling.loading.stages import Progress, silent
 from sampling.pair import MODEL, ModelInfo, Pair, compiled
 from sampling.profile_store import with_stored
 from utils.errors import UnknownName, UserError, wrong_value
+from utils.torchrun import START, seat
 
 __all__ = ["LoadOptions", "Progress", "load_pair"]
 
@@ -32,12 +34,25 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
 
     Raises `UserError` for everything that a user can put right: a name that leads nowhere, an unfit model,
     tokenizers that differ, a device that is not there, too little memory.
+
+    Under torchrun the target is cut over all processes. The first one returns with the pair; the others compute along
+    and end when it does (`SystemExit`).
     """
+    if here := seat():
+        together.refuse_together(options, here.size)
+        if not here.first:
+            together.follow_first()
+        together.leader()
+    elif options.drafter_tp:
+        raise UserError(f"--drafter-tp given, and this is one process; expected a start by torchrun, as in `{START}`")
     return with_stored(_loaded_pair(options, progress))
 
 
 def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
+    here = seat()
+    size = 1 if here is None else here.size
     device = choose_device(options.device)
+    device = device if here is None else together.own_device(device, here)
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
     _use_kernel(options.kernel)
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
@@ -45,10 +60,12 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
         refuse_unpacked({device: dtype, drafter_device: drafter_dtype})
     _refuse_weights(options.target_weights, device)
     _refuse_self(options.drafter, device)
+    graphs = options.graphs if here is None else "off"
     for name, given, known in (("compile", options.compile, COMPILE), ("graphs", options.graphs, GRAPHS)):
         if given not in known:
             raise UnknownName(name, given, known)
-    place = Placement(device, _products(dtype, options, device), options.target_weights)
+    place = Placement(device, _products(dtype, options, device), options.target_weights, size)
+    drafter_place = Placement(drafter_device, drafter_dtype, processes=size if options.drafter_tp else 1)
     target = _compiled(_load(options.target, place, options, progress), options, progress)
     if target.encoder and options.heads:
         raise UserError(
@@ -59,20 +76,20 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     own = heads.pop(MODEL, None)
     if options.drafter is None:
         pair = _alone(target) if own is None else _with_own_drafter(target, own)
-        return _on_graphs(replace(pair, heads=heads, compile=options.compile), options.graphs)
+        return _on_graphs(replace(pair, heads=heads, compile=options.compile), graphs)
     if is_trained_model(options.drafter):
         drafter = load_trained_model(Path(options.drafter).expanduser(), target)
     elif options.drafter.startswith(SELF):
         drafter = _compiled(_rounded_self(target, options.drafter), options, progress)
-    elif (options.drafter, Placement(drafter_device, drafter_dtype)) == (options.target, place):
+    elif (options.drafter, drafter_place) == (options.target, place):
         drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
     else:
-        drafter = _load(options.drafter, Placement(drafter_device, drafter_dtype), options, progress)
+        drafter = _load(options.drafter, drafter_place, options, progress)
     progress("Checking the pair")
     itself = drafter.info.place == target.info.place != ""
     drafter_heads = heads if itself else heads_for(drafter.info.name, None)
     pair = replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads, compile=options.compile)
-    return _on_graphs(pair, options.graphs)
+    return _on_graphs(pair, graphs)
 
 
 def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loaded:
@@ -178,6 +195,8 @@ def _rounded_self(target: Loaded, given: str) -> Loaded:
 
 
 def _load(given: str | None, place: Placement, options: LoadOptions, progress: Progress) -> Loaded:
+    if place.processes > 1:
+        return together.load_together(given, place, options.trust_remote_code, progress)
     if given is not None and given.startswith(RANDOM):
         return load_random(given, place, progress)
     origin = resolve(given, progress)

@@ -1,0 +1,62 @@
+"""A process's part of a lean model: the same forward over fewer heads, with a sum behind each half of a block."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.forward import lean
+from sampling.forward.blocks import Layer, Weights
+from sampling.forward.linear import Kernel, Linear, Product, Whole
+from sampling.forward.sharded.cut import Cut
+from sampling.forward.sharded.group import Group
+from sampling.forward.steps import BlockShape
+
+
+class Summed(Whole):
+    """A product whose inputs are cut: what each process gives is a part of the sum."""
+
+    def __init__(self, part: Product, group: Group) -> None:
+        self._part, self._group = part, group
+
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+        return self._group.summed(self._part.product(x))
+
+    def with_kernel(self, kernel: Kernel) -> Product:
+        return Summed(self._part.with_kernel(kernel), self._group)
+
+
+class SideBySide:
+    """An output matrix whose rows are cut: each process computes the logits of its tokens, and all get all.
+
+    width: logits that each gives; those with fewer tokens fill up, and the end is cut off.
+    """
+
+    def __init__(self, part: Linear, group: Group, width: int, vocab_size: int) -> None:
+        self._part, self._group = part, group
+        self._width, self._vocab_size = width, vocab_size
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._part(x)
+        return self._group.side_by_side(F.pad(y, (0, self._width - y.shape[1])))[:, : self._vocab_size]
+
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        return SideBySide(self._part.with_kernel(kernel), self._group, self._width, self._vocab_size)
+
+
+def part_of(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float, group: Group) -> lean.LeanModel:
+    """This process's part of a model that `lean.covers`; see `lean.from_weights`. weights: cut already."""
+    size = group.seat.size
+    model = lean.from_weights(config, weights, inv_freq, rope_scale)
+    whole = model.blocks.shape
+    shape = BlockShape(whole.heads // size, whole.kv_heads // size, whole.head_dim)
+    layers = tuple(_summed(layer, group) for layer in model.layers)
+    width = Cut(group.seat.rank, size).width(config.vocab_size)
+    head = SideBySide(model.head, group, width, config.vocab_size)
+    return replace(model, blocks=replace(model.blocks, layers=layers, shape=shape), head=head)
+
+
+def _summed(layer: Layer, group: Group) -> Layer:
+    return replace(layer, out=Summed(layer.out, group), down=Summed(layer.down, group))

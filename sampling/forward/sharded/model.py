@@ -1,0 +1,166 @@
+"""A model over several processes as the first one sees it: a `CausalModel` whose forwards the others compute along."""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from sampling.forward.cache import RollbackCache
+from sampling.forward.runner import CausalModel, Reading
+from sampling.forward.sharded.command import Command, Op, sight_of
+from sampling.forward.sharded.group import Group
+from utils.interrupt import Held
+
+T = TypeVar("T")
+
+
+class Leader:
+    """What the first process knows of the others: the numbers of models and caches, and which caches are gone."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._caches, self._models = 0, 0
+        self._gone: list[int] = []
+
+    def ask(self, command: Command, do: Callable[[], T]) -> T:
+        """Have all do the same, this process by `do`; Ctrl-C waits until they have."""
+        gone, self._gone = self._gone, []
+        with Held(), self.group.in_step():
+            self.group.tell(replace(command, gone=gone).pack())
+            return do()
+
+    def load(self, text: str, make: Callable[[], T]) -> tuple[int, T]:
+        """Have all load what a text says, this process by `make`; the number of the model. Ctrl-C reaches all.
+
+        Raises `UserError` where `make` does, as it then does everywhere.
+        """
+        number, self._models = self._models, self._models + 1
+        with self.group.in_step():
+            self.group.tell(Command(Op.LOAD, model=number, ids=list(text.encode())).pack())
+            return number, make()
+
+    def new_cache(self) -> int:
+        """A number that no cache has."""
+        self._caches += 1
+        return self._caches
+
+    def forget(self, cache: int) -> None:
+        """The next command says that this one is no more."""
+        self._gone.append(cache)
+
+    def stop(self) -> None:
+        """Tell the others that this process is through, unless they cannot hear it any more."""
+        if not self.group.over:
+            with Held(), self.group.in_step():
+                self.group.tell(Command(Op.STOP).pack())
+        self.group.leave()
+
+
+class ShardedCache(RollbackCache):
+    """The rows of one sequence in all processes: this one's part, and a number by which the others know theirs.
+
+    Only rows that move are told at once; how many count, every forward says.
+    """
+
+    def __init__(self, part: RollbackCache, model: int, leader: Leader) -> None:
+        self.part, self.model, self.number = part, model, leader.new_cache()
+        self.device, self.dtype, self._leader = part.device, part.dtype, leader
+        weakref.finalize(self, leader.forget, self.number).atexit = False
+
+    @property
+    def length(self) -> int:
+        """Rows that count."""
+        return self.part.length
+
+    @length.setter
+    def length(self, rows: int) -> None:
+        self.part.length = rows
+
+    @property
+    def memory(self) -> Any:
+        """What an encoder left; None, as such models are not sharded."""
+        return self.part.memory
+
+    @memory.setter
+    def memory(self, left: Any) -> None:
+        self.part.memory = left
+
+    @property
+    def row_shapes(self) -> set[tuple[int, int]]:
+        """See `RollbackCache.row_shapes`, of this process's part."""
+        return self.part.row_shapes
+
+    def move(self, rows: Tensor, to: int) -> None:
+        """See `RollbackCache.move`."""
+        command = Command(Op.MOVE, self.model, self.number, self.length, to, ids=rows.tolist())
+        self._leader.ask(command, lambda: self.part.move(rows, to))
+
+    def additive(self, seen: Tensor) -> Tensor | None:
+        """See `RollbackCache.additive`."""
+        return self.part.additive(seen)
+
+
+class ShardedModel:
+    """The first process's part of a model, and the others' with it.
+
+    landmarks: those of the whole model, with its embedding, which every process has or had in full.
+    """
+
+    def __init__(self, part: CausalModel, number: int, leader: Leader, landmarks: Mapping[str, Tensor]) -> None:
+        self.part, self._number, self._leader, self._landmarks = part, number, leader, landmarks
+        self.num_layers, self.window, self.vocab_size = part.num_layers, part.window, part.vocab_size
+        self.trees, self.device, self.dtype = part.trees, part.device, part.dtype
+
+    @property
+    def processes(self) -> int:
+        """Over how many it is."""
+        return self._leader.group.seat.size
+
+    @property
+    def embedding(self) -> Tensor:
+        """`[V, H]`."""
+        return self._landmarks["embedding"]
+
+    def output_rows(self, ids: Tensor) -> Tensor:
+        """See `CausalModel.output_rows`; all processes have a part of them."""
+        command = Command(Op.ROWS, self._number, ids=ids.tolist())
+        with torch.inference_mode():
+            rows = self._leader.ask(command, lambda: self.part.output_rows(ids))
+        return rows.clone()  # outside inference mode, where heads may be trained on them
+
+    def landmarks(self) -> dict[str, Tensor]:
+        """See `CausalModel.landmarks`."""
+        return dict(self._landmarks)
+
+    def new_cache(self) -> ShardedCache:
+        """See `CausalModel.new_cache`; the others make theirs when a forward first names it."""
+        return ShardedCache(self.part.new_cache(), self._number, self._leader)
+
+    def read(self, prompt: Sequence[int]) -> Reading:
+        """See `CausalModel.read`."""
+        return self.part.read(prompt)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: RollbackCache,
+        hidden: Sequence[int],
+        rows: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`."""
+        assert isinstance(cache, ShardedCache), "a cache of `new_cache`"
+        sight, bits = sight_of(mask, cache.length)
+        places, following = positions.tolist(), list(range(cache.length, cache.length + len(tokens)))
+        command = Command(
+            *(Op.FORWARD, self._number, cache.number, cache.length, rows, sight),
+            ids=tokens.tolist(),
+            positions=[] if places == following else places,
+            hidden=list(hidden),
+            bits=bits,
+        )
+        return self._leader.ask(command, lambda: self.part.forward(tokens, positions, mask, cache.part, hidden, rows))

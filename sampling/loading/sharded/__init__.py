@@ -1,0 +1,1 @@
+"""Loading a model over the processes that torchrun started."""

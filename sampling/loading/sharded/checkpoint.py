@@ -1,0 +1,163 @@
+"""This process's part of one checkpoint: read alone, then tried by all processes together."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sampling.forward import lean
+from sampling.forward.sharded.cut import Cut, refuse_uneven, whole
+from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.lean import part_of
+from sampling.loading.checkpoint import (
+    Described,
+    Loaded,
+    Placement,
+    as_loaded,
+    converted,
+    described,
+    read_weights,
+    undisturbed,
+)
+from sampling.loading.checks import has_encoder
+from sampling.loading.contents import auto_class, refuse_untrained, unused_weights
+from sampling.loading.explained import folder_of, reading, within_memory
+from sampling.loading.fast_load import converted_shape
+from sampling.loading.origin import Origin
+from sampling.loading.quantized import stored_as
+from sampling.loading.sharded.files import CutFiles, shapes_in, weight_files
+from sampling.loading.stop import refuse_broken_settings
+from utils.errors import UserError
+
+Landmarks = dict[str, Tensor]
+Rest = Callable[[], Loaded]
+
+
+def load_part(origin: Origin, place: Placement, trust: bool, group: Group) -> tuple[Loaded, Landmarks]:
+    """This process's part of a model, and the landmarks of the whole one. Raises `UserError` where one process does.
+
+    Nothing goes between processes while they read, so that one that fails keeps no other waiting.
+    """
+    rest = group.agreed(lambda: _read(origin, place, trust, group))
+    return group.agreed(lambda: _tried(origin, trust, rest))
+
+
+def _tried(origin: Origin, trust: bool, rest: Rest) -> tuple[Loaded, Landmarks]:
+    with undisturbed(origin, trust):
+        loaded = rest()
+        landmarks = {name: whole(weight) for name, weight in loaded.model.landmarks().items()}
+    return loaded, landmarks
+
+
+def _read(origin: Origin, place: Placement, trust: bool, group: Group) -> Rest:
+    """What does not take the other processes, and then what does."""
+    with undisturbed(origin, trust):
+        if (ours := converted(origin, place, partial(_converted_part, group))) is not None:
+            return partial(_over, ours, group)
+        about = described(origin, place, trust)
+        if has_encoder(about.config):
+            raise UserError(
+                f"{origin.name} is an encoder-decoder model, which several processes do not share; expected a "
+                "decoder-only model, or one process"
+            )
+        refuse_uneven(origin.name, about.config, group.seat.size)
+        with within_memory(origin, about.config, place.dtype):
+            if any(lean.covers(name, about.config) for name in about.config.architectures or ()):
+                return partial(_over, _lean_part(origin, about, place, group), group)
+            return _planned(origin, about, place, group)
+
+
+def _over(loaded: Loaded, group: Group) -> Loaded:
+    size, info = group.seat.size, loaded.info
+    return replace(loaded, info=replace(info, processes=size, detail=f"{info.detail}, tensor parallel over {size}"))
+
+
+def _converted_part(
+    group: Group, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
+) -> lean.LeanModel | None:
+    """See `lean_folder`."""
+    found = converted_shape(folder)
+    if found is None:
+        return None
+    config, inv_freq = found
+    refuse_uneven(folder.name, config, group.seat.size)
+    origin = Origin(folder.name, str(folder), "")
+    files = CutFiles(weight_files(origin, True), _cut(group), device, dtype)
+    return part_of(config, files, inv_freq, 1.0, group)
+
+
+def _lean_part(origin: Origin, about: Described, place: Placement, group: Group) -> Loaded:
+    """A checkpoint of a family with a lean forward, without a transformers model in between."""
+    config = about.config
+    refuse_broken_settings(folder_of(origin))
+    with reading(origin, "its weights", about.shared["trust_remote_code"]):
+        places = weight_files(origin, about.shared["local_files_only"])
+        if config.tie_word_embeddings:
+            places.pop("lm_head.weight", None)
+        empty, unused = _matching(origin, config, places)
+        rotary = type(empty.model.rotary_emb)(config)
+        files = CutFiles(places, _cut(group), place.device, place.dtype)
+        model = part_of(config, files, rotary.inv_freq, rotary.attention_scaling, group)
+    settings = SimpleNamespace(config=config, generation_config=_generation(origin, config))
+    return as_loaded(origin, about, model, settings, "lean forward", place.weights, unused=unused)
+
+
+def _matching(origin: Origin, config: Any, places: dict[str, Path]) -> tuple[Any, str | None]:
+    """The model without storage, and a note on weights that it has no use for.
+
+    Raises `UserError` for weights that are missing, `ValueError` for those of another shape.
+    """
+    with torch.device("meta"):
+        empty = auto_class(config).from_config(config)
+    stored, expected = shapes_in(places), {name: weight.shape for name, weight in empty.named_parameters()}
+    told = {"missing_keys": expected.keys() - stored.keys(), "unexpected_keys": stored.keys() - expected.keys()}
+    told["unexpected_keys"] = {name for name in told["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq")}
+    refuse_untrained(origin.name, empty, told)
+    for name in expected:
+        if stored[name] != expected[name]:
+            raise ValueError(f"{name} is {list(stored[name])}, and its config.json says {list(expected[name])}")
+    return empty, unused_weights(origin.name, told)
+
+
+def _generation(origin: Origin, config: Any) -> Any:
+    from transformers import GenerationConfig
+
+    folder = folder_of(origin)
+    if folder and (folder / "generation_config.json").is_file():
+        return GenerationConfig.from_pretrained(folder)
+    return GenerationConfig.from_model_config(config)
+
+
+def _planned(origin: Origin, about: Described, place: Placement, group: Group) -> Rest:
+    """A model that transformers cuts by the plan of its family, and trying it."""
+    from transformers.distributed import DistributedConfig
+
+    from sampling.loading.adapt import adapted, limits
+
+    config = about.config
+    if not getattr(config, "base_model_tp_plan", None):
+        raise UserError(
+            f"{origin.name} ({config.model_type}): transformers has no tensor-parallel plan for this family; expected "
+            "one process, or a family with a plan"
+        )
+    hf, unused = read_weights(
+        origin, about, dtype=place.dtype, distributed_config=DistributedConfig(tp_size=group.seat.size)
+    )
+    forward = "transformers' forward"
+
+    def rest() -> Loaded:
+        model = adapted(origin.name, hf)
+        told = (*limits(model),)
+        loaded = as_loaded(origin, about, model, hf, forward, stored_as(hf) or place.weights, told, unused)
+        return _over(loaded, group)
+
+    return rest
+
+
+def _cut(group: Group) -> Cut:
+    return Cut(group.seat.rank, group.seat.size)

@@ -1,0 +1,117 @@
+"""The processes of torchrun: connected once a call is known to be right, and what each does from then on."""
+
+import atexit
+import json
+from dataclasses import replace
+from functools import cache
+from typing import NoReturn
+
+import torch
+
+from sampling.forward.kernels import kernel, use_packed
+from sampling.forward.linear import PackedLinear
+from sampling.forward.runner import CausalModel
+from sampling.forward.sharded.follow import Follower
+from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.model import Leader, ShardedModel
+from sampling.loading.checkpoint import Loaded, Placement
+from sampling.loading.devices import prepared
+from sampling.loading.options import RANDOM, SELF, LoadOptions
+from sampling.loading.origin import resolve
+from sampling.loading.sharded.checkpoint import Landmarks, load_part
+from sampling.loading.stages import Progress, silent
+from utils.errors import UserError, wrong_value
+from utils.text import first_line
+from utils.torchrun import START, Seat, seat
+
+_DEVICES = ("auto", "cpu", "cuda")
+
+
+def refuse_together(options: LoadOptions, size: int) -> None:
+    """Raise `UserError` for what several processes cannot do; all of them find it."""
+    for name, allowed in (("target_weights", ("full",)), ("graphs", ("auto", "off")), ("compile", ("auto", "off"))):
+        given = getattr(options, name)
+        if given not in allowed:
+            raise wrong_value(f"--{name.replace('_', '-')}", given, f"{' or '.join(allowed)} over {size} processes")
+    if options.device not in _DEVICES:
+        raise wrong_value("--device", options.device, f"{' or '.join(_DEVICES)}: each process takes its own of cuda")
+    if (options.target or "").startswith(RANDOM):
+        raise wrong_value("--target", options.target, f"a checkpoint: random weights are not cut over {size} processes")
+    if (options.drafter or "").startswith(SELF):
+        raise wrong_value("--drafter", options.drafter, f"a model of its own: the target is cut over {size} processes")
+
+
+@cache
+def leader() -> Leader:
+    """The first process's hold on the others, who are told to stop when it ends."""
+    leader = Leader(_connected())
+    atexit.register(leader.stop)
+    return leader
+
+
+def follow_first() -> NoReturn:
+    """What the other processes do: their part, until the first is through; then they end with status 0."""
+    group = _connected()
+    Follower(group, lambda text: _load_as_told(text, group)).follow()
+    raise SystemExit(0)
+
+
+def load_together(given: str | None, place: Placement, trust: bool, progress: Progress) -> Loaded:
+    """A model over all processes, as the first one has it. Raises `UserError` where one of them does."""
+    if (given or "").startswith(RANDOM):
+        raise wrong_value("--drafter", given, "a checkpoint: random weights are not cut")
+    first = leader()
+    packed = kernel(place.device.type, place.dtype) is PackedLinear
+    dtype = str(place.dtype).removeprefix("torch.")
+    told = {"given": given, "device": place.device.type, "dtype": dtype, "trust": trust, "packed": packed}
+    number, (loaded, landmarks) = first.load(
+        json.dumps(told), lambda: _part(given, place, trust, first.group, progress)
+    )
+    return replace(loaded, model=ShardedModel(loaded.model, number, first, landmarks))
+
+
+def own_device(device: torch.device, here: Seat) -> torch.device:
+    """The device of this process: of cuda the one with its number. Raises `UserError` where there is none."""
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count()
+    if here.local_rank >= count:
+        raise UserError(
+            f"this machine has {count} GPUs, and process {here.rank} is number {here.local_rank} here; expected "
+            f"--nproc-per-node {count} or less, or --device cpu"
+        )
+    torch.cuda.set_device(here.local_rank)
+    return prepared(torch.device("cuda", here.local_rank))
+
+
+def _load_as_told(text: str, group: Group) -> CausalModel:
+    """The part of a process that is not the first."""
+    told = json.loads(text)
+    kind, dtype = torch.device(told["device"]), getattr(torch, told["dtype"])
+    use_packed(told["packed"] if kind.type == "cpu" else None)
+    loaded, _ = _part(told["given"], Placement(kind, dtype), told["trust"], group, silent)
+    return loaded.model
+
+
+def _part(
+    given: str | None, place: Placement, trust: bool, group: Group, progress: Progress
+) -> tuple[Loaded, Landmarks]:
+    """The model that a user's words mean; on each machine one process looks first, as it may have to convert a file."""
+    here = group.seat
+    found = group.agreed(lambda: None if here.local_rank else resolve(given, progress))
+    origin = group.agreed(lambda: found or resolve(given, progress))
+    progress(f"Loading {origin.name} over {here.size} processes")
+    device = group.agreed(lambda: own_device(place.device, here))
+    return load_part(origin, replace(place, device=device), trust, group)
+
+
+def _connected() -> Group:
+    here = seat()
+    assert here is not None
+    try:
+        return Group(here)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"process {here.rank} of {here.size} cannot reach the others ({first_line(error)}); expected a start by "
+            f"torchrun, as in `{START}`"
+        ) from error

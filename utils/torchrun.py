@@ -1,0 +1,94 @@
+"""Where a process stands among those that torchrun started, read off the environment; no torch is imported.
+
+The first process does what one alone would do. The others say nothing: what a person has to hear, the first one says.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TextIO
+
+from utils.errors import UserError, wrong_value
+
+START = "uv run torchrun --nproc-per-node 2 infer.py run ..."
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The number of a process, from 0, of how many, and its number on its machine."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that speaks."""
+        return self.rank == 0
+
+
+def seat(environment: Mapping[str, str] = os.environ) -> Seat | None:
+    """The place of this process; None where it is alone. Raises `UserError` for numbers that make no sense."""
+    if not all(name in environment for name in _NAMES):
+        return None
+    for name in _NAMES:
+        if not environment[name].isdecimal():
+            raise wrong_value(
+                f"{name} in the environment", environment[name], "an integer of 0 or more, as torchrun sets it"
+            )
+    rank, size, local_rank = (int(environment[name]) for name in _NAMES)
+    if size > 1 and rank >= size:
+        raise UserError(f"RANK {rank} and WORLD_SIZE {size} in the environment; expected a rank below the size")
+    return Seat(rank, size, local_rank) if size > 1 else None
+
+
+def speaks() -> bool:
+    """Whether this process prints and writes: it is alone, or the first."""
+    here = seat()
+    return here is None or here.first
+
+
+def refuse_under_torchrun(what: str, instead: str) -> None:
+    """Raise `UserError` for what several processes cannot do together. instead: what is expected, in words."""
+    if here := seat():
+        raise UserError(f"{what} given under torchrun, which started {here.size} processes; expected {instead}")
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Around a program: of several processes only the first is heard.
+
+    A wrong call, and Ctrl-C, all of them find; the others end with status 0 then, as they do when the first is through.
+    What only they find ends them with status 1 and a line on stderr.
+    """
+    if speaks():
+        yield
+        return
+    heard = _silence()
+    try:
+        yield
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=heard)
+            raise SystemExit(1) from None
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        raise SystemExit(0) from None
+    except BaseException as error:
+        here = seat()
+        print(f"error: process {here and here.rank}: {type(error).__name__}: {error}", file=heard)
+        raise SystemExit(1) from None
+
+
+def _silence() -> TextIO:
+    """Send what this process prints nowhere, libraries in C included; what still reaches the old stderr."""
+    heard = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    sys.stdout.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+    return heard
