@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from utils.errors import UserError, wrong_value
 
@@ -62,25 +62,36 @@ def one_voice() -> Iterator[None]:
     """Around a program: of several processes only the first is heard.
 
     A wrong call, and Ctrl-C, all of them find; the others end with status 0 then, as they do when the first is through.
-    What only they find ends them with status 1 and a line on stderr.
+    One that has lost another says so and ends with status 1, the first as well as any.
     """
-    if speaks():
+    here = seat()
+    if here is None:
         yield
         return
-    heard = _silence()
+    heard = sys.stderr if here.first else _silence()
     try:
         yield
     except SystemExit as end:
         if isinstance(end.code, str):
-            print(end.code, file=heard)
-            raise SystemExit(1) from None
+            _break_off(end.code, heard)
+        if here.first:
+            raise
         raise SystemExit(0) from None
     except KeyboardInterrupt:
+        if here.first:
+            raise
         raise SystemExit(0) from None
     except BaseException as error:
-        here = seat()
-        print(f"error: process {here and here.rank}: {type(error).__name__}: {error}", file=heard)
-        raise SystemExit(1) from None
+        if here.first:
+            raise
+        _break_off(f"error: process {here.rank} of {here.size}: {type(error).__name__}: {error}", heard)
+
+
+def _break_off(said: str, heard: TextIO) -> NoReturn:
+    """End at once: taking down what connected this process to one that is gone aborts."""
+    print(said, file=heard, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _silence() -> TextIO:

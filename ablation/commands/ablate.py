@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablation.commands.opened import opened
-from ablation.commands.options import exit_statuses, out_console
+from ablation.commands.options import exit_statuses, out_console, refuse_for_several
 from ablation.plan.overrides import Overrides
 from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.provenance import ROOT
+from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
@@ -94,6 +95,9 @@ def ablate(
 
         _refuse_two({"--ray": ray, "--shard": shard, "--workers": workers, "--devices": devices})
         experiment = read_experiment(plan, Overrides(**instead, pair=models))
+        refuse_for_several(experiment.plan.batches, experiment.plan.sides, experiment.plan.formats)
+        if workers is not None or devices is not None:
+            refuse_under_torchrun("--workers or --devices", "one of both ways to use several GPUs")
         if shard is not None:
             experiment, out = _dealt(experiment, out, shard)
         if dry_run:

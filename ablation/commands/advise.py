@@ -14,6 +14,7 @@ from sampling.loading.options import LoadOptions, load_options
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.text import shown
+from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from ablation.advise.advice import Advice
@@ -48,6 +49,7 @@ def advise(
     from ablation.plan.prompt_sets import find_sources, gather
 
     with exit_statuses():
+        refuse_under_torchrun("advise", "one process, or the command run")
         if not prompts:
             raise UserError("--prompts: nothing given; expected a built-in set or a file of prompts like yours")
         played = gather(find_sources(prompts, Path.cwd()))

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ from sampling.loading.options import load_options
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.text import printable, shown
+from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +67,13 @@ class PrintProgress:
         if message != self._last:
             self._last = message
             typer.echo(message, err=True)
+
+
+def refuse_for_several(batches: Sequence[int], engines: Sequence[object], formats: Sequence[str]) -> None:
+    """Raise `UserError` for what a model over several processes does not play, where torchrun started them."""
+    for what, given in (("--batch", batches), ("--engine", engines), ("several --target-weights", formats)):
+        if given:
+            refuse_under_torchrun(what, "a plan without, or one process")
 
 
 def load_chosen(given: Values) -> "Pair":

@@ -15,6 +15,7 @@ from utils.errors import UnknownName, UserError, wrong_value
 from utils.option import option
 from utils.parameter import Values
 from utils.text import counted, shown
+from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from ablation.plan.prompt_file import Prompt
@@ -70,6 +71,7 @@ def quality(
     from ablation.plan.prompt_sets import ALL, find_sources, gather
 
     with exit_statuses():
+        refuse_under_torchrun("quality", "one process: weights that are cut are not rounded")
         names = choose_formats(formats)
         load_options(models)
         played = gather(find_sources(prompts or (ALL,), Path.cwd()))[:limit]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load_chosen
+from ablation.commands.options import Json, exit_statuses, load_chosen, refuse_for_several
 from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values
-from utils.torchrun import refuse_under_torchrun, speaks
+from utils.torchrun import speaks
 
 if TYPE_CHECKING:
     from ablation.commands.request import ReadBefore
@@ -102,9 +102,7 @@ def run(
         if full_trace and trace is None:
             raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
         refuse_full_trace(FULL if full_trace else True, loads["batches"])
-        for option, given in (("--batch", batch), ("--engine", engines)):
-            if given:
-                refuse_under_torchrun(option, f"no {option}, or one process")
+        refuse_for_several(loads["batches"], specs, compared(models))
         with (request.open_trace(trace) if speaks() else None) or nullcontext() as trace_file:
             pair = load_chosen(to_load(models))
             if methods is None and config is None:

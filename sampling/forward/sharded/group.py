@@ -1,5 +1,6 @@
 """The processes that compute together: what goes between them, counted, and what ends them."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from utils.text import first_line
 from utils.torchrun import Seat
 
 _FORWARD, _COMMAND = timedelta(minutes=10), timedelta(days=365)
+_LOST = re.compile(r"Connection \w+ by peer|[Tt]imed out[^.]*")
 T = TypeVar("T")
 
 
@@ -119,7 +121,8 @@ class Group:
         here = f"process {self.seat.rank} of {self.seat.size}"
         if isinstance(error, MemoryError | torch.OutOfMemoryError):
             return f"{here} is out of memory ({first_line(error)}); expected more processes, or a shorter text"
-        return f"{here} cannot go on without the others: {first_line(error)}"
+        lost = _LOST.search(str(error))
+        return f"{here} cannot go on without the others: {lost[0] if lost else first_line(error)}"
 
     def leave(self) -> None:
         """End what connects the processes."""

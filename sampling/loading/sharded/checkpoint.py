@@ -57,7 +57,7 @@ def _tried(origin: Origin, trust: bool, rest: Rest) -> tuple[Loaded, Landmarks]:
 def _read(origin: Origin, place: Placement, trust: bool, group: Group) -> Rest:
     """What does not take the other processes, and then what does."""
     with undisturbed(origin, trust):
-        if (ours := converted(origin, place, partial(_converted_part, group))) is not None:
+        if (ours := converted(origin, place, partial(_converted_part, group, origin))) is not None:
             return partial(_over, ours, group)
         about = described(origin, place, trust)
         if has_encoder(about.config):
@@ -78,15 +78,14 @@ def _over(loaded: Loaded, group: Group) -> Loaded:
 
 
 def _converted_part(
-    group: Group, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
+    group: Group, origin: Origin, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
 ) -> lean.LeanModel | None:
     """See `lean_folder`."""
     found = converted_shape(folder)
     if found is None:
         return None
     config, inv_freq = found
-    refuse_uneven(folder.name, config, group.seat.size)
-    origin = Origin(folder.name, str(folder), "")
+    refuse_uneven(origin.name, config, group.seat.size)
     files = CutFiles(weight_files(origin, True), _cut(group), device, dtype)
     return part_of(config, files, inv_freq, 1.0, group)
 
