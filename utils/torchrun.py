@@ -3,12 +3,14 @@
 The first process does what one alone would do. The others say nothing: what a person has to hear, the first one says.
 """
 
+import atexit
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from utils.errors import UserError, wrong_value
 
@@ -69,29 +71,30 @@ def one_voice() -> Iterator[None]:
         yield
         return
     heard = sys.stderr if here.first else _silence()
+    status, said = 0, ""
     try:
         yield
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            _break_off(end.code, heard)
-        if here.first:
-            raise
-        raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        if here.first:
-            raise
-        raise SystemExit(0) from None
     except BaseException as error:
-        if here.first:
-            raise
-        _break_off(f"error: process {here.rank} of {here.size}: {type(error).__name__}: {error}", heard)
-
-
-def _break_off(said: str, heard: TextIO) -> NoReturn:
-    """End at once: taking down what connected this process to one that is gone aborts."""
-    print(said, file=heard, flush=True)
+        status, said = _outcome(error, here)
+    if said:
+        print(said, file=heard)
+    atexit._run_exitfuncs()
     sys.stdout.flush()
-    os._exit(1)
+    heard.flush()
+    os._exit(status)  # what connects processes has threads, which at times abort a process that is taken down
+
+
+def _outcome(error: BaseException, here: Seat) -> tuple[int, str]:
+    """The exit status of a process that ends so, and what it says."""
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, str):
+            return 1, error.code
+        return int(error.code or 0) if here.first else 0, ""
+    if isinstance(error, KeyboardInterrupt):
+        return 130 if here.first else 0, ""
+    if here.first:
+        return 1, "".join(traceback.format_exception(error)).rstrip()
+    return 1, f"error: process {here.rank} of {here.size}: {type(error).__name__}: {error}"
 
 
 def _silence() -> TextIO:

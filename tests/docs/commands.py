@@ -44,6 +44,7 @@ RULES = {
     "scripts/run_ablation.py --ray": Rule(Kind.PARSED, "needs Ray's cluster; tests/ablation plays on one"),
     "ray start": Rule(Kind.LEFT_OUT, "starts daemons"),
     "scripts/merge_ablation.py": Rule(Kind.PARSED, "reads what other commands wrote; tests/ablation merges"),
+    "torchrun": Rule(Kind.LEFT_OUT, "starts several processes; tests/sharded does"),
     "sbatch": Rule(Kind.LEFT_OUT, "needs Slurm; tests/ablation runs the script of a task"),
     "scripts/report_ablation.py": Rule(Kind.RUN),
     "scripts/replay.py": Rule(Kind.PARSED, "reads what another command wrote; tests/ablation runs it"),
