@@ -66,7 +66,11 @@ def one_voice() -> Iterator[None]:
     A wrong call, and Ctrl-C, all of them find; the others end with status 0 then, as they do when the first is through.
     One that has lost another says so and ends with status 1, the first as well as any.
     """
-    here = seat()
+    try:
+        here = seat()
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from None
     if here is None:
         yield
         return

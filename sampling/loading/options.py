@@ -48,7 +48,7 @@ class LoadOptions:
     compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
     graphs: str = option("auto", f"CUDA graphs: {', '.join(GRAPHS)}; default: auto.", allowed=GRAPHS)
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
-    drafter_tp: bool = option(False, "Cut the drafter over the processes of torchrun, too.")
+    drafter_tp: bool = option(False, "Under torchrun: cut the drafter, too.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
 
 

@@ -12,6 +12,7 @@ from tests.sharded import comparing
 from tests.sharded.processes import ended, start
 
 MODELS = ("llama", "qwen2", "qwen3", "biased", "mistral")
+SEVERAL_FILES = ("qwen2", "mistral")
 CLOSE = 1e-10
 
 
@@ -30,6 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
     for name, config in configs.items():
         save(root / name, config)
+    assert all(len(list((root / name).glob("*.safetensors"))) > 1 for name in SEVERAL_FILES)
     tiny.save_checkpoint(root / "drafter", tiny.llama(num_hidden_layers=2), noise=0.02)
     out = root / "found.json"
     first, other = ended(start(["-m", "tests.sharded.comparing", str(root), str(out)]))
@@ -45,7 +47,7 @@ def save(folder: Path, config: Any) -> None:
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             weight.data.normal_(std=0.2)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size="40KB" if folder.name in SEVERAL_FILES else "1GB")
     tiny.tiny_tokenizer().save_pretrained(folder)
 
 

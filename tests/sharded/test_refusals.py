@@ -1,6 +1,7 @@
 """What is refused before processes are connected, and how commands are told to others."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -29,10 +30,11 @@ PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
         ({"device": "mps"}, "--device"),
         ({"drafter": "self:int8"}, "--drafter"),
         ({"target": "random:llama-1b"}, "--target"),
+        ({"drafter_tp": True}, "--drafter-tp"),
     ],
     ids=lambda given: str(given),
 )
-def test_what_several_processes_cannot_do(given: dict[str, str], said: str) -> None:
+def test_what_several_processes_cannot_do(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         refuse_together(replace(LoadOptions(), **given), 2)
 

@@ -144,6 +144,11 @@ def _planned(origin: Origin, about: Described, place: Placement, group: Group) -
             f"{origin.name} ({config.model_type}): transformers has no tensor-parallel plan for this family; expected "
             "one process, or a family with a plan"
         )
+    if place.device.type == "cpu" and torch.cuda.is_available():
+        raise UserError(
+            f"--device cpu given, and transformers cuts {origin.name} over GPUs where there are some; expected "
+            "--device cuda, or CUDA_VISIBLE_DEVICES empty"
+        )
     hf, unused = read_weights(
         origin, about, dtype=place.dtype, distributed_config=DistributedConfig(tp_size=group.seat.size)
     )

@@ -16,6 +16,7 @@ from sampling.forward.sharded.group import Group
 from sampling.forward.sharded.model import Leader, ShardedModel
 from sampling.loading.checkpoint import Loaded, Placement
 from sampling.loading.devices import prepared
+from sampling.loading.heads import is_trained_model
 from sampling.loading.options import RANDOM, SELF, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.sharded.checkpoint import Landmarks, load_part
@@ -37,6 +38,8 @@ def refuse_together(options: LoadOptions, size: int) -> None:
         raise wrong_value("--device", options.device, f"{' or '.join(_DEVICES)}: each process takes its own of cuda")
     if (options.target or "").startswith(RANDOM):
         raise wrong_value("--target", options.target, f"a checkpoint: random weights are not cut over {size} processes")
+    if options.drafter_tp and (options.drafter is None or is_trained_model(options.drafter)):
+        raise wrong_value("--drafter-tp beside --drafter", options.drafter, "a model of its own, which can be cut")
     if (options.drafter or "").startswith(SELF):
         raise wrong_value("--drafter", options.drafter, f"a model of its own: the target is cut over {size} processes")
 
@@ -106,12 +109,13 @@ def _part(
 
 
 def _connected() -> Group:
+    """All processes. Raises `SystemExit` with a line where they do not find each other."""
     here = seat()
     assert here is not None
     try:
         return Group(here)
     except (RuntimeError, ValueError) as error:
-        raise UserError(
-            f"process {here.rank} of {here.size} cannot reach the others ({first_line(error)}); expected a start by "
-            f"torchrun, as in `{START}`"
+        raise SystemExit(
+            f"error: process {here.rank} of {here.size} cannot reach the others ({first_line(error)}); expected a "
+            f"start by torchrun, as in `{START}`"
         ) from error

@@ -1,0 +1,63 @@
+"""A program of several processes that compute forwards for a minute, unless they are ended; nothing is loaded.
+
+The first process writes to a file once they are under way.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sampling.forward.cache import RollbackCache
+from sampling.forward.runner import ModelRunner
+from sampling.forward.sharded.follow import Follower
+from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.model import Leader, ShardedModel
+from utils.torchrun import one_voice, seat
+
+MINUTE_S, VOCAB = 60, 8
+
+
+class Part:
+    """A part of a model without weights: a sum is all that it computes."""
+
+    num_layers, window, vocab_size, trees = 1, 10**9, VOCAB, True
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def new_cache(self) -> RollbackCache:
+        return RollbackCache(1, self.device, self.dtype)
+
+    def forward(self, tokens: Tensor, *given: Any) -> tuple[Tensor, dict[int, Tensor]]:
+        return self._group.summed(torch.ones(len(tokens), VOCAB)), {}
+
+
+def main(out: Path) -> None:
+    here = seat()
+    assert here is not None
+    group = Group(here)
+    part: Any = Part(group)
+    if not here.first:
+        Follower(group, lambda text: part).follow()
+        raise SystemExit(0)
+    leader = Leader(group)
+    number, _ = leader.load("", lambda: None)
+    runner = ModelRunner(ShardedModel(part, number, leader, {}))
+    try:
+        until = time.monotonic() + MINUTE_S
+        while time.monotonic() < until:
+            runner.forward([1, 2, 3])
+            out.write_text("under way")
+            runner.crop(0)
+    finally:
+        leader.stop()
+
+
+if __name__ == "__main__":
+    with one_voice():
+        main(Path(sys.argv[1]))
