@@ -110,7 +110,7 @@ def answer(made: Pair, name: str, processor: Chosen, cache: bool) -> list[Any]:
 
 
 def difference(one: Any, other: Any) -> float:
-    """The largest of logits and states of a prompt, a tree, its kept branch, and a fork."""
+    """The largest of logits and states of a prompt, a tree, its kept branch, a fork, and a wide tree."""
     found = []
     for run in (ModelRunner(one), ModelRunner(other)):
         first = run.forward(PROMPT, hidden=(0, 2, 3))
@@ -118,7 +118,8 @@ def difference(one: Any, other: Any) -> float:
         run.keep(len(PROMPT), (1,))
         fork = run.fork([60, 61], run.length - 2, torch.tensor([[run.length - 1], [run.length - 2]]))
         last = run.forward([62], rows=1)
-        found.append([first.logits, *first.hidden.values(), tree.logits, fork.logits, last.logits])
+        wide = run.forward(range(91), parents=[row // 2 - 1 for row in range(90)])  # a command in two messages
+        found.append([first.logits, *first.hidden.values(), tree.logits, fork.logits, last.logits, wide.logits])
     return max(float((a - b).abs().max()) for a, b in zip(*found, strict=True))
 
 

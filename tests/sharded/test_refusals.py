@@ -1,16 +1,12 @@
-"""What is refused before processes are connected, and how commands are told to others."""
+"""What is refused before processes are connected."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import infer
-from sampling.forward.cache import additive, seen, seen_by_branches
-from sampling.forward.sharded.command import WORDS, Command, Op, Sight, seen_again, sight_of
-from sampling.forward.sharded.cut import Cut
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.loading.sharded.together import refuse_together
@@ -72,39 +68,3 @@ def test_a_seat_is_read_off_the_environment() -> None:
     for wrong in ({"RANK": "2"}, {"RANK": "first"}):
         with pytest.raises(UserError):
             seat({**PLACE, **wrong})
-
-
-MASKS = {
-    Sight.NONE: None,
-    Sight.CHAIN: seen(9, 4, None, torch.device("cpu")),
-    Sight.NEW: seen(9, 4, (-1, -1, 0), torch.device("cpu")),
-    Sight.WHOLE: seen_by_branches(9, 6, torch.tensor([[6, 8], [7, 8], [6, 7], [7, 6]])),
-}
-
-
-@pytest.mark.parametrize("sight", MASKS)
-def test_a_mask_is_told_and_made_again(sight: Sight) -> None:
-    mask = MASKS[sight]
-    told, bits = sight_of(None if mask is None else additive(mask, torch.float32), 9)
-    again = seen_again(told, bits, 9, 4)
-    assert told is sight
-    assert again is mask is None or torch.equal(again, mask)  # type: ignore[arg-type]
-
-
-def test_a_command_comes_out_as_it_went_in() -> None:
-    command = Command(Op.FORWARD, 1, 7, 300, 4, Sight.NEW, [5, 6, 7, 8], [9, 9, 9, 9], [0, 3], [-1], [2, 4])
-    words = command.pack()
-    assert len(words) < WORDS
-    assert Command.unpack([*words, 0, 0]) == command
-
-
-def test_parts_of_a_weight_make_up_the_whole() -> None:
-    weight, bias = torch.arange(48.0).view(8, 6), torch.arange(8.0)
-    cuts = [Cut(rank, 3) for rank in range(3)]
-    down, head = "model.layers.0.mlp.down_proj.weight", "lm_head.weight"
-    assert torch.equal(torch.cat([cut.of(down, weight, 8, 6) for cut in cuts], dim=1), weight)
-    assert [len(cut.of(head, weight, 8, 6)) for cut in cuts] == [3, 3, 2]
-    assert torch.equal(torch.cat([cut.of(head, weight, 8, 6) for cut in cuts]), weight)
-    name = "model.layers.0.self_attn.q_proj.bias"
-    assert torch.equal(torch.cat([Cut(rank, 2).of(name, bias, 8) for rank in range(2)]), bias)
-    assert [cut.lacks("model.layers.0.self_attn.o_proj.bias") for cut in cuts] == [False, True, True]
