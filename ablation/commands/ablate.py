@@ -94,10 +94,13 @@ def ablate(
         from ablation.plan.file import read_experiment
 
         _refuse_two({"--ray": ray, "--shard": shard, "--workers": workers, "--devices": devices})
+        for name, given in {"--ray": ray, "--workers": workers, "--devices": devices}.items():
+            if given is not None:
+                refuse_under_torchrun(name, "one of the ways to use several processes")
         experiment = read_experiment(plan, Overrides(**instead, pair=models))
         refuse_for_several(experiment.plan.batches, experiment.plan.sides, experiment.plan.formats)
-        if workers is not None or devices is not None:
-            refuse_under_torchrun("--workers or --devices", "one of both ways to use several GPUs")
+        if experiment.plan.share_prefill:
+            refuse_under_torchrun("share_prefill", "a plan without, or one process")
         if shard is not None:
             experiment, out = _dealt(experiment, out, shard)
         if dry_run:

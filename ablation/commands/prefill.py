@@ -15,6 +15,7 @@ from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.text import shown
+from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from ablation.plan.prompt_file import Prompt
@@ -55,6 +56,7 @@ def prefill(
     from ablation.commands import request
 
     with exit_statuses():
+        refuse_under_torchrun("prefill", "one process, which has all keys and values of a text")
         if (out is None) == (listen is None):
             raise UserError("--out and --listen: expected one of them")
         if listen is not None:

@@ -14,6 +14,7 @@ from utils.errors import UserError, checked_text, wrong_value
 from utils.files import checked_path
 from utils.parameter import Values
 from utils.text import quoted
+from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from sampling.prefilled.files import StateFiles
@@ -28,6 +29,7 @@ def choose_prefills(
     """Where prompts come from that were read before. Raises `UserError` where nobody could go on from them."""
     if given is None:
         return None
+    refuse_under_torchrun("--from", "a run without, or one process, which has all keys and values of a text")
     for name, other in (("--batch", batch), ("--engine", engines)):
         if other:
             raise UserError(f"--from and {name} given; expected one of them: a prefilled state is for one text of ours")

@@ -10,6 +10,7 @@ import infer
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.loading.sharded.together import refuse_together
+from scripts import run_ablation
 from utils.errors import UserError
 from utils.torchrun import Seat, seat
 
@@ -43,6 +44,8 @@ def test_what_several_processes_cannot_do(given: dict[str, Any], said: str) -> N
         (["run", "--prompt", "x", "--batch", "2"], "--batch"),
         (["run", "--prompt", "x", "--methods", "target", "--engine", "transformers"], "--engine"),
         (["run", "--prompt", "x", "--target-weights", "full,int8"], "several --target-weights"),
+        (["run", "--prompt", "x", "--from", ":7070"], "--from"),
+        (["prefill", "--prompt", "x", "--out", "x.safetensors"], "prefill"),
         (["quality"], "quality"),
         (["advise"], "advise"),
     ],
@@ -52,6 +55,25 @@ def test_what_torchrun_does_not_start(monkeypatch: pytest.MonkeyPatch, words: li
     for name, value in PLACE.items():
         monkeypatch.setenv(name, value)
     result = CliRunner().invoke(infer.app, words)
+    assert result.exit_code == 2
+    assert f"{said} given under torchrun" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ray", "local"], "--ray"),
+        (["--workers", "2"], "--workers"),
+        (["--devices", "cuda:0,cuda:1"], "--devices"),
+        (["--share-prefill"], "share_prefill"),
+        (["--batch", "2"], "--batch"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else given,
+)
+def test_what_of_plans_torchrun_does_not_start(monkeypatch: pytest.MonkeyPatch, words: list[str], said: str) -> None:
+    for name, value in PLACE.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(run_ablation.app, ["--prompt", "x", *words])
     assert result.exit_code == 2
     assert f"{said} given under torchrun" in result.stderr
 
