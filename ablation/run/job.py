@@ -36,7 +36,8 @@ class Outcome:
     """What a job added: rows and failed ones among them, and whether Ctrl-C ended it.
 
     failed_before: failed rows of earlier runs. overhead: share of the time that was not generation; None where
-    a run went on, as it then repeats a reference that is no row, and in batches, whose times are nobody's own.
+    a run went on, as it then repeats a reference that is no row, and where rows share times: those of batches, and of
+    prefills.
     """
 
     rows: int = 0
@@ -44,13 +45,13 @@ class Outcome:
     failed_before: int = 0
     stopped: bool = False
     resumed: bool = False
-    batched: bool = False
+    shared: bool = False
     generating_s: float = 0.0
     seconds: float = 0.0
 
     @property
     def overhead(self) -> float | None:
-        return 1.0 - self.generating_s / self.seconds if self.seconds and not (self.resumed or self.batched) else None
+        return 1.0 - self.generating_s / self.seconds if self.seconds and not (self.resumed or self.shared) else None
 
     def add(self, record: Record) -> None:
         """Count a row."""
@@ -90,9 +91,8 @@ class Job:
     def __post_init__(self) -> None:
         failed = sum(earlier.error is not None for earlier in self.sink.done.values())
         self.costs = Watched(self.engine, self.plan)
-        self.outcome = Outcome(
-            failed_before=failed, resumed=bool(self.done), batched=bool(self.plan.loads or self.plan.sides)
-        )
+        shared = bool(self.plan.loads or self.plan.sides or self.plan.share_prefill)
+        self.outcome = Outcome(failed_before=failed, resumed=bool(self.done), shared=shared)
 
     @property
     def done(self) -> int:

@@ -98,7 +98,7 @@ def _played(team: Team, maker: Elsewhere, written: ResultsFile, err: Console) ->
     plan, done = written.plan, written.done
     lots = Lots(plan, done, maker.about["fixed"]["grid"]["target_weights"])
     failed = sum(one.error is not None for one in done.values())
-    outcome = Outcome(failed_before=failed, resumed=bool(done), batched=True)
+    outcome = Outcome(failed_before=failed, resumed=bool(done), shared=True)
     if done:
         say(err, f"{len(done)} of {plan.generations} rows are already there")
     if not lots:
