@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from engines.api import Api
 from engines.dialect import Dialect
-from engines.served import Api
 from engines.spec import expanded, read_launch
 from utils.errors import UserError
 from utils.provenance import ROOT

@@ -1,18 +1,16 @@
 """An engine behind a server: each answer is a stream, timed where it arrives."""
 
-import http.client
 import json
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import urlsplit
-from weakref import WeakSet
 
+from engines.api import OPEN, Api
 from engines.dialect import Dialect, Piece
 from engines.dialect import Event as Told
 from engines.home import Foreign, wanted
@@ -25,88 +23,8 @@ from sampling.methods import REFERENCE
 from sampling.pair import ModelInfo
 from sampling.settings import Settings
 from utils.errors import UserError
-from utils.text import first_line, quoted
 
-KEY = "WORKBENCH_ENGINE_KEY"
-_PATIENCE_S = 600.0
-_MOST_BYTES = 10_000_000
-_NO_PAGE = (404, 405, 501)
-_OPEN = WeakSet[socket.socket]()
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
-
-
-class Refusal(UserError):
-    """A server has answered, with a status that is none of success."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """A server at an address. key: what it asks of clients, or none."""
-
-    url: str
-    key: str = ""
-
-    def get(self, path: str, patience_s: float = _PATIENCE_S) -> bytes:
-        """The content of a page. Raises `UserError`."""
-        with self._answer("GET", path, patience_s=patience_s) as response:
-            return response.read(_MOST_BYTES)
-
-    def reach(self, path: str) -> None:
-        """Raises `UserError` where nobody answers. A router may have no such page, and is there all the same."""
-        try:
-            self.get(path)
-        except Refusal as refusal:
-            if refusal.status not in _NO_PAGE:
-                raise
-
-    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
-        """The objects of a stream of server-sent events, as they arrive. Raises `UserError`."""
-        try:
-            yield from self._events(path, body)
-        except UserError:
-            raise
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise UserError(f"{self.url}{path}: {first_line(error)}") from None
-
-    def _events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
-        with self._answer("POST", path, json.dumps(body)) as response:
-            for line in response:
-                text = line.decode("utf-8").strip()
-                if not text.startswith("data:"):
-                    continue
-                content = text.removeprefix("data:").strip()
-                if content == "[DONE]":
-                    return
-                event = json.loads(content)
-                if not isinstance(event, dict):
-                    raise ValueError(f"an event is {quoted(event)}; expected an object")
-                if "error" in event:
-                    raise UserError(f"{self.url}{path}: {_message(event)}")
-                yield event
-
-    def _answer(
-        self, method: str, path: str, body: str | None = None, patience_s: float = _PATIENCE_S
-    ) -> http.client.HTTPResponse:
-        parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
-        try:
-            connection = kind(parts.netloc, timeout=patience_s)
-            connection.connect()
-            _OPEN.add(connection.sock)
-            connection.request(method, parts.path.rstrip("/") + path, body, headers)
-            response = connection.getresponse()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise UserError(f"{self.url}{path}: {first_line(error)}") from None
-        if response.status >= 400:
-            told = _refusal(response.read(_MOST_BYTES))
-            hint = f"; {KEY} in the environment is the key that is sent" if response.status in (401, 403) else ""
-            raise Refusal(f"{self.url}{path}: status {response.status}: {told}{hint}", response.status)
-        return response
 
 
 class ServedEngine(Foreign):
@@ -247,7 +165,7 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
             yield threads
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            for one in list(_OPEN):
+            for one in list(OPEN):
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
             raise
@@ -298,17 +216,3 @@ class _Reading:
         if not self.ttft_s:
             self.ttft_s, self.first = seconds, max(1, len(piece.ids or ()))
         self.wall_s = seconds
-
-
-def _refusal(content: bytes) -> str:
-    """What a server says why it refused, in a line."""
-    try:
-        return _message(json.loads(content))
-    except ValueError:
-        return first_line(ValueError(content.decode("utf-8", "replace")))
-
-
-def _message(told: Any) -> str:
-    error = told.get("error", told) if isinstance(told, dict) else told
-    message = error.get("message", error) if isinstance(error, dict) else error
-    return first_line(ValueError(str(message)))

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from engines.served import Api, ServedEngine
+from engines.api import Api
+from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from sampling.engine import Text
 from sampling.events import Answered, Failed

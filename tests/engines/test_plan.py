@@ -20,8 +20,9 @@ from ablation.report.load import load_results
 from ablation.report.write import write_report
 from ablation.results.manifest import read
 from ablation.run.conduct import conduct_into
+from engines.api import Api
 from engines.fleet import ready
-from engines.served import Api, ServedEngine
+from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from sampling.events import Answered
 from sampling.forward.referee import refereed

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from engines.served import Api, ServedEngine
+from engines.api import Api
+from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from engines.tables import DIALECTS
 from sampling.events import Answered
