@@ -77,19 +77,25 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     if options.drafter is None:
         pair = _alone(target) if own is None else _with_own_drafter(target, own)
         return _on_graphs(replace(pair, heads=heads, compile=options.compile), graphs)
-    if is_trained_model(options.drafter):
-        drafter = load_trained_model(Path(options.drafter).expanduser(), target)
-    elif options.drafter.startswith(SELF):
-        drafter = _compiled(_rounded_self(target, options.drafter), options, progress)
-    elif (options.drafter, drafter_place) == (options.target, place):
-        drafter = replace(target, notes=())  # drafting for itself: one copy of the weights is enough
-    else:
-        drafter = _load(options.drafter, drafter_place, options, progress)
+    drafter = _drafter(options.drafter, drafter_place, target, place, options, progress)
     progress("Checking the pair")
     itself = drafter.info.place == target.info.place != ""
     drafter_heads = heads if itself else heads_for(drafter.info.name, None)
     pair = replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads, compile=options.compile)
     return _on_graphs(pair, graphs)
+
+
+def _drafter(
+    given: str, place: Placement, target: Loaded, target_place: Placement, options: LoadOptions, progress: Progress
+) -> Loaded:
+    """The drafter model that is asked for: one trained for the target, the target itself, or one of its own."""
+    if is_trained_model(given):
+        return load_trained_model(Path(given).expanduser(), target)
+    if given.startswith(SELF):
+        return _compiled(_rounded_self(target, given), options, progress)
+    if (given, place) == (options.target, target_place):
+        return replace(target, notes=())  # drafting for itself: one copy of the weights is enough
+    return _load(given, place, options, progress)
 
 
 def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loaded:
