@@ -29,7 +29,7 @@ from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
-from sampling.prefills import Prefills
+from sampling.prefilled.shared import Prefills
 from sampling.profile import NOTHING, Profile
 from sampling.profile_store import with_stored
 from sampling.raw import Raw

@@ -3,7 +3,7 @@
 from ablation.plan.grid import Plan
 from sampling.forward.state import keeping
 from sampling.pair_engine import PairEngine
-from sampling.prefills import SharedPrefills
+from sampling.prefilled.shared import SharedPrefills
 
 
 def share_prefills(engine: PairEngine, plan: Plan) -> None:

@@ -70,7 +70,7 @@ def test_a_plan_reads_each_prompt_once_and_its_rows_are_the_same(
         read_by.append(tuple(prompt))
         return replace(read_apart(target, prompt, layers, shared), prefill_s=100.0 * len(read_by))
 
-    monkeypatch.setattr("sampling.prefills.read_apart", counted)
+    monkeypatch.setattr("sampling.prefilled.shared.read_apart", counted)
     done = call(plan / "shared.toml", "--out", plan / "shared.csv")
     assert done.exit_code == 0, done.output
     own, shared = rows(plan / "own.csv"), rows(plan / "shared.csv")

@@ -16,7 +16,7 @@ from sampling.forward.static import StaticRunner
 from sampling.handover import Handover, read_apart
 from sampling.methods import METHODS
 from sampling.pair_engine import PairEngine
-from sampling.prefills import SharedPrefills
+from sampling.prefilled.shared import SharedPrefills
 from sampling.settings import Settings
 from tests.conformance.test_runners import lean_pair
 from tests.conformance.toy import VOCAB
@@ -118,7 +118,7 @@ def test_one_prefill_serves_all_that_begin_with_a_prompt(monkeypatch: pytest.Mon
         read.append(tuple(layers))
         return read_apart(target, prompt, layers, shared)
 
-    monkeypatch.setattr("sampling.prefills.read_apart", counted)
+    monkeypatch.setattr("sampling.prefilled.shared.read_apart", counted)
     engine, values = PairEngine(lean_pair(False)), Settings()
     values.assign_all([("length", "4"), ("chat", "off")])
     engine.prefills = SharedPrefills()
