@@ -187,6 +187,8 @@ def _rows(path: Path, content: bytes, columns: Sequence[str]) -> list[dict[str, 
 
 
 def _line(cells: Sequence[str]) -> bytes:
+    """One row; csv leaves a lone carriage return without quotes, and readers then take it for the row's end."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    alone = any("\r" in cell for cell in cells)
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if alone else csv.QUOTE_MINIMAL).writerow(cells)
     return text.getvalue().encode("utf-8", errors="replace")

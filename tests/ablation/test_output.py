@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from ablation.results.store import Store
+from ablation.results.store import Store, count_rows
 from ablation.results.table import columns
 from ablation.run.results_file import Files, check_output
 from tests.ablation.mock_engine import mock_plan
@@ -143,3 +144,16 @@ def test_a_new_run_drops_the_trace_of_the_old_one(whole: Path) -> None:
     assert Files(whole).trace.exists()
     play(whole)
     assert not Files(whole).trace.exists()
+
+
+@pytest.mark.parametrize("text", ["a\rb", "\r", "a\r\nb", '"\r"', "a\nb"])
+def test_any_line_end_in_an_answer_comes_back(tmp_path: Path, text: str) -> None:
+    names = ("id", "text")
+    with Store(tmp_path / "r.csv", names) as store:
+        store.append({"id": "1", "text": text})
+        store.append({"id": "2", "text": "after"})
+    with Store(tmp_path / "r.csv", names) as store:
+        assert [row["text"] for row in store.rows] == [text, "after"]
+    assert count_rows(tmp_path / "r.csv") == 2
+    read = pd.read_csv(tmp_path / "r.csv", dtype=str)
+    assert list(read["text"]) == [text, "after"]
