@@ -1,9 +1,10 @@
 """What else the machine did while something ran: other programs spoil a timing silently."""
 
+import os
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -18,10 +19,10 @@ _SHORTEST_S = 0.2
 class Machine:
     """Enter before a generation, leave after it, then read.
 
-    `other_cores`: processor cores that other processes, or a hypervisor's other guests, kept busy meanwhile,
-    on average; None where it was over too soon to tell, since systems count in hundredths of a second.
-    `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC. `capture_s`: seconds that
-    capturing graphs took.
+    `other_cores`: processor cores, of those that this process may use, that other processes, or a hypervisor's other
+    guests, kept busy meanwhile, on average; None where it was over too soon to tell, since systems count in hundredths
+    of a second. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC. `capture_s`:
+    seconds that capturing graphs took.
     """
 
     def __init__(self) -> None:
@@ -68,8 +69,17 @@ def disturbance(
 
 
 def _busy_s() -> float:
-    """Core seconds since boot that were not idle, a hypervisor's theft included."""
-    times = psutil.cpu_times()
+    """Core seconds since boot that were not idle, a hypervisor's theft included; of the cores that are this process's.
+
+    What runs on cores to which it is not bound, as beside a worker that has some of the machine, is no disturbance.
+    """
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if not mine or len(mine) == psutil.cpu_count():
+        return _not_idle_s(psutil.cpu_times())
+    return sum(_not_idle_s(times) for core, times in enumerate(psutil.cpu_times(percpu=True)) if core in mine)
+
+
+def _not_idle_s(times: Any) -> float:
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return float(sum(times) - idle)
 

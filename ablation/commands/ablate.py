@@ -257,8 +257,14 @@ def _run_workers(
     statuses = [one.status for one in played]
     for one in played:
         if one.status not in (0, 1, 130):
-            typer.echo(f"worker {one.shard.text} ended with status {one.status}: {one.said()}; see {one.log}", err=True)
+            typer.echo(f"worker {one.shard.text} {one.end}: {one.said()}; see {one.log}", err=True)
     if 130 in statuses:
+        files = ", ".join(one.results.name for one in played if one.results.is_file()) or "none yet"
+        typer.echo(
+            f"stopped; the rows that are there are safe ({files}): the same command with --resume goes on and merges "
+            "them",
+            err=True,
+        )
         return 130
     if not set(statuses) <= {0, 1}:
         typer.echo("the rows that are there are safe: the same command with --resume goes on", err=True)

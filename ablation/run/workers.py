@@ -1,6 +1,7 @@
 """The shards of a plan on this machine at once: a process each, bound to a device before it imports torch."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -94,10 +95,18 @@ class Worker:
         assert self.process is not None
         return self.process.poll()
 
+    @property
+    def end(self) -> str:
+        """How it ended, in words; a system that is out of memory kills, too."""
+        status = self.status
+        if status is None or status >= 0:
+            return f"ended with status {status}"
+        return f"was ended by {signal.Signals(-status).name} (status {status})"
+
     def said(self) -> str:
-        """The last lines of what it printed."""
+        """The last line of what it printed."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        return " / ".join(shown(line.strip()) for line in lines if line.strip()).rpartition(" / ")[2]
+        return next((shown(line.strip()) for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def play_workers(
@@ -125,7 +134,9 @@ def play_workers(
 
 def _show(bars: Progress, tasks: Mapping[Shard, TaskID], workers: Iterable[Worker]) -> None:
     for one in workers:
-        bars.update(tasks[one.shard], completed=count_rows(one.results))
+        ended = "" if one.status in (None, 0) else f" {one.end}"
+        told = f"{one.shard.text} on {one.device.text}{ended}"
+        bars.update(tasks[one.shard], completed=count_rows(one.results), description=told)
 
 
 def _bars(err: Console) -> Progress:

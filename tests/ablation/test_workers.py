@@ -132,7 +132,9 @@ def test_a_worker_that_is_killed_is_told_and_resumed_and_merged(tmp_path: Path) 
         worker.kill()
         assert parent.stderr
         said = parent.stderr.read()
-    assert parent.returncode == 1 and "worker 2/2 ended with status -9" in said and "--resume goes on" in said, said
+    assert (
+        parent.returncode == 1 and "worker 2/2 was ended by SIGKILL (status -9)" in said and "--resume goes on" in said
+    ), said
     assert not (tmp_path / "r.csv").exists() and count_rows(tmp_path / "r.1-of-2.csv") == 6
     again = subprocess.run([*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
