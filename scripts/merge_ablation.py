@@ -8,6 +8,7 @@ import typer
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
 from utils.text import counted, shown
+from utils.torchrun import refuse_under_torchrun
 
 
 def main(
@@ -27,6 +28,7 @@ def main(
     uv run scripts/merge_ablation.py night.1-of-2.csv night.2-of-2.csv --out night.csv
     """
     with exit_statuses():
+        refuse_under_torchrun("merge_ablation.py", "one process")
         from ablation.report.write import write_report
         from ablation.results.merge import merge
 

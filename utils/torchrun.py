@@ -6,15 +6,18 @@ The first process does what one alone would do. The others say nothing: what a p
 import atexit
 import os
 import sys
+import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO
+from typing import IO, TextIO
 
 from utils.errors import UserError, wrong_value
 
-START = "uv run torchrun --nproc-per-node 2 infer.py run ..."
+START = "uv run torchrun --nproc-per-node N infer.py run ..."
+_GRACE_S, _STOPPED = 5.0, 130
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
@@ -63,8 +66,9 @@ def refuse_under_torchrun(what: str, instead: str) -> None:
 def one_voice() -> Iterator[None]:
     """Around a program: of several processes only the first is heard.
 
-    A wrong call, and Ctrl-C, all of them find; the others end with status 0 then, as they do when the first is through.
-    One that has lost another says so and ends with status 1, the first as well as any.
+    A wrong call all of them find, and the first one says it; another says what it alone has found after a while. After
+    Ctrl-C the others end with status 0, as they do when the first is through. One that has lost another says so and
+    ends with status 1, the first as well as any.
     """
     try:
         here = seat()
@@ -74,18 +78,34 @@ def one_voice() -> Iterator[None]:
     if here is None:
         yield
         return
-    heard = sys.stderr if here.first else _silence()
+    heard, unheard = (sys.stderr, None) if here.first else _silence()
     status, said = 0, ""
     try:
         yield
     except BaseException as error:
         status, said = _outcome(error, here)
+        if unheard is not None and isinstance(error, SystemExit) and error.code not in (None, 0, _STOPPED):
+            status, said = _alone(error.code, here, unheard, said)
     if said:
         print(said, file=heard)
     atexit._run_exitfuncs()
     sys.stdout.flush()
     heard.flush()
     os._exit(status)  # what connects processes has threads, which at times abort a process that is taken down
+
+
+def _alone(code: object, here: Seat, unheard: IO[str], said: str) -> tuple[int, str]:
+    """The end of a process, not the first, whose call is wrong, or which has lost another: see `_outcome`.
+
+    Where the first one finds the same, it ends as well, and torchrun this one with it. Where it does not, it waits for
+    this one, and nobody would know why.
+    """
+    if isinstance(code, str):
+        return 1, said
+    time.sleep(_GRACE_S)
+    unheard.seek(0)
+    line = next((line.strip() for line in reversed(unheard.readlines()) if line.strip()), "nothing was said")
+    return 1, f"error: process {here.rank} of {here.size}: {line.removeprefix('error: ')}"
 
 
 def _outcome(error: BaseException, here: Seat) -> tuple[int, str]:
@@ -95,18 +115,20 @@ def _outcome(error: BaseException, here: Seat) -> tuple[int, str]:
             return 1, error.code
         return int(error.code or 0) if here.first else 0, ""
     if isinstance(error, KeyboardInterrupt):
-        return 130 if here.first else 0, ""
+        return _STOPPED if here.first else 0, ""
     if here.first:
         return 1, "".join(traceback.format_exception(error)).rstrip()
     return 1, f"error: process {here.rank} of {here.size}: {type(error).__name__}: {error}"
 
 
-def _silence() -> TextIO:
-    """Send what this process prints nowhere, libraries in C included; what still reaches the old stderr."""
+def _silence() -> tuple[TextIO, IO[str]]:
+    """Send what this process prints into a file that is gone with it, libraries in C included.
+
+    Gives what still reaches the old stderr, and the file.
+    """
     heard = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     sys.stdout.flush()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    unheard = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
     for number in (1, 2):
-        os.dup2(nowhere, number)
-    os.close(nowhere)
-    return heard
+        os.dup2(unheard.fileno(), number)
+    return heard, unheard

@@ -53,11 +53,12 @@ def call(*words: str) -> list[str]:
     return ["infer.py", "run", "--device", "cpu", "--dtype", "float32", "--prompt", "hello there", *words]
 
 
-def test_a_wrong_call_is_said_once() -> None:
+def test_a_wrong_call_is_said_and_ends_all() -> None:
     first, other = ended(start(call("--methods", "nothing")))
     assert first.status == 2
     assert "unknown method" in first.err
-    assert (other.status, other.out, other.err) == (0, "", "")
+    assert (other.status, other.out) == (1, "")  # where torchrun does not end it before
+    assert other.err.count("\n") == 1 and other.err.startswith("error: process 1 of 2: unknown method")
 
 
 def test_torchrun_starts_it(tmp_path: Path) -> None:
