@@ -54,6 +54,11 @@ def merge(paths: Sequence[Path], out: Path, partial: bool = False, overwrite: bo
         raise UserError(f"--out {str(out)!r} exists; give --overwrite to replace it, or another --out")
     if out.resolve() in [path.resolve() for path in paths]:
         raise UserError(f"--out {str(out)!r} is one of the shards; expected another file")
+    for number, path in enumerate(paths):
+        if path.resolve() in [other.resolve() for other in paths[:number]]:
+            raise UserError(f"{str(path)!r} is given twice; expected each shard once")
+        if not path.is_file():
+            raise UserError(f"there is no file {str(path)!r}; expected what a run with --shard K/N wrote")
     files = sorted((_read(path) for path in paths), key=lambda one: one.shard.index)
     _refuse_others(files)
     _refuse_twice(files)

@@ -133,10 +133,10 @@ def test_what_does_not_belong_together_is_refused_and_nothing_written(tmp_path: 
     for given_files, says in [
         ([], "no file given"),
         ([first], "shard 2 of 2 not given"),
-        ([first, first, second], "both hold"),
+        ([first, first, second], "is given twice"),
         ([first, third], "expected shards of one division"),
         ([first, tmp_path / "whole.csv"], "is no shard"),
-        ([first, tmp_path / "none.csv"], "cannot be read"),
+        ([first, tmp_path / "none.csv"], "there is no file"),
     ]:
         with pytest.raises(UserError, match=says):
             merge(given_files, out)

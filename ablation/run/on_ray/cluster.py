@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from utils.errors import UserError
-from utils.text import counted
+from utils.text import counted, first_line
 
 LOCAL, AUTO = "local", "auto"
 _QUIET = {
@@ -87,8 +87,10 @@ def joined(ray: Any, address: str) -> Iterator[tuple[Place, ...]]:
     try:
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+        except ConnectionError:
+            raise UserError(f"--ray {address} given, and no cluster was found; expected {_EXPECTED}") from None
         except (OSError, ValueError, RuntimeError, ImportError, ray.exceptions.RayError) as error:
-            raise UserError(f"--ray {address} given: {_first_line(error)}; expected {_EXPECTED}") from None
+            raise UserError(f"--ray {address} given: {first_line(error)}; expected {_EXPECTED}") from None
         yield _places(ray.nodes())
     finally:
         ray.shutdown()
@@ -105,10 +107,6 @@ def _refuse_silent(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
     except (OSError, OverflowError) as error:
         raise UserError(f"--ray {address}: no answer ({error}); expected {_EXPECTED}") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _places(nodes: list[Mapping[str, Any]]) -> tuple[Place, ...]:

@@ -102,6 +102,7 @@ def _played(team: Team, maker: Elsewhere, written: ResultsFile, err: Console) ->
     if done:
         say(err, f"{len(done)} of {plan.generations} rows are already there")
     if not lots:
+        written.sort()  # which a run that was killed had no time for
         return outcome, lots
 
     def name(seat: Seat) -> None:

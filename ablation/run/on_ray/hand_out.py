@@ -7,10 +7,10 @@ from typing import Any
 
 from ablation.run.on_ray.lots import Lot, Lots
 from ablation.run.on_ray.player import Played
-from ablation.run.on_ray.team import Seat, Team, first_line
+from ablation.run.on_ray.team import Seat, Team
 from utils.errors import UserError
 from utils.interrupt import Interrupt
-from utils.text import counted
+from utils.text import counted, first_line
 
 _LOOKS_S = 1.0
 Keep = Callable[[Seat, Played], None]

@@ -11,7 +11,7 @@ from ablation.results.manifest import chosen_in, differences_of
 from ablation.run.on_ray.cluster import Place
 from ablation.run.on_ray.player import Player, Ready, about_code
 from utils.errors import UserError
-from utils.text import shown
+from utils.text import first_line
 
 _PATIENCE_S = 120.0
 _OWN = ("machine", "shard")  # of what is fixed: what players may differ in
@@ -151,11 +151,6 @@ class Team:
     def _seated(self, place: Place) -> Seat:
         actor = self.ray.remote(Player).options(**place.options(self.ray))
         return Seat(place, actor.remote(place.environment(), str(Path.cwd())))
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what Ray says, which is long."""
-    return shown(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__))
 
 
 def _raise_cause(error: Any) -> NoReturn:
