@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from sampling.branches import Branches
-from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled
+from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 from sampling.forward.runner import Runner, prefill
+from sampling.handover import Handover, prefilled
 from sampling.loop import check_room
 from utils.errors import UserError
 from utils.logits_processor import no_distribution
@@ -78,13 +79,19 @@ class BeamSearch:
 
     @torch.inference_mode()
     def decode(
-        self, target: Runner, prompt: Sequence[int], *, max_new_tokens: int, stop: Collection[int] = ()
+        self,
+        target: Runner,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int,
+        stop: Collection[int] = (),
+        handover: Handover | None = None,
     ) -> Iterator[Event]:
         """Search after `prompt` (token ids): one `Prefilled`, a `BeamRound` a round, one `Finished`.
 
         The answer is the text of the best score among those that ended and, where there is no more room, those
         that could not; the `num_beams` best come with `Finished`. The clock stands still while the consumer
-        holds an event. Raises `UserError` as `sampling.loop.decode` does.
+        holds an event. handover: as `sampling.loop.decode` has it, which also says what `UserError` is raised for.
         """
         check_room(target, prompt, max_new_tokens)
         if target.read(prompt).encoder_ids:
@@ -92,9 +99,12 @@ class BeamSearch:
         limit = min(max_new_tokens, target.window - len(prompt))
         clock = PhaseClock(target.device)
         clock.start()
-        prefill(target, prompt[:-1])
+        if handover is None:
+            prefill(target, prompt[:-1])
+        else:
+            handover.taken_over(target, prompt, ())
         clock.lap("prefill")
-        yield Prefilled(len(prompt), clock.stop()["prefill"])
+        yield prefilled(len(prompt), clock.stop(), handover)
 
         branches = Branches(target)
         going = [Candidate(0, prompt[-1], 0.0)]

@@ -10,9 +10,9 @@ FinishReason = Literal["stop", "length", "context"]
 class Prefilled:
     """The prompt is in the caches. `prefill_s` covers the target's and the drafter's forwards over it.
 
-    queued_s: in a batch, since the prompt arrived. shared: the target's forward was made once for several runs, and its
-    seconds are those of then. handed: bytes of the state that came from whoever made it elsewhere, in that time, and
-    transfer_s how long handing it over took; None where it was made here.
+    queued_s: in a batch, since the prompt arrived; elsewhere, until it was read. shared: the target's forward was made
+    once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
+    elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here.
     """
 
     prompt_tokens: int

@@ -21,13 +21,15 @@ class Handover:
     """What a prompt left where it was read.
 
     prefill_s: the seconds of the target's forwards over it. shared: made here, for several runs. transfer_s: of a
-    state from elsewhere, from asking for it until it was here.
+    state from elsewhere, from asking for it until it was here, without those seconds and without queued_s, in which
+    prompts of others were read there.
     """
 
     state: State
     prefill_s: float
     shared: bool = False
     transfer_s: float = 0.0
+    queued_s: float = 0.0
 
     def taken_over(self, target: Runner, tokens: Sequence[int], layers: Sequence[int]) -> dict[int, Tensor]:
         """Let the target go on from it; the states of these layers. Raises `UserError` for the state of another text.
@@ -41,12 +43,16 @@ class Handover:
 
 def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
     """Where a state's tokens are not those of a text without its last one, in words."""
-    pairs = enumerate(zip(held, tokens[:-1], strict=False))
-    place = next((place for place, (one, other) in pairs if one != other), min(len(held), len(tokens) - 1))
     return (
         f"the prefilled state is of {len(held) + 1} tokens and the prompt has {len(tokens)}; they part at token "
-        f"{place}: expected the state of this prompt, with the same chat template and system message"
+        f"{alike(held, tokens[:-1])}: expected the state of this prompt, with the same chat template and system message"
     )
+
+
+def alike(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def read_apart(target: Runner, prompt: Sequence[int], layers: Sequence[int], shared: bool = False) -> Handover:
@@ -66,12 +72,13 @@ def read_apart(target: Runner, prompt: Sequence[int], layers: Sequence[int], sha
 def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None) -> Prefilled:
     """The event: of a prompt that was read before, with the seconds that this took then.
 
-    seconds: of this run, `prefill` for the target, or for taking over, and `draft` for what drafts.
+    seconds: of this run, `prefill` for the target, or for taking over, and `draft` for what drafts, if anything does.
     """
-    own, begun = seconds["prefill"], seconds["draft"]
+    own, begun = seconds["prefill"], seconds.get("draft", 0.0)
     if handover is None:
         return Prefilled(prompt_tokens, own + begun)
     whole = handover.prefill_s + begun
     if handover.shared:
         return Prefilled(prompt_tokens, whole, shared=True)
-    return Prefilled(prompt_tokens, whole, handed=handover.state.bytes, transfer_s=handover.transfer_s + own)
+    handed, transfer_s = handover.state.bytes, handover.transfer_s + own
+    return Prefilled(prompt_tokens, whole, handover.queued_s, handed=handed, transfer_s=transfer_s)

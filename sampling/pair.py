@@ -104,7 +104,7 @@ class Pair:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the target's weights, by which heads know their base."""
+        """Hash of the target's embedding and norms, by which heads know their base."""
         return fingerprint(self.target.model.landmarks())
 
     @cached_property

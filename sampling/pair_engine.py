@@ -127,7 +127,8 @@ class PairEngine:
         target = self._target(method, pair)
         if method.search:
             search: BeamSearch = SEARCHES[method.search].build(pair, settings)
-            return search.decode(target, prompt, max_new_tokens=values["length"], stop=pair.stop)
+            searched = partial(search.decode, target, prompt, max_new_tokens=values["length"], stop=pair.stop)
+            return self._within_memory(self._begun(searched, target, (), prompt), target.device)
         drafter = self._drafter(method, pair, settings, run or name)
         rule = self._rule(method, pair, settings, run or name, len(prompt))
         return self._decoded(target, drafter, rule, make_verifier(method, settings), values, prompt, self.raw)
@@ -292,15 +293,15 @@ class PairEngine:
             stop=self.pair.stop,
             seed=values["seed"],
         )
-        return self._within_memory(self._begun(decoded, target, drafter, prompt), target.device)
+        return self._within_memory(self._begun(decoded, target, drafter.needs_hidden, prompt), target.device)
 
     def _begun(
-        self, decoded: Callable[..., Iterator[Event]], target: Runner, drafter: Drafter, prompt: Sequence[int]
+        self, decoded: Callable[..., Iterator[Event]], target: Runner, layers: Sequence[int], prompt: Sequence[int]
     ) -> Iterator[Event]:
         """The events, from a prompt that was read before where there is such."""
         handover = None
         if self.prefills is not None and target is self.pair.target:
-            handover = self.prefills.find(self.pair, prompt, drafter.needs_hidden)
+            handover = self.prefills.find(self.pair, prompt, layers)
         yield from decoded(handover=handover)
 
     def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:

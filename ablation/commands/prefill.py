@@ -1,8 +1,10 @@
 """The command `prefill`: read prompts for runs to come, into files or over a socket."""
 
 import json as json_module
+import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +53,8 @@ def prefill(
     `infer.py run --from` goes on from it, with the tokens that it would have found by itself: from files, or from
     another process that listens.
 
-    Exit status: 0 all were read, or Ctrl-C ended the listening; 1 a file could not be written; 2 the call is wrong.
+    Exit status: 0 all were read, or Ctrl-C ended the listening; 1 a file could not be written; 2 the call is wrong;
+    130 stopped by Ctrl-C, with the files that are whole by then.
     """
     from ablation.commands import request
 
@@ -62,7 +65,7 @@ def prefill(
         if listen is not None:
             for name, given in {"--prompt": prompt, "--prompts": prompts, "--methods": methods}.items():
                 if given is not None:
-                    raise UserError(f"--listen and {name} given; expected --out beside it: who asks names the prompt")
+                    raise UserError(f"--listen and {name} given; expected --listen alone: who asks names all that")
             _listen(listen, models)
             return
         assert out is not None
@@ -80,10 +83,7 @@ def _listen(given: str, models: Values) -> None:
     if address is None:
         raise UserError(f"--listen {given!r} given; expected HOST:PORT, such as 127.0.0.1:7070 or :7070")
 
-    def told(tokens: int, size: int, seconds: float) -> None:
-        typer.echo(f"{tokens:,} tokens in {seconds * 1e3:,.1f} ms, {size / 1e6:,.1f} MB sent", err=True)
-
-    with PrefillServer(address, told) as server:
+    with PrefillServer(address, partial(typer.echo, err=True)) as server:
         server.pair = _engine(models).pair
         name = server.pair.target_info.name
         typer.echo(f"reading prompts with {name} for `run --from {server.address.text}`; Ctrl-C ends it", err=True)
@@ -125,7 +125,11 @@ def _paths(out: Path, prompts: "Sequence[Prompt]", overwrite: bool) -> list[Path
     from utils.files import checked_path
 
     checked_path(str(out), "--out")
-    if out.suffix == SUFFIX and not out.is_dir():
+    if out.is_file() and out.suffix != SUFFIX:
+        raise UserError(f"--out {str(out)!r} is a file; expected a name that ends in {SUFFIX}, or a folder")
+    if out.suffix and not out.is_dir():
+        if out.suffix != SUFFIX:
+            raise UserError(f"--out {str(out)!r} given; expected a name that ends in {SUFFIX}, or a folder")
         if len(prompts) > 1:
             raise UserError(f"--out {str(out)!r} given for {len(prompts)} prompts; expected a folder")
         if not out.parent.is_dir():
@@ -135,9 +139,16 @@ def _paths(out: Path, prompts: "Sequence[Prompt]", overwrite: bool) -> list[Path
         out.mkdir(parents=True, exist_ok=True)
         width = len(str(len(prompts)))
         paths = [out / f"{number:0{width}}{SUFFIX}" for number in range(1, len(prompts) + 1)]
+        if others := sorted(set(out.glob(f"*{SUFFIX}")) - set(paths)):
+            raise UserError(
+                f"--out {str(out)!r} holds {str(others[0].name)!r} of other prompts, which `run --from` would play as "
+                "well; expected another folder"
+            )
     taken = [path for path in paths if path.exists()]
     if taken and not overwrite:
         raise UserError(f"{str(taken[0])!r} exists; give --overwrite to replace it, or another --out")
+    if not os.access(paths[0].parent, os.W_OK):
+        raise UserError(f"--out {str(out)!r}: {str(paths[0].parent)!r} cannot be written to")
     return paths
 
 

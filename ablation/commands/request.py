@@ -1,6 +1,7 @@
 """What a command line asks for, checked as a whole before a model is loaded. No torch is imported here."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,7 +18,7 @@ from utils.text import quoted
 from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
-    from sampling.prefilled.files import StateFiles
+    from sampling.prefilled.files import StateFile, StateFiles
     from sampling.prefilled.wire import AskedPrefills
 
     ReadBefore = StateFiles | AskedPrefills
@@ -39,7 +40,14 @@ def choose_prefills(
     from sampling.prefilled.wire import Address, AskedPrefills
 
     address = Address.parse(given, "--from")
-    return StateFiles(checked_path(given, "--from")) if address is None else AskedPrefills(address)
+    if address is not None:
+        return AskedPrefills(address)
+    if not (path := checked_path(given, "--from")).exists():
+        raise UserError(
+            f"--from {quoted(given)} given, and there is no such file or folder; expected what `infer.py prefill` "
+            "wrote, or HOST:PORT where it listens, such as 127.0.0.1:7070"
+        )
+    return StateFiles(path)
 
 
 def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
@@ -60,8 +68,8 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
 def choose_read_before(prompt: str | None, prompts: Path | None, prefills: "ReadBefore | None") -> tuple[Prompt, ...]:
     """The same, or where nothing is given those that files of states name. Raises `UserError`."""
     files = getattr(prefills, "files", ())
-    if prompt is None and prompts is None and (lines := [one.prompt for one in files if one.prompt]):
-        return tuple(parse_prompt(line, number) for number, line in enumerate(lines, start=1))
+    if prompt is None and prompts is None and any(one.prompt for one in files):
+        return _prompts_of([one for one in files if one.prompt])
     played = choose_prompts(prompt, prompts)
     for one in played:
         if files and len(one.turns) > 1:
@@ -70,6 +78,19 @@ def choose_read_before(prompt: str | None, prompts: Path | None, prefills: "Read
                 "expected prompts of one turn, or HOST:PORT, where any can be read"
             )
     return played
+
+
+def _prompts_of(files: "Sequence[StateFile]") -> tuple[Prompt, ...]:
+    """The prompts of states, by the names of their files where ids are there twice. Raises `UserError`."""
+    found = []
+    for number, one in enumerate(files, start=1):
+        try:
+            found.append(parse_prompt(one.prompt, number))
+        except UserError as error:
+            raise UserError(f"{str(one.path)!r}: its prompt: {error}") from None
+    if len({str(prompt.id) for prompt in found}) == len(found):
+        return tuple(found)
+    return tuple(replace(prompt, id=one.path.stem) for prompt, one in zip(found, files, strict=True))
 
 
 def choose_config(text: str | None, methods: str | None, models: Mapping[str, Any]) -> ServerConfig | None:

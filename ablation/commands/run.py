@@ -102,6 +102,10 @@ def run(
         if full_trace and trace is None:
             raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
         refuse_full_trace(FULL if full_trace else True, loads["batches"])
+        if prefills is not None and len(compared(models)) > 1:
+            raise UserError(
+                "--from and several --target-weights given; expected the one format of the prefilled states"
+            )
         refuse_for_several(loads["batches"], specs, compared(models))
         with (request.open_trace(trace) if speaks() else None) or nullcontext() as trace_file:
             pair = load_chosen(to_load(models))
@@ -147,8 +151,10 @@ def _execute(
     engine = PairEngine(pair)
     if prefills is not None:
         prefills.refuse_other(pair)
+        values = ((one.method, {**plan.values, **dict(one.parameters)}) for one in plan.configurations)
+        layers = sorted({layer for one in values for layer in engine.drafter(*one).needs_hidden})
         for prompt in plan.prompts:
-            prefills.check(engine.tokenise(prompt.opening, plan.values["chat"], prompt.system))
+            prefills.check(engine.tokenise(prompt.opening, plan.values["chat"], prompt.system), layers)
 
     def go_on() -> None:  # behind the warm-up, whose prompts nobody has read
         engine.prefills = prefills

@@ -76,7 +76,13 @@ def show(console: Console, records: Sequence[Record]) -> None:
         console.print(Text(f"no speedup: the reference, {REFERENCE}, did not run", style="dim"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
-    for reason in (*_roofline(records), *_reasons(records), *_gammas(records), *_rounded(records)):
+    for reason in (
+        *_handed_over(records),
+        *_roofline(records),
+        *_reasons(records),
+        *_gammas(records),
+        *_rounded(records),
+    ):
         console.print(Text(reason, style="dim"), soft_wrap=True)
     for record in records:
         if record.score is not None and record.decode_s and record.new_tokens:
@@ -86,6 +92,19 @@ def show(console: Console, records: Sequence[Record]) -> None:
             console.print(Text(said, style="dim"), soft_wrap=True)
         if record.error is not None:
             console.print(Text(f"{record.configuration} failed: {shown(record.error)}", style="red"), soft_wrap=True)
+
+
+def _handed_over(records: Sequence[Record]) -> Iterator[str]:
+    """How the prompt came here that was read elsewhere; the slowest of several times."""
+    known = [one for one in records if one.kv_bytes and one.kv_transfer_ms is not None and one.prefill_s is not None]
+    if known:
+        slowest = max(known, key=lambda one: one.kv_transfer_ms or 0.0)
+        size, took, read = (
+            (slowest.kv_bytes or 0) / 1e6,
+            slowest.kv_transfer_ms or 0.0,
+            (slowest.prefill_s or 0.0) * 1e3,
+        )
+        yield f"the prompt was read elsewhere, in {read:,.1f} ms, and {size:,.1f} MB were handed over in {took:,.1f} ms"
 
 
 def _roofline(records: Sequence[Record]) -> Iterator[str]:

@@ -80,8 +80,8 @@ def _refereed(whole: pd.DataFrame) -> Iterator[str]:
 def _shared_prefills(whole: pd.DataFrame) -> Iterator[str]:
     if (whole["prefill_shared"].astype(str) == "true").any():
         yield (
-            "Each prompt was read once for all configurations (share_prefill): their time to the first token and their "
-            "speed with prefill hold the seconds of that one reading."
+            "Configurations shared one reading of a text that they began with (share_prefill): their time to the first "
+            "token and their speed with prefill hold the seconds of that one reading."
         )
 
 

@@ -189,7 +189,9 @@ class Record:
     drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
     batch: int = column("texts", "answered at a time")
     rate: float = column("1/s", "prompts that arrived, at random (Poisson); 0: each came when there was room")
-    queued_s: float | None = metric("s", "from the prompt's arrival to its being read, which `ttft_s` leaves out")
+    queued_s: float | None = metric(
+        "s", "from the prompt's arrival to its being read, here or elsewhere, which `ttft_s` leaves out"
+    )
     live_rows: float | None = metric(
         "texts", "that shared a round with this one, itself included; null for a search", "mean over rounds"
     )
@@ -231,14 +233,16 @@ class Record:
     host: str | None = column("", "the machine that played it, where several play a plan; null elsewhere")
     prefill_shared: bool | None = metric(
         "",
-        "the target read the prompt once for all configurations of the plan (`share_prefill`); the target's part of "
-        "`prefill_s` is the time of then",
+        "the target's reading of the prompt was shared by all configurations that began with this text "
+        "(`share_prefill`); its part of `prefill_s` is the seconds of that one reading",
     )
     kv_bytes: int | None = metric(
         "B", "keys, values and states of a prompt that was read elsewhere (`--from`); null where it was read here"
     )
     kv_transfer_ms: float | None = metric(
-        "ms", "from asking for them until they were in the cache, without the time that reading the prompt took there"
+        "ms",
+        "from asking for them until they were in the cache, without the time that reading the prompt took there, and "
+        "without `queued_s`",
     )
 
     @property

@@ -62,8 +62,10 @@ def _refuse_other_shape(state: State, runner: Keeping) -> None:
     """Raises `UserError` where a state has not the rows that the runner's model keeps, as far as any were seen."""
     shapes = {layer: _shapes(rows) for layer, rows in state.rows.items()}
     known = {layer: _shapes(rows) for layer, rows in runner.cache.rows().items()}
-    dtypes = {one.dtype for rows in state.rows.values() for one in rows} - {runner.model.dtype}
-    if dtypes or (state.tokens and known and shapes != known):
+    tensors = [*(one for rows in state.rows.values() for one in rows), *state.hidden.values()]
+    dtypes = {one.dtype for one in tensors} | {runner.model.dtype}
+    widths = {one.shape[1] for one in state.hidden.values()} | {runner.model.embedding.shape[1]}
+    if len(dtypes) > 1 or len(widths) > 1 or (state.tokens and known and shapes != known):
         raise UserError("the prefilled state has rows of other layers, shapes or numbers than the target keeps")
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from sampling.handover import Handover, other_text
+from sampling.handover import Handover, alike, other_text
 from sampling.pair import Pair
-from sampling.prefilled.packed import TOKENS, Maker, packed, unpacked
+from sampling.prefilled.packed import TOKENS, Maker, layers_in, packed, seconds_in, tokens_in, unpacked
 from utils.errors import UserError, wrong_value
 from utils.json_text import read_json
 from utils.text import first_line
@@ -25,11 +25,15 @@ _FORMAT, _ABOUT = "prefilled-state-1", "about"
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """What a file says of itself. tokens: of the prompt but its last one. prompt: a line of a prompt file, or none."""
+    """What a file says of itself.
+
+    tokens: of the prompt but its last one. layers: of which it has states. prompt: a line of a prompt file, or none.
+    """
 
     path: Path
     maker: Maker
     tokens: tuple[int, ...]
+    layers: frozenset[int]
     prefill_s: float
     prompt: str
 
@@ -37,10 +41,12 @@ class StateFile:
 def write_state(path: Path, handover: Handover, maker: Maker, prompt: str = "") -> int:
     """Write what a prompt left; the file's bytes. prompt: see `StateFile`. Raises `OSError`."""
     about = {**maker.as_dict(), "prefill_s": handover.prefill_s, "prompt": prompt}
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch = path.with_name(f".{os.getpid()}.new")
     try:
         scratch.write_bytes(save(packed(handover.state), {"format": _FORMAT, _ABOUT: json.dumps(about)}))
         scratch.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         scratch.unlink(missing_ok=True)
     return path.stat().st_size
@@ -60,12 +66,21 @@ class StateFiles:
         for one in self.files:
             one.maker.refuse_other(here, f"{str(one.path)!r}")
 
-    def check(self, prompt: Sequence[int]) -> StateFile:
-        """The file of a prompt (ids). Raises `UserError` where there is none, and says where the nearest one parts."""
+    def check(self, prompt: Sequence[int], layers: Sequence[int] = ()) -> StateFile:
+        """The file of a prompt (ids) with the states of these layers. Raises `UserError` where there is none.
+
+        It says where the nearest one parts, and which states are missing.
+        """
         one = self._of.get(tuple(prompt[:-1]))
         if one is None:
-            near = max(self.files, key=lambda known: _common(known.tokens, prompt))
-            raise UserError(f"{str(near.path)!r}: {other_text(near.tokens, prompt)}")
+            near = max(self.files, key=lambda known: alike(known.tokens, prompt))
+            several = f"of {len(self.files)} states the nearest, " if len(self.files) > 1 else ""
+            raise UserError(f"{several}{str(near.path)!r}: {other_text(near.tokens, prompt)}")
+        if absent := sorted(set(layers) - one.layers):
+            raise UserError(
+                f"{str(one.path)!r} lacks the target's states of layers {', '.join(map(str, absent))}, from which "
+                "these methods draft; expected `infer.py prefill` with --methods that names them, or without it"
+            )
         return one
 
     def find(self, pair: Pair, prompt: Sequence[int], layers: Sequence[int]) -> Handover:
@@ -89,11 +104,12 @@ def _paths(place: Path) -> Iterable[Path]:
 def _head(path: Path) -> StateFile:
     with _opened(path) as file:
         about = _about(path, file.metadata() or {})
-        tokens = tuple(file.get_tensor(TOKENS).tolist())
-    seconds, prompt = about.get("prefill_s"), about.get("prompt")
-    if not isinstance(seconds, float) or not isinstance(prompt, str):
-        raise UserError(f"{str(path)!r}: {wrong_value('prefill_s', seconds, 'seconds')}")
-    return StateFile(path, Maker.from_dict(about, repr(str(path))), tokens, seconds, prompt)
+        tokens = tokens_in(file.get_tensor(TOKENS), repr(str(path)))
+        layers = layers_in(file.keys())
+    seconds, prompt = seconds_in(about.get("prefill_s"), repr(str(path))), about.get("prompt")
+    if not isinstance(prompt, str):
+        raise UserError(f"{str(path)!r}: {wrong_value('prompt', prompt, 'a text')}")
+    return StateFile(path, Maker.from_dict(about, repr(str(path))), tokens, layers, seconds, prompt)
 
 
 def _about(path: Path, metadata: Mapping[str, str]) -> Mapping[str, Any]:
@@ -112,9 +128,3 @@ def _opened(path: Path) -> Iterator[Any]:
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         raise UserError(f"{str(path)!r} cannot be read: {why}; expected a file of `infer.py prefill`") from None
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    pairs: Iterator[tuple[int, int]] = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,16 +1,20 @@
 """A prefilled state as tensors by name and a few words, which is how it is written and sent (safetensors, JSON)."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sampling.forward.formats import FULL
 from sampling.forward.state import State
 from sampling.pair import Pair
 from utils.errors import UserError, wrong_value
+from utils.provenance import weights_digest
 
 _NAME = re.compile(r"(keys|values|hidden)\.(0|[1-9]\d{0,4})")
 _SHAPES = {"keys": 3, "values": 3, "hidden": 2}
@@ -21,7 +25,8 @@ TOKENS = "tokens"
 class Maker:
     """What reads prompts: a state is of use where all of this is the same.
 
-    target: the model's name. digest: of its embedding and norms. weights: their format. dtype: of rows and states.
+    target: the model's name. digest: of its weights, as far as they are known by: all in the files that they came from,
+    else embedding and norms. weights: their format. dtype: of rows and states.
     """
 
     target: str
@@ -33,7 +38,8 @@ class Maker:
     def of(cls, pair: Pair) -> "Maker":
         """The target of a pair."""
         info = pair.target_info
-        return cls(info.name, pair.digest, info.stored, info.dtype)
+        digest = (_of_files(info.place) if info.place else None) or pair.digest
+        return cls(info.name, digest, info.stored, info.dtype)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str) -> "Maker":
@@ -47,6 +53,16 @@ class Maker:
         """As plain values."""
         return asdict(self)
 
+    @property
+    def text(self) -> str:
+        """For people: `SmolLM2 in float32`."""
+        format = "" if self.weights == FULL else f"{self.weights} and "
+        return f"{self.target} in {format}{self.dtype}"
+
+    def fits(self, other: "Maker") -> bool:
+        """Whether one goes on from what the other has read, whatever they are called."""
+        return (self.digest, self.weights, self.dtype) == (other.digest, other.weights, other.dtype)
+
     def refuse_other(self, here: "Maker", what: str) -> None:
         """Raises `UserError` where what it read is not what a target here would have read. what: it read."""
         if self.digest != here.digest:
@@ -59,6 +75,12 @@ class Maker:
                 )
 
 
+@lru_cache(maxsize=8)
+def _of_files(place: str) -> str | None:
+    """Read once in a process: files of gigabytes take seconds."""
+    return weights_digest(place)
+
+
 def packed(state: State) -> dict[str, Tensor]:
     """Its tensors by name, on the CPU."""
     found = {TOKENS: torch.tensor(state.tokens, dtype=torch.long)}
@@ -68,11 +90,14 @@ def packed(state: State) -> dict[str, Tensor]:
     return {name: one.cpu().contiguous() for name, one in found.items()}
 
 
+def layers_in(names: Iterable[str]) -> frozenset[int]:
+    """The layers of which tensors of these names are states."""
+    return frozenset(int(one[2]) for one in map(_NAME.fullmatch, names) if one and one[1] == "hidden")
+
+
 def unpacked(tensors: Mapping[str, Tensor], where: str) -> State:
     """The state of such tensors. Raises `UserError` for tensors that are none; where: what errors call them."""
-    tokens = tensors.get(TOKENS)
-    if tokens is None or tokens.dim() != 1 or tokens.dtype != torch.long:
-        raise UserError(f"{where}: no {TOKENS} in it; expected a prefilled state")
+    tokens = tokens_in(tensors.get(TOKENS), where)
     parts: dict[str, dict[int, Tensor]] = {kind: {} for kind in _SHAPES}
     for name, one in tensors.items():
         matched = _NAME.fullmatch(name)
@@ -87,4 +112,18 @@ def unpacked(tensors: Mapping[str, Tensor], where: str) -> State:
     if parts["keys"].keys() != parts["values"].keys():
         raise UserError(f"{where}: keys and values are not of the same layers")
     rows = {layer: (keys, parts["values"][layer]) for layer, keys in parts["keys"].items()}
-    return State(tuple(tokens.tolist()), rows, parts["hidden"])
+    return State(tokens, rows, parts["hidden"])
+
+
+def tokens_in(tensor: Tensor | None, where: str) -> tuple[int, ...]:
+    """The ids of a state. Raises `UserError` for what are none."""
+    if tensor is None or tensor.dim() != 1 or tensor.dtype != torch.long:
+        raise UserError(f"{where}: no {TOKENS} in it, or none that are ids; expected a prefilled state")
+    return tuple(tensor.tolist())
+
+
+def seconds_in(given: Any, where: str, most: float = math.inf) -> float:
+    """How long a prompt took to read, by whom has read it. Raises `UserError` for what nobody can have taken."""
+    if type(given) not in (int, float) or not 0.0 <= given <= most or math.isinf(given):
+        raise UserError(f"{where}: {wrong_value('prefill_s', given, 'seconds that reading a prompt can take')}")
+    return float(given)

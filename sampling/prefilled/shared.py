@@ -1,11 +1,14 @@
 """Where prompts come from that are read before a generation begins."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
 from sampling.handover import Handover, read_apart
 from sampling.loop import check_room
 from sampling.pair import Pair
+
+_TEXTS = 4
 
 
 class Prefills(Protocol):
@@ -17,21 +20,24 @@ class Prefills(Protocol):
 
 
 class SharedPrefills:
-    """One prefill of a prompt for all generations that begin with it, as long as no other prompt comes between.
+    """One prefill for all generations that begin with the same text, of the last few texts.
 
-    It keeps the states of all layers that anyone has asked for so far.
+    A few, as turns that follow different answers take turns. It keeps the states of all layers that anyone has asked
+    for so far; a text is read once more where one is asked for that was not kept.
     """
 
     def __init__(self) -> None:
         self._layers: set[int] = set()
-        self._held: Handover | None = None
+        self._held: deque[Handover] = deque(maxlen=_TEXTS)
 
     def find(self, pair: Pair, prompt: Sequence[int], layers: Sequence[int]) -> Handover:
         """See `Prefills.find`."""
-        known = self._layers >= set(layers)
+        if not self._layers >= set(layers):
+            self._held.clear()
         self._layers |= set(layers)
-        held = self._held
-        if held is None or not known or held.state.tokens != tuple(prompt[:-1]):
-            check_room(pair.target, prompt, 1)
-            self._held = held = read_apart(pair.target, prompt, sorted(self._layers), shared=True)
-        return held
+        for held in self._held:
+            if held.state.tokens == tuple(prompt[:-1]):
+                return held
+        check_room(pair.target, prompt, 1)
+        self._held.append(read_apart(pair.target, prompt, sorted(self._layers), shared=True))
+        return self._held[-1]

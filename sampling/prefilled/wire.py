@@ -19,10 +19,10 @@ from safetensors.torch import load, save
 from sampling.handover import Handover, read_apart
 from sampling.loop import check_room
 from sampling.pair import Pair
-from sampling.prefilled.packed import Maker, packed, unpacked
+from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
 from utils.errors import UserError, wrong_value
 from utils.json_text import read_json
-from utils.text import first_line
+from utils.text import first_line, shown
 from utils.token_ids import known, token_ids
 
 _LENGTH = 8
@@ -65,30 +65,35 @@ class AskedPrefills:
 
     def refuse_other(self, pair: Pair) -> None:
         """Raises `UserError` where nobody is there, or one with another target."""
-        self._ask({"maker": Maker.of(pair).as_dict()})
+        self._ask(pair, {})
 
-    def check(self, prompt: Sequence[int]) -> None:
-        """Any prompt can be read there."""
+    def check(self, prompt: Sequence[int], layers: Sequence[int]) -> None:
+        """Any prompt can be read there, with any states."""
 
     def find(self, pair: Pair, prompt: Sequence[int], layers: Sequence[int]) -> Handover:
         """See `Prefills.find`. Handing over is all of the time but that of the other's forwards."""
         begun = time.perf_counter()
-        asked = {"maker": Maker.of(pair).as_dict(), "prompt": list(prompt), "layers": list(layers)}
-        about, content = self._ask(asked)
+        about, content = self._ask(pair, {"prompt": list(prompt), "layers": list(layers)})
         try:
             state = unpacked(load(content), self.address.text)
-            seconds = float(about["prefill_s"])
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            whole = time.perf_counter() - begun
+            read = seconds_in(about.get("prefill_s"), self.address.text, whole)
+            queued = seconds_in(about.get("queued_s"), self.address.text, whole - read)
+        except (SafetensorError, TypeError, ValueError) as error:
             raise UserError(f"{self.address.text} sent what is no prefilled state: {first_line(error)}") from None
-        return Handover(state, seconds, transfer_s=max(0.0, time.perf_counter() - begun - seconds))
+        return Handover(state, read, transfer_s=whole - read - queued, queued_s=queued)
 
-    def _ask(self, message: _Message) -> tuple[_Message, bytes]:
-        where = self.address.text
+    def _ask(self, pair: Pair, message: _Message) -> tuple[_Message, bytes]:
+        """The answer. Raises `UserError`, also where another target would read the prompt."""
+        where, here = self.address.text, Maker.of(pair)
+        message = {**message, "maker": here.as_dict()}
         try:
             with socket.create_connection((self.address.host, self.address.port), _CONNECT_S) as connection:
                 connection.settimeout(_PATIENCE_S)
                 _send(connection, json.dumps(message).encode())
                 about = _object(_receive(connection, _MOST_WORDS))
+                if "maker" in about:
+                    Maker.from_dict(_part(about, "maker", dict), where).refuse_other(here, f"what {where} reads")
                 if "error" in about:
                     raise UserError(f"{where}: {first_line(ValueError(str(about['error'])))}")
                 return about, _receive(connection, _MOST_TENSORS)
@@ -102,14 +107,14 @@ class AskedPrefills:
 class PrefillServer(socketserver.ThreadingTCPServer):
     """Reads prompts for who asks, one at a time, with the target of a pair. Enter it, then `serve_forever`.
 
-    told: called with the tokens, bytes and seconds of each prompt that was read.
+    told: called with a line for people for each prompt that was read, and for what was refused.
     """
 
     allow_reuse_address = daemon_threads = True
 
-    def __init__(self, address: Address, told: Callable[[int, int, float], None]) -> None:
+    def __init__(self, address: Address, told: Callable[[str], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self._told, self._turn = told, threading.Lock()
+        self.told, self._turn = told, threading.Lock()
         self.pair: Pair | None = None
         try:
             super().__init__((address.host, address.port), _Answering)
@@ -120,20 +125,24 @@ class PrefillServer(socketserver.ThreadingTCPServer):
     def answer(self, asked: _Message) -> tuple[dict[str, Any], bytes]:
         """What is sent for a request. Raises `UserError`."""
         assert self.pair is not None, "the models are loaded before it serves"
-        here = Maker.of(self.pair)
-        Maker.from_dict(_part(asked, "maker", dict), "maker").refuse_other(here, "what is asked for")
-        if "prompt" not in asked:
-            return {"target": here.target}, b""
+        here, asks = Maker.of(self.pair), Maker.from_dict(_part(asked, "maker", dict), "maker")
+        if not asks.fits(here):
+            self.told(f"refused: {shown(asks.text)} is asked for")
+        if "prompt" not in asked or not asks.fits(here):
+            return {"maker": here.as_dict()}, b""
         prompt = known("prompt", token_ids("prompt", asked["prompt"]), self.pair.target.vocab_size)
         layers = token_ids("layers", _part(asked, "layers", list))
         if wrong := [layer for layer in layers if not 0 <= layer <= self.pair.target.model.num_layers]:
             raise wrong_value("layers", wrong[0], f"0 to {self.pair.target.model.num_layers}")
         check_room(self.pair.target, prompt, 1)
+        begun = time.perf_counter()
         with self._turn:
+            queued_s = time.perf_counter() - begun
             handover = read_apart(self.pair.target, prompt, sorted(set(layers)))
         content = save(packed(handover.state))
-        self._told(len(prompt), len(content), handover.prefill_s)
-        return {"prefill_s": handover.prefill_s}, content
+        took, size = f"{handover.prefill_s * 1e3:,.1f} ms", f"{len(content) / 1e6:,.1f} MB"
+        self.told(f"{len(prompt):,} tokens in {took}, {size} sent")
+        return {"prefill_s": handover.prefill_s, "queued_s": queued_s}, content
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that left, or said nothing sensible, is no concern of the others."""
@@ -147,8 +156,10 @@ class _Answering(socketserver.BaseRequestHandler):
         connection.settimeout(_PATIENCE_S)
         try:
             about, content = server.answer(_object(_receive(connection, _MOST_WORDS)))
-        except (UserError, ValueError, RuntimeError, MemoryError) as error:
-            _send(connection, json.dumps({"error": str(error) or type(error).__name__}).encode())
+        except (OSError, ValueError, RuntimeError, MemoryError) as error:
+            said = first_line(error)
+            server.told(f"refused: {shown(said)}")
+            _send(connection, json.dumps({"error": said}).encode())
             return
         _send(connection, json.dumps(about).encode())
         _send(connection, content)

@@ -8,10 +8,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sampling.handover import Handover, read_apart
+from sampling.loading.options import LoadOptions
+from sampling.loading.pairs import load_pair
 from sampling.pair import Pair
 from sampling.prefilled.files import StateFiles, write_state
-from sampling.prefilled.packed import Maker, packed, unpacked
-from tests.tiny import tiny_pair
+from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
+from tests.tiny import llama, save_checkpoint, tiny_pair
 from utils.errors import UserError
 
 PROMPT = [9, 8, 7, 6, 5, 40, 41, 42]
@@ -39,6 +41,9 @@ def test_a_state_comes_back_to_the_bit(pair: Pair, tmp_path: Path) -> None:
     files.refuse_other(pair)
     found = files.find(pair, PROMPT, (3,))
     assert equal(found, expected) and found.prefill_s == expected.prefill_s and found.transfer_s > 0
+    assert files.files[0].layers == {3}
+    with pytest.raises(UserError, match="lacks the target's states of layers 1, from which"):
+        files.check(PROMPT, (1, 3))
     assert files.files[0].prompt == '{"prompt": "a"}'
     assert [path.name for path in tmp_path.iterdir()] == ["s.safetensors"], "no scratch is left"
 
@@ -55,7 +60,10 @@ def test_a_folder_holds_the_states_of_many(pair: Pair, tmp_path: Path) -> None:
     files = StateFiles(tmp_path)
     for prompt, handover in expected.items():
         assert equal(files.find(pair, prompt, ()), handover)
-    with pytest.raises(UserError, match=r"8\.safetensors.*8 tokens and the prompt has 3; they part at token 1"):
+    with pytest.raises(
+        UserError,
+        match=r"of 2 states the nearest, .*8\.safetensors.*8 tokens and the prompt has 3; they part at token 1",
+    ):
         files.find(pair, [9, 1, 1], ())
 
 
@@ -69,6 +77,27 @@ def test_the_states_of_another_target_are_refused(pair: Pair, tmp_path: Path) ->
         other = Maker(**{**here.as_dict(), changed[0]: changed[1]})
         with pytest.raises(UserError, match=says):
             other.refuse_other(here, "a state")
+
+
+def test_weights_that_differ_where_heads_do_not_look_are_others(tmp_path: Path) -> None:
+    """Embedding and norms of a fine-tune may be those of its base; its keys and values are not."""
+    base, tuned = (save_checkpoint(tmp_path / name, llama()) for name in ("base", "tuned"))
+    weights = load_file(tuned / "model.safetensors")
+    weights["model.layers.1.mlp.down_proj.weight"] += 0.1
+    save_file(weights, tuned / "model.safetensors", {"format": "pt"})
+    one, other = (load_pair(LoadOptions(target=str(folder), dtype="float32")) for folder in (base, tuned))
+    assert one.digest == other.digest and not Maker.of(one).fits(Maker.of(other))
+    written(one, tmp_path / "s.safetensors")
+    with pytest.raises(UserError, match="with other weights than"):
+        StateFiles(tmp_path / "s.safetensors").refuse_other(other)
+
+
+@pytest.mark.parametrize("seconds", [-5.0, "x", None, True, 1e400])
+def test_times_that_cannot_be_are_refused(pair: Pair, seconds: object) -> None:
+    with pytest.raises(UserError, match="seconds that reading a prompt can take"):
+        seconds_in(seconds, "it")
+    with pytest.raises(UserError, match="seconds that reading a prompt can take"):
+        seconds_in(2.0, "it", most=1.0)
 
 
 def test_what_is_no_state_is_refused(pair: Pair, tmp_path: Path) -> None:
@@ -103,6 +132,7 @@ def test_tensors_that_do_not_fit_together_are_refused(pair: Pair) -> None:
         ({"keys.7": whole["keys.0"]}, "not of the same layers"),
         ({"more": whole["keys.0"]}, "a tensor 'more'"),
         ({"tokens": whole["tokens"].float()}, "no tokens"),
+        ({"tokens": whole["tokens"].unsqueeze(0)}, "no tokens"),
     ):
         with pytest.raises(UserError, match=says):
             unpacked({**whole, **changed}, "it")

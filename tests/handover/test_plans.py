@@ -84,7 +84,7 @@ def test_a_plan_reads_each_prompt_once_and_its_rows_are_the_same(
         assert all(float(row["wall_s"]) > float(row["prefill_s"]) for row in first)
     assert all(row["kv_bytes"] == row["kv_transfer_ms"] == "" for row in shared)
     assert read(manifest_path(plan / "shared.csv"))["fixed"]["grid"]["share_prefill"] is True
-    assert "read once for all configurations" in done.output
+    assert "shared one reading of a text" in done.output
     other = call(plan / "own.toml", "--out", plan / "shared.csv", "--resume")
     assert other.exit_code == 2 and "share_prefill: true then, false now" in other.stderr
 
@@ -190,6 +190,21 @@ def test_a_reader_that_dies_fails_rows_and_not_the_run(models: tuple[str, ...], 
     assert all("expected `infer.py prefill --listen` there" in one["error"] for one in failed)
 
 
+@pytest.mark.timeout(400)
+def test_states_of_one_folder(models: tuple[str, ...], tmp_path: Path) -> None:
+    """Each prompt under a name of its own; a folder that holds other states is not added to."""
+    (tmp_path / "d").mkdir()
+    for name in ("one", "two"):
+        objects(infer("prefill", "--prompt", name, "--out", f"d/{name}.safetensors", "--json", *models, cwd=tmp_path))
+    found = objects(infer("run", "--from", "d", "--methods", "target", "--length", 4, "--json", *models, cwd=tmp_path))
+    assert [one["id"] for one in found] == ["one", "two"] and all(one["kv_bytes"] for one in found)
+    added = infer("prefill", "--prompt", "three", "--out", "d", "--overwrite", *models, cwd=tmp_path)
+    assert added.returncode == 2 and "holds 'one.safetensors' of other prompts" in added.stderr
+    several = ("--methods", "target", "--target-weights", "full,int8", *models)
+    refused = infer("run", "--from", "d", *several, cwd=tmp_path)
+    assert refused.returncode == 2 and "--from and several --target-weights given" in refused.stderr
+
+
 def test_wrong_calls(models: tuple[str, ...], tmp_path: Path) -> None:
     other = save_checkpoint(tmp_path / "g", gpt2())
     for words, says in (
@@ -197,6 +212,8 @@ def test_wrong_calls(models: tuple[str, ...], tmp_path: Path) -> None:
         (("prefill", "--listen", ":1", "--prompt", "a"), "--listen and --prompt given"),
         (("prefill", "--listen", "here"), "expected HOST:PORT"),
         (("prefill", "--prompts", "code", "--out", "x.safetensors"), "expected a folder"),
+        (("prefill", "--prompt", "a", "--out", "x.txt"), "a name that ends in .safetensors, or a folder"),
+        (("run", "--prompt", "a", "--from", "http://127.0.0.1:1"), "no such file or folder; expected what"),
         (("prefill", "--prompt", "a", "--out", "no/x.safetensors"), "there is no folder"),
         (("run", "--prompt", "a", "--from", ":1", "--batch", "2"), "--from and --batch given"),
         (("run", "--prompt", "a", "--from", ":1", "--set", "cache=off"), "--from and cache off given"),

@@ -125,7 +125,13 @@ def test_one_prefill_serves_all_that_begin_with_a_prompt(monkeypatch: pytest.Mon
     for prompt in (PROMPT, PROMPT[::-1], PROMPT):
         for method in ("target", "mtp", "prompt_lookup", "speculative", "mtp"):
             told(engine, method, values, prompt)
-    assert read == [(), (2,), (2,), (2,)], "once more where states are asked for that were not kept, then once a prompt"
+    assert read == [(), (2,), (2,)], "once more where states are asked for that were not kept, then once a text"
+    for turn in range(5):  # answers that differ make texts that differ: the last few are kept
+        told(engine, "target", values, [*PROMPT, turn, 0])
+    told(engine, "target", values, [*PROMPT, 1, 4])
+    assert len(read) == 8
+    told(engine, "target", values, PROMPT)
+    assert len(read) == 9
 
 
 def test_the_drafter_model_and_runs_without_a_cache_read_for_themselves() -> None:
@@ -174,8 +180,10 @@ def test_what_is_missing_or_of_another_shape_is_refused() -> None:
     used.forward(PROMPT)
     fewer = State(kept.tokens, {layer: rows for layer, rows in kept.rows.items() if layer}, {})
     narrow = State(kept.tokens, {layer: (k[:1], v[:1]) for layer, (k, v) in kept.rows.items()}, {})
+    wide = State(kept.tokens, kept.rows, {1: torch.cat([kept.hidden[1]] * 2, dim=1)})
+    rounded = State(kept.tokens, kept.rows, {1: kept.hidden[1].bfloat16()})
     double = State(kept.tokens, {layer: (k.double(), v.double()) for layer, (k, v) in kept.rows.items()}, {})
-    for wrong in (fewer, narrow, double):
+    for wrong in (fewer, narrow, double, wide, rounded):
         with pytest.raises(UserError, match="other layers, shapes or numbers"):
             put(wrong, used, ())
 
