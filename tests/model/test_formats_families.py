@@ -123,7 +123,7 @@ def test_layers_that_int4_does_not_take_are_refused_before_weights_are_read(
     def read(*_: object) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr(checkpoint, "_weights", read)
+    monkeypatch.setattr(checkpoint, "read_weights", read)
     with pytest.raises(UserError, match=f"target_weights int4 given, and odd has {says}.*expected int8 or full"):
         load_pair(LoadOptions(folder, device="cpu", dtype="float32", target_weights="int4"))
 

@@ -107,7 +107,7 @@ def test_int8_is_refused_where_it_cannot_be_had() -> None:
 
     other = TransformersModel(make("gpt2"))
     assert other.vocab_size == VOCAB
-    with pytest.raises(UserError, match="does not run on the lean forward; expected auto or full"):
+    with pytest.raises(UserError, match="or is cut over several processes; expected auto or full"):
         output(pair_of(other), "int8")
 
 
