@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from sampling.engine import Engine
     from sampling.pair import ModelInfo
 
+_SHOWN = 60
+
 
 def manifest_path(results: Path) -> Path:
     """`name.manifest.json` beside `name.csv`."""
@@ -228,9 +230,15 @@ def differences_of(
         for name in dict.fromkeys([*old, *new]):
             yield from differences_of(old.get(name), new.get(name), (*path, name), words)
     elif old != new:
-        yield f"{'.'.join(path)}: {_short(old)} {words[0]}, {_short(new)} {words[1]}"
+        first, second = (json.dumps(one, ensure_ascii=False) for one in (old, new))
+        alike = next((place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
+        begin = 0 if alike < _SHOWN // 2 else alike - _SHOWN // 4
+        yield f"{'.'.join(path)}: {_short(first, begin)} {words[0]}, {_short(second, begin)} {words[1]}"
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _short(text: str, begin: int) -> str:
+    """A part of a long text, from where it begins to differ from another."""
+    if len(text) <= _SHOWN:
+        return text
+    part = text[begin : begin + _SHOWN - 3]
+    return f"{'...' if begin else ''}{part}{'...' if begin + len(part) < len(text) else ''}"

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ablation.results.manifest import differences_of
 from ablation.results.store import Store, count_rows
 from ablation.results.table import columns
 from ablation.run.results_file import Files, check_output
@@ -157,3 +158,11 @@ def test_any_line_end_in_an_answer_comes_back(tmp_path: Path, text: str) -> None
     assert count_rows(tmp_path / "r.csv") == 2
     read = pd.read_csv(tmp_path / "r.csv", dtype=str)
     assert list(read["text"]) == [text, "after"]
+
+
+def test_what_differs_far_behind_is_shown() -> None:
+    said = "Good morning! How would you describe your perfect Sunday, from the morning until the night?"
+    (line,) = differences_of({"a": [said, 8]}, {"a": [said, 16]})
+    assert line == 'a: ...l the night?", 8] then, ...l the night?", 16] now'
+    (line,) = differences_of({"a": "x" * 100}, {"a": "y" * 100})
+    assert line == f'a: "{"x" * 56}... then, "{"y" * 56}... now'
