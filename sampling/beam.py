@@ -15,8 +15,8 @@ from torch import Tensor
 
 from sampling.branches import Branches
 from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis
-from sampling.forward.runner import Runner, prefill
-from sampling.handover import Handover, prefilled
+from sampling.forward.runner import Runner
+from sampling.handover import Handover, prefilled, read_in
 from sampling.loop import check_room
 from utils.errors import UserError
 from utils.logits_processor import no_distribution
@@ -99,10 +99,7 @@ class BeamSearch:
         limit = min(max_new_tokens, target.window - len(prompt))
         clock = PhaseClock(target.device)
         clock.start()
-        if handover is None:
-            prefill(target, prompt[:-1])
-        else:
-            handover.taken_over(target, prompt, ())
+        read_in(target, prompt, (), handover)
         clock.lap("prefill")
         yield prefilled(len(prompt), clock.stop(), handover)
 

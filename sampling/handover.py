@@ -11,9 +11,8 @@ from torch import Tensor
 
 from sampling.events import Prefilled
 from sampling.forward.runner import Runner, prefill
-from sampling.forward.state import State, put, taken
+from sampling.forward.state import State, put
 from utils.errors import UserError
-from utils.timing import PhaseClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,15 @@ class Handover:
         return put(self.state, target, layers)
 
 
+def read_in(
+    target: Runner, tokens: Sequence[int], layers: Sequence[int], handover: Handover | None
+) -> dict[int, Tensor]:
+    """Let the target know a text but its last token, by reading it or by taking it over; the states of these layers."""
+    if handover is None:
+        return prefill(target, tokens[:-1], layers)
+    return handover.taken_over(target, tokens, layers)
+
+
 def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
     """Where a state's tokens are not those of a text without its last one, in words."""
     return (
@@ -53,20 +61,6 @@ def alike(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two texts begin with in common."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def read_apart(target: Runner, prompt: Sequence[int], layers: Sequence[int], shared: bool = False) -> Handover:
-    """Read a prompt (ids) for runs to come, with the hidden states of these layers; its time is taken.
-
-    The runner then holds the prompt. Raises `UserError` for a model whose text cannot be kept.
-    """
-    clock = PhaseClock(target.device)
-    clock.start()
-    tokens = target.read(prompt).tokens[:-1]
-    hidden = prefill(target, tokens, layers)
-    clock.lap("prefill")
-    seconds = clock.stop()["prefill"]
-    return Handover(taken(target, tokens, hidden), seconds, shared)
 
 
 def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None) -> Prefilled:

@@ -16,9 +16,9 @@ from egag.controller import GammaController
 from sampling import sequence
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, FinishReason, Round
-from sampling.forward.runner import Output, Runner, prefill
+from sampling.forward.runner import Output, Runner
 from sampling.forward.tree import is_chain
-from sampling.handover import Handover, prefilled
+from sampling.handover import Handover, prefilled, read_in
 from sampling.judge import Judge
 from sampling.proposal import Proposal
 from sampling.verifier import Verdict, Verifier
@@ -88,10 +88,7 @@ def decode(
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
     judging = Judge(target, verifier, processor)
-    if handover is None:
-        seq.hidden = prefill(target, seq.tokens[:-1], drafter.needs_hidden)
-    else:
-        seq.hidden = handover.taken_over(target, seq.tokens, drafter.needs_hidden)
+    seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover)
     clock.lap("prefill")
     drafter.begin(seq)
     clock.lap("draft")

@@ -74,6 +74,13 @@ def compiled(
         return model, info, f"{info.name} is not compiled: {error}."
 
 
+def messages_of(turns: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
+    """A conversation as chat templates take it: user turns and answers alternate, the first is the user's."""
+    roles = ("user", "assistant")
+    said = [{"role": roles[place % 2], "content": text} for place, text in enumerate(turns)]
+    return said if system is None else [{"role": "system", "content": system}, *said]
+
+
 @dataclass(frozen=True)
 class Pair:
     """A target and what drafts for it: a model of the same vocabulary, trained heads by kind, or nothing.
@@ -207,13 +214,11 @@ class Pair:
 
     def _in_template(self, turns: Sequence[str], system: str | None) -> str:
         """The conversation in the model's template, which opens the answer."""
-        roles = ("user", "assistant")
-        messages = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)]
-        without = self._rendered(messages)
+        without = self._rendered(messages_of(turns))
         if system is None:
             return without
         try:
-            text = self._rendered([{"role": "system", "content": system}, *messages])
+            text = self._rendered(messages_of(turns, system))
         except TemplateError:
             text = without
         if text == without and system.strip() not in text:  # refused, or left out without a word

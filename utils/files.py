@@ -18,8 +18,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or user_cache_dir("speculative-workbench"))
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the file in one step: a reader sees the old text or the new one. Raises `OSError`.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace the file in one step: a reader sees the old content or the new one. Raises `OSError`.
 
     The file keeps its mode; a new one has what the umask leaves. A link stays, and what it leads to is replaced.
     """
@@ -27,8 +27,12 @@ def write_atomically(path: Path, text: str) -> None:
     scratch = path.with_name(f".{secrets.token_hex(8)}.new")
     try:
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        if isinstance(content, bytes):
+            with os.fdopen(handle, "wb") as binary:
+                binary.write(content)
+        else:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content)
         if path.exists():
             scratch.chmod(path.stat().st_mode & 0o777)
         scratch.replace(path)

@@ -155,6 +155,26 @@ def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, A
     return experiment.pair if kernel is None else {**experiment.pair, "kernel": kernel}, rough
 
 
+def _ready(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> tuple["Experiment", bool | None]:
+    """The experiment as it goes into a results file, and whether drafters were rounded: see `_as_before`.
+
+    Raises `UserError` where it cannot go there.
+    """
+    from ablation.run.results_file import Files, check_output
+
+    check_output(out, resume, overwrite)
+    files = Files(out)
+    if not (resume and files.results.is_file()):
+        return experiment, None
+    pair, rough = _as_before(experiment, files.manifest)
+    return replace(experiment, pair=pair), rough
+
+
+def _called() -> str:
+    """The command line, for the manifest."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
 def _dry_run(experiment: "Experiment", ray: str | None) -> int:
     from ablation.plan.shard import jobs
     from ablation.run.estimate import grid_table
@@ -175,19 +195,15 @@ def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wai
     from rich.console import Console
 
     from ablation.run.conduct import conduct_into
-    from ablation.run.results_file import Files, check_output
     from sampling.forward.int8 import decided
 
-    check_output(out, resume, overwrite)
-    files = Files(out)
-    goes_on = resume and files.results.is_file()
-    pair, rough = _as_before(experiment, files.manifest) if goes_on else (experiment.pair, None)
+    experiment, rough = _ready(experiment, out, resume, overwrite)
     with decided(rough):
         outcome = conduct_into(
             out,
             experiment,
-            _engine(pair),
-            command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            _engine(experiment.pair),
+            command=_called(),
             out=out_console(),
             err=Console(stderr=True),
             resume=resume,
@@ -202,18 +218,14 @@ def _run_on_ray(
     from rich.console import Console
 
     from ablation.run.on_ray.conduct import conduct_on_ray
-    from ablation.run.results_file import Files, check_output
 
-    check_output(out, resume, overwrite)
-    files = Files(out)
-    goes_on = resume and files.results.is_file()
-    pair, rough = _as_before(experiment, files.manifest) if goes_on else (experiment.pair, None)
+    experiment, rough = _ready(experiment, out, resume, overwrite)
     return conduct_on_ray(
         address,
         out,
-        replace(experiment, pair=pair),
+        experiment,
         rough=rough,
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=_called(),
         out=out_console(),
         err=Console(stderr=True),
         resume=resume,

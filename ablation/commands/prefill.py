@@ -94,9 +94,9 @@ def _listen(given: str, models: Values) -> None:
 def _engine(models: Values) -> "PairEngine":
     """The pair, of which the target's texts can be kept, and has read one. Raises `UserError`."""
     from sampling.forward.state import keeping
-    from sampling.handover import read_apart
     from sampling.measure.warm_up import warm_up_prompt
     from sampling.pair_engine import PairEngine
+    from sampling.prefilled.reading import read_apart
 
     engine = PairEngine(load_chosen(models))
     keeping(engine.pair.target)
@@ -161,15 +161,13 @@ def _write(
     as_json: bool,
 ) -> None:
     """Read each prompt's first turn and write what it left, a line each."""
-    from sampling.handover import read_apart
-    from sampling.loop import check_room
     from sampling.prefilled.files import write_state
     from sampling.prefilled.packed import Maker
+    from sampling.prefilled.reading import read_apart
 
     target, maker = engine.pair.target, Maker.of(engine.pair)
     for prompt, path in zip(prompts, paths, strict=True):
         ids = engine.tokenise(prompt.opening, settings["chat"], prompt.system)
-        check_room(target, ids, 1)
         handover = read_apart(target, ids, layers)
         size = write_state(path, handover, maker, _line(prompt))
         about: dict[str, object] = {
@@ -188,9 +186,8 @@ def _write(
 
 def _line(prompt: "Prompt") -> str:
     """A prompt's first turn as a line of a prompt file, so that it can be played from the state alone."""
-    roles = ("user", "assistant")
-    said = [{"role": roles[place % 2], "content": text} for place, text in enumerate(prompt.opening)]
-    first = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    from sampling.pair import messages_of
+
     about: dict[str, object] = {"id": prompt.id, "task": prompt.task, "max_new_tokens": prompt.max_new_tokens}
     told = {name: value for name, value in about.items() if value is not None}
-    return json_module.dumps({**told, "messages": [*first, *said]})
+    return json_module.dumps({**told, "messages": messages_of(prompt.opening, prompt.system)})

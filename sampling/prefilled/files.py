@@ -1,7 +1,6 @@
 """Prefilled states in files: one a prompt, each whole or not there."""
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from sampling.handover import Handover, alike, other_text
 from sampling.pair import Pair
 from sampling.prefilled.packed import TOKENS, Maker, layers_in, packed, seconds_in, tokens_in, unpacked
 from utils.errors import UserError, wrong_value
+from utils.files import write_atomically
 from utils.json_text import read_json
 from utils.text import first_line
 
@@ -41,15 +41,12 @@ class StateFile:
 def write_state(path: Path, handover: Handover, maker: Maker, prompt: str = "") -> int:
     """Write what a prompt left; the file's bytes. prompt: see `StateFile`. Raises `OSError`."""
     about = {**maker.as_dict(), "prefill_s": handover.prefill_s, "prompt": prompt}
-    scratch = path.with_name(f".{os.getpid()}.new")
+    content = save(packed(handover.state), {"format": _FORMAT, _ABOUT: json.dumps(about)})
     try:
-        scratch.write_bytes(save(packed(handover.state), {"format": _FORMAT, _ABOUT: json.dumps(about)}))
-        scratch.replace(path)
+        write_atomically(path, content)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        scratch.unlink(missing_ok=True)
-    return path.stat().st_size
+    return len(content)
 
 
 class StateFiles:

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from sampling.handover import Handover, read_apart
-from sampling.loop import check_room
+from sampling.handover import Handover
 from sampling.pair import Pair
+from sampling.prefilled.reading import read_apart
 
 _TEXTS = 4
 
@@ -38,6 +38,5 @@ class SharedPrefills:
         for held in self._held:
             if held.state.tokens == tuple(prompt[:-1]):
                 return held
-        check_room(pair.target, prompt, 1)
         self._held.append(read_apart(pair.target, prompt, sorted(self._layers), shared=True))
         return self._held[-1]

@@ -16,10 +16,10 @@ from typing import Any, cast
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from sampling.handover import Handover, read_apart
-from sampling.loop import check_room
+from sampling.handover import Handover
 from sampling.pair import Pair
 from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
+from sampling.prefilled.reading import read_apart
 from utils.errors import UserError, wrong_value
 from utils.json_text import read_json
 from utils.text import first_line, shown
@@ -134,7 +134,6 @@ class PrefillServer(socketserver.ThreadingTCPServer):
         layers = token_ids("layers", _part(asked, "layers", list))
         if wrong := [layer for layer in layers if not 0 <= layer <= self.pair.target.model.num_layers]:
             raise wrong_value("layers", wrong[0], f"0 to {self.pair.target.model.num_layers}")
-        check_room(self.pair.target, prompt, 1)
         begun = time.perf_counter()
         with self._turn:
             queued_s = time.perf_counter() - begun

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ablation.results.manifest import manifest_path, read
-from sampling.handover import Handover, read_apart
+from sampling.handover import Handover
+from sampling.prefilled.reading import read_apart
 from tests.ablation.conftest import call, pair  # noqa: F401
 from tests.tiny import gpt2, llama, save_checkpoint
 from utils.provenance import ROOT

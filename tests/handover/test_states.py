@@ -13,9 +13,10 @@ from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import PREFILL_CHUNK, ModelRunner, WholeRunner, prefill
 from sampling.forward.state import State, put, taken
 from sampling.forward.static import StaticRunner
-from sampling.handover import Handover, read_apart
+from sampling.handover import Handover
 from sampling.methods import METHODS
 from sampling.pair_engine import PairEngine
+from sampling.prefilled.reading import read_apart
 from sampling.prefilled.shared import SharedPrefills
 from sampling.settings import Settings
 from tests.conformance.test_runners import lean_pair

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from sampling.handover import read_apart
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
+from sampling.prefilled.reading import read_apart
 from sampling.prefilled.wire import Address, AskedPrefills, PrefillServer
 from sampling.settings import Settings
 from tests.handover.test_files import PROMPT, equal
