@@ -90,10 +90,21 @@ class Chains:
 
     def accepted(self, passed: Tensor) -> Tensor:
         """How many drafts of each pass before the first that does not, `[B]`; passed: `[n]` bool."""
-        if not self._most:
-            return torch.zeros(len(self.counts), dtype=torch.long, device=self.device)
-        padded = passed.new_zeros(len(self.counts) * self._most).index_copy_(0, self._places, passed)
-        return padded.view(-1, self._most).long().cumprod(1).sum(1)
+        return self.padded(passed).long().cumprod(1).sum(1)
+
+    def padded(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """What each draft has, `[n]`, as a row a chain, `[B, longest]`, shorter ones filled up."""
+        room = values.new_full((len(self.counts) * self._most,), fill)
+        return room.index_copy_(0, self._places, values).view(len(self.counts), self._most)
+
+    def flat(self, padded: Tensor) -> Tensor:
+        """`padded`, backwards."""
+        return padded.reshape(-1).index_select(0, self._places)
+
+    @cached_property
+    def depths(self) -> Tensor:
+        """Each draft's place in its chain, `[n]`, from 1 on."""
+        return sent([number for count in self.counts for number in range(1, count + 1)], self.device)
 
     @cached_property
     def _starts(self) -> list[int]:

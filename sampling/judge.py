@@ -9,18 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sampling.block import BlockVerifier
 from sampling.chains import Chains
 from sampling.forward.runner import Runner
 from sampling.forward.static import StaticRunner
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from sampling.traversal import TraversalVerifier
 from sampling.verifier import (
+    GreedyVerifier,
+    RejectionVerifier,
+    TargetMatchVerifier,
     Verdict,
     Verifier,
     best_of,
     follow_many,
-    follows_best,
     packet_of_best,
     packets_of_chains,
     told,
@@ -28,8 +32,9 @@ from sampling.verifier import (
 )
 from utils.coins import Asked, Coins, Drawn, Noted, Source, drawn
 from utils.graphed import Tensors
-from utils.logits_processor import LogitsProcessor
+from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
+_FOLLOWING = (RejectionVerifier, BlockVerifier, TraversalVerifier, TargetMatchVerifier, GreedyVerifier)
 _PARTS = ("probs", "first", "chances")
 
 
@@ -188,6 +193,14 @@ class _Group:
     @property
     def _draws(self) -> list[Source]:
         return [one.seq.draws for one in self.rounds]
+
+
+def follows_best(verifier: Verifier, processor: LogitsProcessor) -> bool:
+    """Whether the verdict is the way along the best tokens whatever is drawn, as of all of ours under greedy.
+
+    A class of somebody else's may judge otherwise, and is asked.
+    """
+    return type(processor) is GreedyProcessor and type(verifier) in _FOLLOWING
 
 
 def _judged(

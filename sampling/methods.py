@@ -174,6 +174,18 @@ DRAFTERS = Registry[Part](
 VERIFIERS = Registry[Part](
     "verify strategy",
     Part("rejection", "sampling.verifier:RejectionVerifier", "speculative sampling", "arXiv 2211.17192, 2305.09781"),
+    Part(
+        "block",
+        "sampling.block:BlockVerifier",
+        "speculative sampling that judges a chain as a whole: more comes through",
+        "arXiv 2403.10444",
+    ),
+    Part(
+        "traversal",
+        "sampling.traversal:TraversalVerifier",
+        "block on chains, and the same on trees, from the leaves upwards",
+        "arXiv 2505.12398",
+    ),
     Part("target_match", "sampling.verifier:TargetMatchVerifier", "a draft must equal a token drawn from p"),
     Part("greedy", "sampling.verifier:GreedyVerifier", "a draft must be the argmax of p; LOSSY except under greedy"),
     Part(

@@ -86,8 +86,8 @@ HEAD = (
     choice(
         "draft_tree",
         "chain",
-        "what a head drafts: a chain, a tree of one fixed shape, or one grown by each round's probabilities",
-        ("chain", "static", "dynamic"),
+        "a head drafts a chain, a tree of one shape with likely or drawn tokens, or one grown by each round's chances",
+        ("chain", "static", "drawn", "dynamic"),
     ),
     integer("tree_width", 4, "alternatives after each draft of a tree", minimum=1, maximum=64),
     integer("tree_tokens", 12, "maximum number of drafts in a tree", minimum=1, maximum=1024),

@@ -22,7 +22,6 @@ from sampling.proposal import Proposal
 from utils.argmax import argmax
 from utils.coins import Coins, Source, uniform
 from utils.logits_processor import (
-    GreedyProcessor,
     LogitsProcessor,
     inverted,
     no_distribution,
@@ -129,13 +128,13 @@ class RejectionVerifier(Verifier):
 
     def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
         p_x = p[chains.rows, chains.tokens]
-        fallen = _each((count, one) for count, one in zip(chains.counts, coins, strict=True) if count)
+        fallen = coins_each((count, one) for count, one in zip(chains.counts, coins, strict=True) if count)
         accepted = chains.accepted(moved(fallen, p.device) * chains.q < p_x)
         here = p.index_select(0, chains.roots + accepted)
         if len(p_x):
             rejected = self.rest(here, chains.of_last(accepted, here))
             here = torch.where((accepted < chains.lengths).unsqueeze(1), rejected, here)
-        return Decision(accepted - 1, _sample_each(here, coins))
+        return Decision(accepted - 1, sample_each(here, coins))
 
     def rest(self, p: Tensor, q: Tensor) -> Tensor:
         """What is left of a node's distribution `[..., V]` when drafts from `q` were rejected."""
@@ -144,17 +143,17 @@ class RejectionVerifier(Verifier):
     def _chain(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """The drafts up to the first whose coin fails; behind it the residual, behind all of them p."""
         count = len(proposal)
-        p_x, q_x = _of_drafts(proposal, p)
+        p_x, q_x = of_drafts(proposal, p)
         fallen = uniform((count,), coins, p.device, torch.float32, "coin")
         accepted = (fallen * q_x < p_x).long().cumprod(0).sum()
         here = p.index_select(0, accepted.view(1))[0]
-        rejected = self.rest(here, _distribution_of(proposal, accepted.clamp(max=count - 1), p))
+        rejected = self.rest(here, distribution_of(proposal, accepted.clamp(max=count - 1), p))
         return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, here).unsqueeze(0), coins))
 
     def _points(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
         parents = proposal.parents_on(p.device)
-        p_x = _of_drafts(proposal, p)[0].to(wide(p.device))
+        p_x = of_drafts(proposal, p)[0].to(wide(p.device))
         siblings = (parents.unsqueeze(1) == parents).tril(-1)
         again = (siblings & (proposal.tokens.unsqueeze(1) == proposal.tokens)).any(1)
         width = p_x.masked_fill(again, 0.0)
@@ -167,7 +166,7 @@ class RejectionVerifier(Verifier):
 
     def _siblings(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
-        _, q_x = _of_drafts(proposal, p)
+        _, q_x = of_drafts(proposal, p)
         fallen = uniform((len(proposal),), coins, p.device, torch.float32, "coin")
         yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(proposal), device=p.device)
         left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
@@ -175,7 +174,7 @@ class RejectionVerifier(Verifier):
             accepted = alive[parent] & (fallen[row] * q_x[row] < left[parent][proposal.tokens[row]])
             rejected = alive[parent] & ~accepted
             left[parent] = torch.where(
-                rejected, self.rest(left[parent], _distribution_of(proposal, rows[row], p)), left[parent]
+                rejected, self.rest(left[parent], distribution_of(proposal, rows[row], p)), left[parent]
             )
             alive[parent], alive[row], left[row] = rejected, accepted, p[row + 1]
             end = torch.where(accepted, row, end)
@@ -197,7 +196,7 @@ class TargetMatchVerifier(Verifier):
 
     def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
         rows = [one for count, one in zip(chains.counts, coins, strict=True) for _ in range(count + 1)]
-        return follow_many(chains, _sample_each(p, rows))
+        return follow_many(chains, sample_each(p, rows))
 
 
 class GreedyVerifier(Verifier):
@@ -214,17 +213,6 @@ class GreedyVerifier(Verifier):
 
     def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
         return follow_many(chains, argmax(p))
-
-
-_FOLLOWING = (RejectionVerifier, TargetMatchVerifier, GreedyVerifier)
-
-
-def follows_best(verifier: Verifier, processor: LogitsProcessor) -> bool:
-    """Whether the verdict is the way along the best tokens whatever is drawn, as of all of ours under greedy.
-
-    A class of somebody else's may judge otherwise, and is asked.
-    """
-    return type(processor) is GreedyProcessor and type(verifier) in _FOLLOWING
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
@@ -250,14 +238,14 @@ def follow_many(chains: Chains, wanted: Tensor) -> Decision:
     return Decision(accepted - 1, wanted.index_select(0, chains.roots + accepted))
 
 
-def _sample_each(p: Tensor, coins: Sequence[Source]) -> Tensor:
+def sample_each(p: Tensor, coins: Sequence[Source]) -> Tensor:
     """A token of each row `[B, V]`, by the numbers of its own sequence."""
     there = torch.device("cpu")
     coin = torch.cat([uniform((1, 1), one, there, wide(p.device), "token") for one in coins])
     return inverted(p, moved(coin, p.device))
 
 
-def _each(asked: Iterable[tuple[int, Source]]) -> Tensor:
+def coins_each(asked: Iterable[tuple[int, Source]]) -> Tensor:
     """Coins of several sequences `[n]`, on the CPU; so many of each."""
     there = torch.device("cpu")
     drawn = [uniform((count,), one, there, torch.float32, "coin") for count, one in asked]
@@ -271,7 +259,7 @@ def _follow(proposal: Proposal, wanted: Tensor) -> Decision:
     return Decision(end, wanted.index_select(0, end.view(1) + 1))
 
 
-def _distribution_of(proposal: Proposal, row: Tensor, p: Tensor) -> Tensor:
+def distribution_of(proposal: Proposal, row: Tensor, p: Tensor) -> Tensor:
     """q of the draft in a row (0-d), `[V]`: the distribution it was drawn from, one-hot for a point mass."""
     if proposal.probs is not None:
         return proposal.probs.index_select(0, row.view(1))[0]
@@ -283,7 +271,7 @@ def judging_rows(proposal: Proposal, device: torch.device) -> Tensor:
     return proposal.parents_on(device) + 1
 
 
-def _of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
+def of_drafts(proposal: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
     """(p, q) of each draft at its place, `[n]`."""
     p_x = p[judging_rows(proposal, p.device), proposal.tokens]
     return p_x, _q_of_drafts(proposal, p_x)
@@ -328,7 +316,7 @@ def packet(proposal: Proposal, p: Tensor, decision: Decision) -> Tensor:
     device, its parent.
     """
     chosen = p.index_select(0, decision.end.view(1) + 1)[0].gather(0, decision.token)
-    return _packed(proposal, decision, chosen, *_of_drafts(proposal, p))
+    return _packed(proposal, decision, chosen, *of_drafts(proposal, p))
 
 
 def _packed(proposal: Proposal, decision: Decision, chosen: Tensor, p_x: Tensor, q_x: Tensor) -> Tensor:

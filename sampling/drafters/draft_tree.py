@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,48 +29,81 @@ class TreeShape:
 
     ranks: `[depth][rank]`, how often the token of that rank was right on held-out text. Where given, the tree
     is the same in every round, the most promising one by these numbers (Medusa, arXiv 2401.10774, section
-    3.3). None: each round has the tree of its own chances (EAGLE-2, 2406.16858).
+    3.3). None: each round has the tree of its own chances (EAGLE-2, 2406.16858). drawn: alternatives are
+    drawn, which asks for ranks: a tree whose shape depended on what was drawn would bend the output.
     """
 
     width: int
     tokens: int
     ranks: Sequence[Sequence[float]] | None = None
+    drawn: bool = False
 
     @classmethod
     def of(cls, config: HeadConfig, values: Values) -> "TreeShape | None":
         """The shape that the settings ask of a head; None for a chain."""
         if values["draft_tree"] == "chain":
             return None
-        ranks = (config.ranks or _RANKS) if values["draft_tree"] == "static" else None
-        return cls(values["tree_width"], values["tree_tokens"], ranks)
+        kind, ranks = values["draft_tree"], config.ranks or _RANKS
+        if kind == "drawn":
+            return cls(values["tree_width"], values["tree_tokens"], _falling(ranks), drawn=True)
+        return cls(values["tree_width"], values["tree_tokens"], ranks if kind == "static" else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """Drafts `[n]`, most likely first, parents before children.
 
-    chances: `[n]`, that the path down to each is right; NaN where logits were.
+    chances: `[n]`, that the path down to each is right; NaN where logits were. probs: `[n, V]`, what each was drawn
+    from; None where none was drawn.
     """
 
     tokens: Tensor
     parents: Parents
     chances: Tensor
+    probs: Tensor | None = None
+
+
+class Picked(NamedTuple):
+    """Alternatives behind m places, the first to be tried first: tokens and chances `[m, w]`.
+
+    probs: `[m, w, V]`, what each was drawn from; None where they are the likeliest.
+    """
+
+    tokens: Tensor
+    chances: Tensor
+    probs: Tensor | None = None
+
+
+Pick = Callable[[Tensor, int], Picked]
+
+
+def likeliest(logits: Tensor, width: int) -> Picked:
+    """The most likely tokens behind raw logits `[m, V]`. NaN where the logits are."""
+    chances, tokens = torch.softmax(logits.float(), dim=-1).topk(min(width, logits.shape[1]), dim=-1)
+    return Picked(tokens, chances)
 
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """Drafts of one layer or of several, `[m]` each: token, the parent's number (-1 = the text), chance of the path."""
+    """Drafts of one layer or of several, `[m]` each: token, the parent's number (-1 = the text), chance of the path.
+
+    probs: `[m, V]`, see `Tree`.
+    """
 
     tokens: Tensor
     parents: Tensor
     chances: Tensor
+    probs: Tensor | None = None
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
 
+    def _parts(self) -> list[Tensor]:
+        return [one for one in (self.tokens, self.parents, self.chances, self.probs) if one is not None]
+
     def at(self, places: Tensor) -> "_Nodes":
         """Some of them, in that order."""
-        return _Nodes(*(one.index_select(0, places) for one in (self.tokens, self.parents, self.chances)))
+        return _Nodes(*(one.index_select(0, places) for one in self._parts()))
 
     def best(self, count: int) -> Tensor:
         """Places of the most likely ones, the first of equals before the others."""
@@ -76,19 +111,21 @@ class _Nodes:
 
     def and_then(self, more: "_Nodes") -> "_Nodes":
         """These and those behind them."""
-        pairs = zip((self.tokens, self.parents, self.chances), (more.tokens, more.parents, more.chances), strict=True)
-        return _Nodes(*(torch.cat(pair) for pair in pairs))
+        return _Nodes(*(torch.cat(pair) for pair in zip(self._parts(), more._parts(), strict=True)))
 
 
-def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController) -> Asking[Tree]:
+def grow_tree(
+    shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController, pick: Pick = likeliest
+) -> Asking[Tree]:
     """At most `shape.tokens` drafts, `depth` deep, as deep and as many as the rule has them.
 
-    logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. The best `width` nodes of each layer get
-    `width` children each; of all nodes the best are kept. A child's chance is at most its parent's, so that
-    the best nodes form a tree. All of it happens where the logits are: only a rule that looks at chances reads them.
+    logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. pick: which tokens stand behind a node. The best
+    `width` nodes of each layer get `width` children each; of all nodes the best are kept. A child's chance is at most
+    its parent's, so that the best nodes form a tree. All of it happens where the logits are: only a rule that looks at
+    chances reads them.
     """
     root = torch.full((1,), -1, device=logits.device)
-    layer = nodes = _children(shape, 0, root, root.new_ones(1, dtype=wide(logits.device)), logits)
+    layer = nodes = _children(shape, 0, root, root.new_ones(1, dtype=wide(logits.device)), pick(logits, shape.width))
     above, fed = layer.parents, 0
     for level in range(1, depth):
         places = layer.best(shape.width)
@@ -97,7 +134,7 @@ def grow_tree(shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: Ga
             break
         logits = yield from feed(chosen.tokens, above.index_select(0, places))
         numbers = places + (len(nodes) - len(layer))
-        layer = _children(shape, level, numbers, chosen.chances, logits)
+        layer = _children(shape, level, numbers, chosen.chances, pick(logits, shape.width))
         above = torch.arange(fed, fed + len(chosen), device=logits.device).repeat_interleave(len(layer) // len(chosen))
         nodes, fed = nodes.and_then(layer), fed + len(chosen)
     return _kept(nodes, shape.tokens, rule)
@@ -114,17 +151,24 @@ def _kept(nodes: _Nodes, most: int, rule: GammaController) -> Tree:
     count = rule.keep(chances, 0, Parents(parents))
     if count < len(chances) and math.isnan(chances[0]):
         raise no_distribution("drafter")
-    return Tree(best.tokens[:count], Parents(parents[:count]), best.chances[:count])
+    kept_ = None if best.probs is None else best.probs[:count]
+    return Tree(best.tokens[:count], Parents(parents[:count]), best.chances[:count], kept_)
 
 
-def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, logits: Tensor) -> _Nodes:
-    """The most likely tokens behind each parent; `chances` are the parents'. NaN where the logits are."""
-    probs, tokens = torch.softmax(logits.float(), dim=-1).topk(min(shape.width, logits.shape[1]), dim=-1)
-    own = probs.to(chances.dtype)
+def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, picked: Picked) -> _Nodes:
+    """The tokens that were picked behind each parent, as many as the shape has; `chances` are the parents'."""
+    own = picked.chances.to(chances.dtype)
     if shape.ranks is not None:
         shares = tuple(shape.ranks[min(level, len(shape.ranks) - 1)])
-        ranks = kept(shares, wide(logits.device), logits.device)[: own.shape[1]]
-        own, tokens = ranks + own[:, :1] * 0.0, tokens[:, : len(ranks)]
+        ranks = kept(shares, wide(own.device), own.device)[: own.shape[1]]
+        own = ranks + own[:, :1] * 0.0
     width = own.shape[1]
     below = chances.to(own.device).unsqueeze(1) * own
-    return _Nodes(tokens.flatten(), parents.to(own.device).repeat_interleave(width), below.flatten())
+    probs = None if picked.probs is None else picked.probs[:, :width].flatten(0, 1)
+    tokens = picked.tokens[:, :width].flatten()
+    return _Nodes(tokens, parents.to(own.device).repeat_interleave(width), below.flatten(), probs)
+
+
+def _falling(ranks: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    """The same, none above the one before it: siblings stay in the order in which they were drawn."""
+    return [tuple(accumulate(row, min)) for row in ranks]

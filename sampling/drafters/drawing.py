@@ -1,4 +1,4 @@
-"""A draft from a drafter's logits: of one sequence, or of many at once."""
+"""Drafts from a drafter's logits: one of a sequence, or of many at once, or alternatives for one place."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -6,9 +6,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from sampling.drafters.draft_tree import Picked
 from utils.argmax import argmax
 from utils.coins import Source, uniform
-from utils.logits_processor import LogitsProcessor, inverted, wide
+from utils.logits_processor import LogitsProcessor, inverted, sample, wide
 from utils.sent import moved
 
 
@@ -45,3 +46,27 @@ class Drawing:
 def drawing(processor: LogitsProcessor) -> Drawing:
     """The one of a processor, so that all who ask for it share its work."""
     return Drawing(processor)
+
+
+class WithoutReplacement:
+    """Alternatives that are drawn one after the other, each from what those before it left of a processor's q.
+
+    So none comes twice (recursive rejection sampling, arXiv 2402.14160). Where nothing is left to draw, as under greedy
+    after the first, the likeliest of the others stand: point masses, which any verifier can judge.
+    """
+
+    def __init__(self, processor: LogitsProcessor, coins: Source) -> None:
+        self._processor, self._coins = processor, coins
+
+    def __call__(self, logits: Tensor, width: int) -> Picked:
+        """See `Pick`; a chance is q of the token."""
+        left, others = self._processor(logits), logits.float()
+        tokens, probs = list[Tensor](), list[Tensor]()
+        for _ in range(min(width, logits.shape[1])):
+            mass, best = left.sum(-1, keepdim=True), argmax(others).unsqueeze(1)
+            certain = torch.zeros_like(left).scatter_(1, best, 1.0)
+            probs.append(torch.where(mass > 0.0, left / mass, certain))
+            tokens.append(sample(probs[-1], self._coins, "draft").unsqueeze(1))
+            left, others = left.scatter(1, tokens[-1], 0.0), others.scatter(1, tokens[-1], -torch.inf)
+        drawn, behind = torch.cat(tokens, 1), torch.stack(probs, 1)
+        return Picked(drawn, behind.gather(2, drawn.unsqueeze(2)).squeeze(2), behind)

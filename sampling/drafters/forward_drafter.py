@@ -8,8 +8,8 @@ from torch import Tensor
 from egag.belief import Logits
 from egag.controller import GammaController
 from sampling.drafter import AskingDrafter
-from sampling.drafters.draft_tree import Feed, TreeShape, grow_tree
-from sampling.drafters.drawing import BEST, drawing
+from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
+from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
 from sampling.forward.asked import Ask, Asking
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
@@ -18,10 +18,11 @@ from utils.logits_processor import one_if_finite
 
 
 class ForwardDrafter(AskingDrafter):
-    """Draws a chain from its own distribution, or proposes a tree of its most likely continuations.
+    """Draws a chain from its own distribution, or proposes a tree of its continuations.
 
     A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
-    mass. A tree is not drawn: its nodes are point masses, which is what makes it lossless under sampling as well.
+    mass. The nodes of a tree are its most likely continuations, as point masses, or drawn like a chain's, and all the
+    same lossless under sampling.
     """
 
     shape: TreeShape | None = None
@@ -59,10 +60,13 @@ class ForwardDrafter(AskingDrafter):
         if not gamma.plant(Logits(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
-        tree = yield from grow_tree(self.shape, depth, logits, feed, gamma)
+        pick: Pick = WithoutReplacement(seq.processor, seq.draws) if self.shape.drawn else likeliest
+        tree = yield from grow_tree(self.shape, depth, logits, feed, gamma, pick)
         if not len(tree.tokens):
             return Proposal.empty(seq.device)
         tokens, parents = tree.tokens.to(seq.device), Parents(tree.parents.there.to(seq.device))
+        if tree.probs is not None:
+            return Proposal(tokens, parents, tree.probs.to(seq.device), first)
         return Proposal(tokens, parents, None, first, one_if_finite(tree.chances.to(seq.device)))
 
     def _chain(

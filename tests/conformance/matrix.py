@@ -28,7 +28,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{
         f"{kind} {tree} tree": (kind, {"draft_tree": tree, "tree_tokens": 6})
         for kind in HEADS
-        for tree in ("static", "dynamic")
+        for tree in ("static", "drawn", "dynamic")
     },
     "eagle + copies": ("extended", {"hybrid_model": "eagle"}),
     "suffix or medusa": ("suffix_or_model", {"hybrid_model": "medusa"}),

@@ -52,7 +52,7 @@ def test_every_form_of_a_proposal_is_judged_by_every_verifier() -> None:
     sampled = MultinomialProcessor(1.0)
     for forms in {trait(name).forms for name in NAMES if trait(name).drafts}:
         first, *others = (name for name in NAMES if trait(name).forms == forms)
-        assert judges_of(first, sampled) == ("rejection", "target_match")
+        assert judges_of(first, sampled) == ("rejection", "block", "traversal", "target_match")
         assert first in cut_drafters(every_form=True)
         assert all(judges_of(name, sampled) == ("rejection",) for name in others)
     assert judges_of("point tree", GreedyProcessor()) == tuple(VERIFIERS)

@@ -111,7 +111,7 @@ def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: C
 
 def test_a_residual_that_forgets_the_siblings_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings judged by the first one's q instead of the distribution they were drawn from."""
-    monkeypatch.setattr(verifier, "_distribution_of", lambda proposal, row, p: proposal.probs[0])
+    monkeypatch.setattr(verifier, "distribution_of", lambda proposal, row, p: proposal.probs[0])
     with pytest.raises(AssertionError):
         suite.check_sibling_distribution(RejectionVerifier())
 

@@ -51,6 +51,7 @@ RULES = {
     "scripts/replay.py": Rule(Kind.PARSED, "reads what another command wrote; tests/ablation runs it"),
     "scripts/verify_growth.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/gpu_check.py": Rule(Kind.PARSED, "half an hour on a GPU; test_gpu_check.py rehearses every stage"),
+    "scripts/verify_strategies.py": Rule(Kind.CHECKED, "an hour"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),

@@ -11,12 +11,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from egag.controller import FixedGamma
+from sampling.block import BlockVerifier
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward import lean, static
 from sampling.forward.asked import Asking, alone
 from sampling.forward.lean import LeanModel
 from sampling.forward.static import StaticRunner
 from sampling.proposal import Proposal
+from sampling.traversal import TraversalVerifier
 from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, packet
 from tests.pretend_cuda import FREE, WHOLE, forget_kept
 from tests.tiny import llama, random_model
@@ -101,7 +103,9 @@ PROCESSORS: list[LogitsProcessor] = [
 
 @pytest.mark.parametrize("processor", PROCESSORS, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize(
-    "verifier", [RejectionVerifier(), TargetMatchVerifier(), GreedyVerifier()], ids=lambda one: type(one).__name__
+    "verifier",
+    [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()],
+    ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("tree", [False, True], ids=["chain", "tree"])
 def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, tree: bool) -> None:

@@ -5,11 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sampling.block import BlockVerifier
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner
 from sampling.forward.tree import depths
 from sampling.judge import Judge
 from sampling.proposal import Proposal
+from sampling.traversal import TraversalVerifier
 from sampling.verifier import Decision, GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier
 from tests.tiny import llama, random_model
 from utils.coins import Coins
@@ -17,7 +19,7 @@ from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor
 
 VOCAB = 12
-VERIFIERS = [RejectionVerifier(), TargetMatchVerifier(), GreedyVerifier()]
+VERIFIERS = [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()]
 RUNNER = ModelRunner(lean.from_transformers(random_model(llama())))
 
 

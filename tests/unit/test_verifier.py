@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from sampling.block import BlockVerifier
 from sampling.proposal import Proposal
+from sampling.traversal import TraversalVerifier
 from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, residual
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
@@ -18,7 +20,7 @@ def rng() -> torch.Generator:
 
 
 CHAIN = torch.tensor([5, 7, 9])
-EVERY = [RejectionVerifier(), TargetMatchVerifier(), GreedyVerifier()]
+EVERY = [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()]
 
 
 @pytest.mark.parametrize("verifier", EVERY, ids=lambda v: type(v).__name__)

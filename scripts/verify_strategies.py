@@ -1,0 +1,112 @@
+"""Tokens a round of `block` and `traversal` against `rejection`, on the same drafts of the same rounds.
+
+    uv run scripts/verify_strategies.py --temperature 0.5,0.8,1.0 --limit 4 --length 96
+
+Each method decodes the prompts under `rejection`; in every round each strategy is asked how many of the drafts it
+would accept on average over its coins, which p and q tell exactly. What differs is the strategy alone. Intervals: 95 %,
+bootstrap over prompts. Nothing is timed.
+"""
+
+import utils.threads  # noqa: F401
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor
+
+from ablation.plan.choice import choose_runs
+from ablation.plan.prompt_file import read_prompts
+from sampling.loading.options import DTYPES
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.loop import decode
+from sampling.measure.judging import EXPECTED
+from sampling.methods import METHODS
+from sampling.pair_engine import PairEngine, make_processor
+from sampling.proposal import Proposal
+from sampling.settings import Settings
+from sampling.verifier import Decision, RejectionVerifier
+from utils.coins import Coins
+from utils.intervals import bootstrap_ratio
+from utils.parameter import Values
+
+PROMPTS = Path(__file__).parent.parent / "ablation" / "prompts"
+DRAFTING = (
+    "speculative gamma=4, mtp gamma=4, mtp draft_tree=drawn gamma=3 tree_tokens=8, "
+    "mtp draft_tree=static gamma=3 tree_tokens=8"
+)
+
+
+class Asking(RejectionVerifier):
+    """Judges as `rejection` does, and notes how many tokens a round each strategy would have on average."""
+
+    def __init__(self) -> None:
+        self.tokens = np.zeros(len(EXPECTED))
+        self.rounds = 0
+
+    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
+        self.tokens += [1.0 + accepted(proposal, p) for accepted in EXPECTED.values()]
+        self.rounds += 1
+        return super().decide(proposal, p, coins)
+
+
+def asked(engine: PairEngine, method: str, values: Values, prompt: Sequence[int]) -> Asking:
+    """The rounds of one answer, those without drafts left out."""
+    rule, judge = METHODS[method].rule.build(engine.pair, values), Asking()
+    events = decode(
+        engine.pair.target,
+        engine.drafter(method, values),
+        rule,
+        judge,
+        make_processor(values["processor"]),
+        prompt,
+        max_new_tokens=values["length"],
+        stop=engine.pair.stop,
+        seed=values["seed"],
+    )
+    list(events)
+    return judge
+
+
+def told(name: str, temperature: str, judges: Sequence[Asking]) -> list[str]:
+    """A line of the table: tokens a round of each strategy, and the others against the first."""
+    tokens = np.stack([one.tokens for one in judges])
+    rounds = np.array([[float(one.rounds)] for one in judges])
+    means = tokens.sum(0) / rounds.sum()
+    low, high = bootstrap_ratio(tokens[:, 1:], np.repeat(tokens[:, :1], tokens.shape[1] - 1, 1))
+    gains = tokens[:, 1:].sum(0) / tokens[:, 0].sum()
+    shown = [f"{gain:.3f} ({least:.3f} to {most:.3f})" for gain, least, most in zip(gains, low, high, strict=True)]
+    return [name, temperature, f"{rounds.sum():.0f}", *(f"{mean:.3f}" for mean in means), *shown]
+
+
+def main(
+    methods: Annotated[str, typer.Option(help="methods with values of their own, separated by commas")] = DRAFTING,
+    temperature: Annotated[str, typer.Option(help="separated by commas")] = "0.5,0.8,1.0",
+    limit: Annotated[int, typer.Option(min=2, help="prompts of each of the project's own sets")] = 4,
+    length: Annotated[int, typer.Option(min=1, help="new tokens a prompt")] = 96,
+    dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "float32",
+) -> None:
+    """Tokens a round of exact strategies on the same drafts."""
+    engine = PairEngine(load_pair(LoadOptions(dtype=dtype)))
+    table = Table(
+        "method", "temperature", "rounds", *EXPECTED, *(f"{name} / rejection" for name in list(EXPECTED)[1:]), box=None
+    )
+    prompts = [one for path in sorted(PROMPTS.glob("*.jsonl")) for one in read_prompts(path)[:limit]]
+    encoded = [engine.tokenise(one.opening, True, one.system) for one in prompts]
+    for degree in temperature.split(","):
+        base = Settings()
+        base.assign_all([("length", str(length)), ("processor", f"multinomial {degree}")])
+        for run in choose_runs(methods, base):
+            values = {**base, **dict(run.parameters), **METHODS[run.method].preset}
+            judges = [asked(engine, run.method, values, prompt) for prompt in track(encoded, run.name, transient=True)]
+            table.add_row(*told(run.name, degree, [one for one in judges if one.rounds]))
+    Console(width=200).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
