@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ablation.plan.formats import NAME, read_formats
 from ablation.plan.prompt_file import Prompt, parse_prompt, read_prompts
+from ablation.plan.prompt_folder import read_folder
 from ablation.plan.prompt_sets import ALL, find_sources, gather, set_names
 from ablation.results.trace import is_trace
 from engines.speculative_config import ServerConfig, parse_speculative_config
@@ -50,10 +51,14 @@ def choose_prefills(
     return StateFiles(path)
 
 
-def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ...]:
-    """The one prompt that was typed, or those of a file or a built-in set."""
-    if (prompt is None) == (prompts is None):
-        raise UserError("--prompt and --prompts: expected one of them")
+def choose_prompts(prompt: str | None, prompts: Path | None, prompts_dir: str | None = None) -> tuple[Prompt, ...]:
+    """The one prompt that was typed, or those of a file, a built-in set or a folder of files. Raises `UserError`."""
+    given = {"--prompt": prompt, "--prompts": prompts, "--prompts-dir": prompts_dir}
+    asked = [option for option, value in given.items() if value is not None] or ["--prompt", "--prompts"]
+    if len(asked) > 1:
+        raise UserError(f"{asked[0]} and {asked[1]}: expected one of them")
+    if prompts_dir is not None:
+        return read_folder(prompts_dir)
     if prompts is not None:
         return (
             gather(find_sources([str(prompts)], Path()))
@@ -65,12 +70,14 @@ def choose_prompts(prompt: str | None, prompts: Path | None) -> tuple[Prompt, ..
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)
 
 
-def choose_read_before(prompt: str | None, prompts: Path | None, prefills: "ReadBefore | None") -> tuple[Prompt, ...]:
+def choose_read_before(
+    prompt: str | None, prompts: Path | None, prompts_dir: str | None, prefills: "ReadBefore | None"
+) -> tuple[Prompt, ...]:
     """The same, or where nothing is given those that files of states name. Raises `UserError`."""
     files = getattr(prefills, "files", ())
-    if prompt is None and prompts is None and any(one.prompt for one in files):
+    if prompt is None and prompts is None and prompts_dir is None and any(one.prompt for one in files):
         return _prompts_of([one for one in files if one.prompt])
-    played = choose_prompts(prompt, prompts)
+    played = choose_prompts(prompt, prompts, prompts_dir)
     for one in played:
         if files and len(one.turns) > 1:
             raise UserError(

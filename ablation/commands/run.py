@@ -39,6 +39,9 @@ def run(
         Path | None,
         typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts (docs/prompts.md)."),
     ] = None,
+    prompts_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="A folder of prompt files, a set each (docs/prompts.md).")
+    ] = None,
     methods: Runs = None,
     assignments: Assignments = None,
     length: Annotated[int | None, typer.Option(help="Maximum number of new tokens.")] = None,
@@ -94,7 +97,7 @@ def run(
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         prefills = request.choose_prefills(read_before, batch, engines, settings)
-        played = request.choose_read_before(prompt, prompts, prefills)
+        played = request.choose_read_before(prompt, prompts, prompts_dir, prefills)
         models = request.choose_models(models, config)
         loads = read_loads(batch, rate, slo)
         specs = parse_engines(engines or ())

@@ -17,6 +17,7 @@ from ablation.plan.grid import Configuration
 from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
 from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompt_folder import read_folder
 from ablation.plan.prompt_sets import ALL, find_sources, gather
 from ablation.plan.section import Faults, PlanSection, many, one
 from ablation.plan.slo import Slo
@@ -40,6 +41,7 @@ LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
 BATCH = integer("batch", None, "texts at a time", minimum=1, maximum=_MOST_RUNS)
 RATE = number("rate", None, "prompts that arrive a second", above=0.0, maximum=1e6)
 SLO = words("slo")
+_DIR = words("prompts_dir", "the path of a folder of prompt files")
 SHARE_PREFILL = toggle("share_prefill", False, "one prefill of a prompt for all configurations")
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
 _VALUES = (
@@ -49,6 +51,7 @@ _VALUES = (
     "repeats",
     "processors",
     "prompts",
+    "prompts_dir",
     "limit",
     "control",
     "trace",
@@ -181,6 +184,10 @@ def _read_prompts(top: PlanSection, folder: Path) -> tuple[Prompt, ...]:
     def parse(value: Any) -> tuple[Prompt, ...]:
         return gather(find_sources(many(words("prompts", "names of prompt sets and .jsonl files"))(value), folder))
 
+    if "prompts_dir" in top.entries:
+        if "prompts" in top.entries:
+            top.fault("prompts and prompts_dir are both there; expected one of them", "prompts_dir")
+        return top.read("prompts_dir", lambda value: read_folder(one(_DIR)(value), folder), ())
     return top.read("prompts", parse, ()) if "prompts" in top.entries else gather(find_sources([ALL], folder))
 
 

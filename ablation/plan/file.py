@@ -36,6 +36,7 @@ from ablation.plan.methods_table import (
 )
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompt_folder import read_folder
 from ablation.plan.prompt_sets import find_sources, gather
 from ablation.plan.section import many, one, unknown
 from ablation.plan.slo import Slo
@@ -74,7 +75,7 @@ def read_experiment(name_or_path: str, overrides: Overrides | None = None, base:
     """
     overrides = overrides or Overrides()
     path = _find_plan(name_or_path)
-    replaced = overrides.prompt is not None or bool(overrides.prompts)
+    replaced = bool(_asked(overrides))
     contents = read_contents(path, base or Settings(), read_prompts=not replaced)
     return _override(contents, overrides)
 
@@ -185,11 +186,23 @@ def _choose_tables(
 
 
 def _choose_prompts(contents: Contents, overrides: Overrides) -> tuple[Prompt, ...]:
-    if overrides.prompt is not None and overrides.prompts:
-        raise UserError("--prompt and --prompts: expected one of them")
+    if len(asked := _asked(overrides)) > 1:
+        raise UserError(f"{asked[0]} and {asked[1]}: expected one of them")
     if overrides.prompt is not None:
         return (Prompt("prompt", (words("--prompt").parse(overrides.prompt),)),)
     prompts = contents.prompts
-    if prompts is None:
+    if overrides.prompts_dir is not None:
+        prompts = read_folder(overrides.prompts_dir)
+    elif prompts is None:
         prompts = gather(find_sources(overrides.prompts, Path()))
     return prompts[: _given(LIMIT, overrides.limit, contents.limit)]
+
+
+def _asked(overrides: Overrides) -> list[str]:
+    """The options that name prompts in place of the file's."""
+    given = {
+        "--prompt": overrides.prompt is not None,
+        "--prompts": bool(overrides.prompts),
+        "--prompts-dir": overrides.prompts_dir is not None,
+    }
+    return [option for option, there in given.items() if there]

@@ -22,6 +22,7 @@ class Overrides:
     prompts: tuple[str, ...] = option(
         (), "dialogue, translation, long, code, grounded, all, or a file (docs/prompts.md).", "SET|FILE"
     )
+    prompts_dir: str | None = option(None, "A folder of prompt files, a set each (docs/prompts.md).", "DIR")
     methods: str | None = option(None, "Only these methods.", "NAME,...")
     gamma: str | None = option(None, "Draft lengths to try, such as 2,4,6,8.", "N,...")
     assignments: tuple[str, ...] = option((), "Values of any parameter; repeatable.", "NAME=VALUE,...", flag="--set")

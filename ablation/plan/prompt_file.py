@@ -1,4 +1,4 @@
-"""Prompts from a JSONL file: plain, questions of Spec-Bench and MT-Bench, or messages of chats (docs/prompts.md)."""
+"""Prompts from a JSONL file: plain, questions of benchmarks, or messages of chats (docs/prompts.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,14 @@ from utils.text import quoted
 
 # Each thing that a line may say, by the names that our own files and those of benchmarks give it.
 _SAID, _ID, _TASK, _LIMIT = (
-    ("prompt", "turns", "messages"),
+    ("prompt", "data", "turns", "messages"),
     ("id", "question_id"),
     ("task", "category"),
     "max_new_tokens",
 )
 _KEYS = (_SAID[0], _ID[0], _TASK[0], _LIMIT, "source")
+# What SPEED-Bench publishes in place of texts that its script fetches from where they are.
+_NOT_FETCHED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 _SHOWN_ERRORS = 10
 _LONGEST_ID = 200
 _MOST_TOKENS = integer(_LIMIT, None, "maximum number of new tokens", minimum=1)
@@ -97,17 +99,20 @@ def parse_prompt(line: str, number: int) -> Prompt:
             raise UserError(f"{given[0]!r} and {given[1]!r} are both there; expected one of them")
     if not {"turns", "messages"} & entry.keys():  # a question may bring what only its benchmark reads
         for key in entry:
-            if key not in (*_KEYS, *_ID, *_TASK):
+            if key not in (*_KEYS, *_SAID, *_ID, *_TASK):
                 raise UnknownName("key", key, _KEYS)
     said = read_messages(entry["messages"]) if "messages" in entry else Messages(_turns(entry), ())
+    if said.turns[0].startswith(_NOT_FETCHED):
+        raise UserError("SPEED-Bench's placeholder given; expected the text, which the benchmark's prepare.py fetches")
     return Prompt(_id(entry, number), said.turns, _task(entry), _limit(entry), said.system, said.given)
 
 
 def _turns(entry: Mapping[str, Any]) -> tuple[str, ...]:
     if "turns" not in entry:
-        if "prompt" not in entry:
-            raise UserError("none of 'prompt', 'turns' and 'messages' is there; expected one of them")
-        return (_said(entry["prompt"], "prompt"),)
+        key = next((name for name in ("prompt", "data") if name in entry), "")
+        if not key:
+            raise UserError("none of 'prompt', 'data', 'turns' and 'messages' is there; expected one of them")
+        return (_said(entry[key], key),)
     turns = entry["turns"]
     if not isinstance(turns, list) or not turns:
         raise wrong_value("turns", turns, "a list of one or more strings")

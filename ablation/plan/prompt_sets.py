@@ -1,7 +1,7 @@
 """The prompts of a plan: from the built-in sets and from files, in turn, under ids that are theirs alone."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -44,25 +44,30 @@ def gather(files: Sequence[Path]) -> tuple[Prompt, ...]:
     Where two files share an id, the ids of a file of one's own are led by its stem ("mine:3"); those of the
     built-in sets stay. Raises `UserError` for files that cannot be read and for ids that are still not unique.
     """
-    read = [_read(file) for file in files]
+    read = [read_set(file) for file in files]
     counts = Counter(str(prompt.id) for prompts in read for prompt in prompts)
     named = [
         _led(file.stem, prompts) if file.parent != FOLDER and _share(prompts, counts) else prompts
         for file, prompts in zip(files, read, strict=True)
     ]
+    return in_turn(dict(zip(files, named, strict=True)))
+
+
+def in_turn(sets: Mapping[Path, Sequence[Prompt]]) -> tuple[Prompt, ...]:
+    """The prompts of each file, one of each in turn. Raises `UserError` where two files share an id."""
     owner: dict[str, Path] = {}
-    for file, prompts in zip(files, named, strict=True):
+    for file, prompts in sets.items():
         for prompt in prompts:
             earlier = owner.setdefault(str(prompt.id), file)
             if earlier != file:
                 raise UserError(
                     f"prompt id {quoted(prompt.id)} is in {str(earlier)!r} and in {str(file)!r}; rename one file"
                 )
-    return tuple(prompt for turn in zip_longest(*named) for prompt in turn if prompt is not None)
+    return tuple(prompt for turn in zip_longest(*sets.values()) for prompt in turn if prompt is not None)
 
 
-def _read(file: Path) -> tuple[Prompt, ...]:
-    """A file's prompts; 1 and "1" are one id, as a results file knows them by their text."""
+def read_set(file: Path) -> tuple[Prompt, ...]:
+    """A file's prompts; 1 and "1" are one id, as a results file knows them by their text. Raises `UserError`."""
     prompts = read_prompts(file)
     twice = [name for name, count in Counter(str(prompt.id) for prompt in prompts).items() if count > 1]
     if twice:

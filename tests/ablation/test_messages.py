@@ -101,7 +101,7 @@ def test_a_line_says_it_in_one_way(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         read_prompts(path)
     assert "line 1: 'prompt' and 'messages' are both there; expected one of them" in str(caught.value)
-    assert "line 2: none of 'prompt', 'turns' and 'messages' is there" in str(caught.value)
+    assert "line 2: none of 'prompt', 'data', 'turns' and 'messages' is there" in str(caught.value)
 
 
 def heard(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool, str | None]]:

@@ -45,6 +45,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "docs" / "results", folder / "docs" / "results")
     (folder / "models").symlink_to(ROOT / "models")
+    (folder / "ablation").mkdir()
+    (folder / "ablation" / "prompts").symlink_to(ROOT / "ablation" / "prompts")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(folder)
     return folder

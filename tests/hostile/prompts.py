@@ -22,7 +22,7 @@ _BAD: list[tuple[Any, tuple[str, ...]]] = [
     ('{"prompt": "a", "id": 1, "id": 2}', ("key 'id' is there twice",)),
     ('{"prompt": "a"} {"prompt": "b"}', ("not JSON",)),
     ('{"prompt": "a"},', ("not JSON",)),
-    ({}, ("none of 'prompt', 'turns' and 'messages' is there",)),
+    ({}, ("none of 'prompt', 'data', 'turns' and 'messages' is there",)),
     ({"prompt": "a", "turns": ["b"]}, ("'prompt' and 'turns' are both there; expected one of them",)),
     ({"turns": ["a"], "id": 1, "question_id": 2}, ("'id' and 'question_id' are both there",)),
     ({"prompt": "a", "task": "t", "category": "c"}, ("'task' and 'category' are both there",)),
