@@ -132,6 +132,14 @@ DRAFTERS = Registry[Part](
         remembers=Unless("recycling_remember", False),
         trees=True,
     ),
+    Part(
+        "logitspec",
+        "ngram_assisted.logitspec:LogitSpecDrafter",
+        "the target's other candidates for the last token as guesses of the next one, and copies behind them",
+        "arXiv 2507.01449",
+        parameters.LOGITSPEC,
+        trees=True,
+    ),
     *MODELS.values(),
     *COPIERS.values(),
     Part(
@@ -274,6 +282,7 @@ METHODS = method_table(
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
+    Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(
         "suffix_or_model",

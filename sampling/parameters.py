@@ -74,6 +74,7 @@ RECYCLING = (
     integer("recycling_top_k", 8, "candidates kept for each token", minimum=1, maximum=8),
     toggle("recycling_remember", True, "keep the candidates for the next prompt"),
 )
+LOGITSPEC = (integer("logitspec_top_k", 32, "the target's candidates that are taken for guesses", minimum=1),)
 
 WEIGHTS = choice(
     "draft_weights",

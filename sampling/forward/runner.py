@@ -198,7 +198,8 @@ def chains_only(model: Any) -> UserError:
     """The error for a tree on a model that runs chains."""
     return UserError(
         f"{type(getattr(model, 'hf', model)).__name__} counts rows of its cache and not positions, so a tree of drafts "
-        "is not exact on it; expected chains: draft_tree chain, use_tree_spec off, no recycling and no beam search"
+        "is not exact on it; expected chains: draft_tree chain, use_tree_spec off, "
+        "no recycling, no logitspec and no beam search"
     )
 
 

@@ -39,7 +39,7 @@ def limits(model: CausalModel) -> Iterator[str]:
     if not model.trees:
         yield (
             "its attention counts rows of the cache and not positions, so it runs chains of drafts only; recycling, "
-            "beam search, draft_tree and use_tree_spec are refused"
+            "logitspec, beam search, draft_tree and use_tree_spec are refused"
         )
     if isinstance(model, LongRopeModel):
         yield f"a text is read anew where it grows beyond {model.border} tokens (longrope)"

@@ -175,7 +175,7 @@ class _Drafts:
 
     def steps(self) -> Iterator[bool]:
         """Rounds in turn, until every text is over."""
-        names = (NOTHING, *MODELS, *COPIERS, "recycling")
+        names = (NOTHING, *MODELS, *COPIERS, "recycling", "logitspec")
         running = []
         for name in filter(self._can, names):
             if live := self._build(name):

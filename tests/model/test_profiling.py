@@ -54,7 +54,7 @@ def test_every_drafter_of_a_pair_is_timed() -> None:
     assert list(profile.forward) == [128, 224]  # a window of 256 less the most rows
     assert all([rows for rows, _ in times] == list(ROWS) for times in profile.forward.values())
     assert [tokens for tokens, _ in profile.prefill] == [128, 224]
-    assert set(profile.drafters) == {"model", *HEADS, *COPIERS, "recycling"}
+    assert set(profile.drafters) == {"model", *HEADS, *COPIERS, "recycling", "logitspec"}
     assert all(times.first_s > 0 for times in profile.drafters.values()) and profile.rest_s > 0
     assert profile.drafters["model"].found > 0.9 > profile.drafters["prompt_lookup"].found
     assert all(0 <= share <= 1 for times in profile.drafters.values() for share in times.acceptance)
@@ -80,7 +80,7 @@ def test_a_drafter_that_is_the_target_is_always_right() -> None:
 
 def test_what_is_not_there_is_not_timed() -> None:
     profile, _ = profile_of(replace(tiny_pair(), drafter=None, drafter_info=None), 1500)
-    assert set(profile.drafters) == {*COPIERS, "recycling"}
+    assert set(profile.drafters) == {*COPIERS, "recycling", "logitspec"}
     assert profile.price("model") is None and profile.price("suffix") is not None
 
 
@@ -172,7 +172,7 @@ def test_the_embedded_pair_end_to_end() -> None:
     """Bounds wide enough for a busy machine: what costs what in which order, and what drafts how well."""
     pair = load_pair(LoadOptions(device="cpu", dtype="float32"))
     profile = measure(pair, budget_s=20.0)
-    assert set(profile.drafters) == {"model", *HEADS, *COPIERS, "recycling"}
+    assert set(profile.drafters) == {"model", *HEADS, *COPIERS, "recycling", "logitspec"}
     times = dict(profile.forward[128])
     assert times[max(times)] > times[1] > 0
     price = profile.price("mtp", 128)

@@ -29,7 +29,16 @@ class Keeping(FixedGamma):
 
 @pytest.mark.parametrize(
     "name",
-    ["prompt_lookup", "suffix", "suffix tree", "ngram", "recycling", "mtp dynamic tree", "medusa static tree"],
+    [
+        "prompt_lookup",
+        "suffix",
+        "suffix tree",
+        "ngram",
+        "recycling",
+        "logitspec",
+        "mtp dynamic tree",
+        "medusa static tree",
+    ],
 )
 def test_no_more_is_proposed_than_the_rule_keeps(name: str) -> None:
     pair = toy_pair()

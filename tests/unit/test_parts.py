@@ -100,6 +100,7 @@ def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "trees"),
     [
+        ("logitspec", {}, True),
         ("recycling", {}, True), ("beam", {}, True), ("target", {}, False), ("speculative", {}, False),
         ("suffix", {"use_tree_spec": True}, True), ("suffix", {"use_tree_spec": False}, False),
         ("suffix_or_model", {"use_tree_spec": True}, True), ("extended", {"hybrid_model": "mtp"}, False),
