@@ -44,6 +44,14 @@ COPIERS = Registry[Part](
         remembers=Unless("max_cached_requests", 0),
         trees=Unless("use_tree_spec", False),
     ),
+    Part(
+        "sam",
+        "ngram_assisted.sam:SamDrafter",
+        "copies what followed the longest end of the text that stood before",
+        "arXiv 2411.10666",
+        parameters.SAM,
+        remembers=Unless("sam_remember", False),
+    ),
 )
 
 # A chain has no alternatives, and its rule's length.
@@ -283,6 +291,7 @@ METHODS = method_table(
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
+    Method("sam", "SAM", "copies what followed the longest end that stood before", "sam", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(
         "suffix_or_model",
