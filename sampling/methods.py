@@ -148,6 +148,14 @@ DRAFTERS = Registry[Part](
         parameters.LOGITSPEC,
         trees=True,
     ),
+    Part(
+        "lookahead",
+        "ngram_assisted.lookahead:LookaheadDrafter",
+        "n-grams of guesses that the target makes ahead in parallel",
+        "arXiv 2402.02057",
+        parameters.LOOKAHEAD,
+        trees=True,
+    ),
     *MODELS.values(),
     *COPIERS.values(),
     Part(
@@ -292,6 +300,7 @@ METHODS = method_table(
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
     Method("sam", "SAM", "copies what followed the longest end that stood before", "sam", "budget"),
+    Method("lookahead", "Lookahead", "n-grams that the target guesses ahead in parallel", "lookahead", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(
         "suffix_or_model",
