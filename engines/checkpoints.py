@@ -44,6 +44,11 @@ def drafter_folder(pair: Pair, scratch: Path) -> str:
 def _drafter(pair: Pair) -> ModelInfo:
     if pair.drafter is None:
         raise UserError("no drafter model is loaded to assist; start with --drafter")
+    if pair.crossing is not None:
+        raise UserError(
+            f"{pair.crossing.drafter.name} has another tokenizer than the target; expected a drafter of one tokenizer, "
+            "or our own engine"
+        )
     return pair.of_drafter.target_info
 
 

@@ -114,7 +114,7 @@ MODELS = Registry[TrainedPart](
         "sampling.drafters.model:ModelDrafter",
         "a smaller causal model drafts",
         "arXiv 2211.17192",
-        (parameters.WEIGHTS,),
+        (parameters.WEIGHTS, parameters.VOCABULARY),
         needs="model",
         task="sampling.distill.tasks:ModelTask",
     ),
@@ -182,7 +182,11 @@ DRAFTERS = Registry[Part](
         "a smaller model drafts, and a head or copies draft for it",
         "arXiv 2308.04623, 2503.13565",
         (STAGED_DRAFTER, integer("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
-        uses=(for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False), MODELS["model"]),
+        one_vocabulary=True,
+        uses=(
+            for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False),
+            always(MODELS["model"], vocabulary="auto"),
+        ),
         hybrid=Hybrid("model"),  # what drafts for it can only make it cheaper
     ),
     Part(
@@ -190,7 +194,7 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.auto:AutoDrafter",
         "all that a pair has: copies, the drafter model, heads; each round the one that promises most drafts",
         "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
-        (parameters.WEIGHTS,),
+        (parameters.WEIGHTS, parameters.VOCABULARY),
         uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts what is long
     ),
 )

@@ -14,12 +14,14 @@ from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
-from sampling.forward.runner import CausalModel, WholeRunner
+from sampling.forward.runner import CausalModel, Runners, WholeRunner
 from sampling.forward.sharing import Shared
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
+from sampling.parameters import VOCABULARY
 from sampling.part import OF_DRAFTER
 from sampling.profile import Profile
+from sampling.vocabularies.crossing import AUTO, Crossing
 from utils.errors import UserError
 from utils.parameter import Values
 
@@ -83,14 +85,15 @@ def messages_of(turns: Sequence[str], system: str | None = None) -> list[dict[st
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and what drafts for it: a model of the same vocabulary, trained heads by kind, or nothing.
+    """A target and what drafts for it: a model, trained heads by kind, or nothing.
 
     `notes` say what was adjusted while loading, in whole sentences. cached: False where every forward starts anew.
     compile: see `LoadOptions`, for formats that are made later.
     encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
     profile: what its forwards and drafts cost here, where that was measured. share: makes of a runner one for many
-    sequences, where they share the forwards of what drafts.
+    sequences, where they share the forwards of what drafts. crossing: between the vocabularies, where the drafter model
+    has another tokenizer.
     """
 
     target: WholeRunner
@@ -108,6 +111,7 @@ class Pair:
     drafts_for: str = ""
     profile: Profile | None = None
     share: Callable[[Any], Shared] | None = None
+    crossing: Crossing | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -134,7 +138,11 @@ class Pair:
     def has(self, drafter: str) -> bool:
         """Whether it has the drafter model (`model`), the trained head of this kind, or one of the drafter model's."""
         if drafter.startswith(OF_DRAFTER):
-            return self.drafter is not None and self.of_drafter.has(drafter.removeprefix(OF_DRAFTER))
+            return (
+                self.drafter is not None
+                and self.crossing is None
+                and self.of_drafter.has(drafter.removeprefix(OF_DRAFTER))
+            )
         return self.drafter is not None if drafter == MODEL else drafter in self.heads
 
     def lack(self, drafter: str) -> str:
@@ -162,12 +170,32 @@ class Pair:
     def lacks(self, method: "Method", values: Values) -> str | None:
         """Why a method cannot run on this pair where the parameters have these values; None where it can."""
         needed = method.needs(values)
+        if apart := self._apart(method, needed, values):
+            return apart
         if needed is not None and not self.has(needed):
             return self.lack(needed)
         if method.drafts_trees(values) and not self.target.model.trees:
             return (
                 f"{method.name} works with trees of drafts, and {self.target_info.name} runs chains only: its "
                 "attention counts rows of the cache and not positions; choose methods and values without trees"
+            )
+        return None
+
+    def _apart(self, method: "Method", needed: str | None, values: Values) -> str | None:
+        """Why the vocabularies of target and drafter model keep a method from running; None where they do not."""
+        wanted = values.get(VOCABULARY.name, AUTO)
+        if self.crossing is None:
+            if wanted == AUTO or self.drafter is None or needed != MODEL or VOCABULARY not in method.relevant(values):
+                return None
+            return f"{VOCABULARY.name} {wanted} given, and target and drafter have one tokenizer; expected {AUTO}"
+        if method.runs == "drafter" or any(part.one_vocabulary for part in method.parts):
+            name = self.crossing.drafter.name
+            what = (
+                "runs the drafter model alone" if method.runs == "drafter" else "has drafts judged by the drafter model"
+            )
+            return (
+                f"{method.name} {what}, and {name} writes with another tokenizer than the target; expected a "
+                "drafter of the target's tokenizer, or --target with the drafter's name to see it alone"
             )
         return None
 
@@ -196,6 +224,17 @@ class Pair:
                 "expected auto or full"
             )
         return False
+
+    def drafting(self, wanted: str) -> Runners:
+        """What runs the drafter model under `draft_weights`, shared where the target's forwards are.
+
+        Raises `UserError` as `drafts_in_int8` does, and where there is no drafter model.
+        """
+        if self.drafter is None:
+            raise UserError(self.lack(MODEL))
+        rough = self.drafts_in_int8(MODEL, wanted)
+        runner = self.drafter.on(self.drafter.model.int8) if rough else self.drafter  # type: ignore[attr-defined]
+        return self.share(runner) if self.share else runner
 
     def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """Ids of a prompt: user turns and answers alternate, the last turn is the user's.

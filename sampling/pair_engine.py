@@ -27,7 +27,7 @@ from sampling.lossy import RejectAllVerifier
 from sampling.method import Method
 from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
-from sampling.parameters import WEIGHTS
+from sampling.parameters import VOCABULARY, WEIGHTS
 from sampling.part import OF_DRAFTER
 from sampling.prefilled.shared import Prefills
 from sampling.profile import NOTHING, Profile
@@ -112,7 +112,17 @@ class PairEngine:
         return refereed(self.pair.target, prompt, output)
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Engine.resolve`: whether drafters compute in int8, where the pair has what drafts."""
+        """See `Engine.resolve`: whether drafters compute in int8, and how they cross from another vocabulary."""
+        return self._weights(name, values) | self._vocabulary(name, values)
+
+    def _vocabulary(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """How the drafts of a model of another tokenizer cross, where the method has such."""
+        crossing, read = self.pair.crossing, METHODS[name].relevant(values)
+        if crossing is None or VOCABULARY not in read:
+            return {}
+        return {VOCABULARY.name: crossing.chosen(values[VOCABULARY.name])}
+
+    def _weights(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         needed = METHODS[name].needs(values)
         drafter = MODEL if needed is not None and needed.startswith(OF_DRAFTER) else needed
         if WEIGHTS not in METHODS[name].relevant(values) or drafter is None or not self.pair.has(drafter):

@@ -92,6 +92,12 @@ WEIGHTS = choice(
     "int8: rounded weights; full: the target's dtype; auto: int8 for heads and distilled drafters, if that is faster",
     ("auto", "int8", "full"),
 )
+VOCABULARY = choice(
+    "vocabulary",
+    "auto",
+    "how a drafter of another tokenizer drafts: tli tokens that both have, slem text; auto by how many those are",
+    ("auto", "tli", "slem"),
+)
 HEAD = (
     WEIGHTS,
     choice(

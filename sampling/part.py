@@ -70,6 +70,7 @@ class Part:
     trees: whether, or when, its drafts are trees. read: when it reads a parameter of its own, by name; those left out
     it reads always. weighs: whether it reads what rounds cost, which is then measured first. hybrid: what drafts in it,
     where that is not itself. limits: of a rule, whether its gamma is a limit, below which a draft or a proposal is cut.
+    one_vocabulary: whether the pair's drafter model must write with the target's tokenizer.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Part:
     weighs: bool = False
     hybrid: Hybrid | None = None
     limits: bool = False
+    one_vocabulary: bool = False
 
     def load(self) -> Any:
         """The class behind `path`."""

@@ -2,16 +2,18 @@
 
 from collections import abc
 from itertools import takewhile
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
 
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.slem import SlemDrafter
+from sampling.drafters.tli import TliDrafter
 from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Runner, Runners, ask, caught_up, prefill
 from sampling.sequence import Sequence
-from utils.errors import UserError
+from sampling.vocabularies.crossing import TLI
 
 
 class ModelDrafter(ForwardDrafter):
@@ -25,12 +27,12 @@ class ModelDrafter(ForwardDrafter):
         self.runner = runner
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        if pair.drafter is None:
-            raise UserError(pair.lack("model"))
-        rough = pair.drafts_in_int8("model", values["draft_weights"])
-        runner = pair.drafter.on(pair.drafter.model.int8) if rough else pair.drafter
-        return cls(pair.share(runner) if pair.share else runner)
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Any:
+        """See `Drafter.build`; for a model of another tokenizer the drafter that crosses from its vocabulary."""
+        if pair.crossing is None:
+            return cls(pair.drafting(values["draft_weights"]))
+        across = TliDrafter if pair.crossing.chosen(values["vocabulary"]) == TLI else SlemDrafter
+        return across.build(pair, values)
 
     def begin(self, seq: Sequence) -> None:
         slot = seq.drafting[self] = self.runner.another()

@@ -92,9 +92,9 @@ def compare_tokenizers(names: Sequence[str], target: Any, drafter: Any, rows: in
     has another id in the other tokenizer; the message shows one.
     """
     ours = _below(target, rows)
-    theirs = ours if drafter is target else _below(drafter, rows)
-    if ours == theirs:
+    if same_tokenizer(target, drafter, rows):
         return max(ours.values()) + 1
+    theirs = _below(drafter, rows)
     differing = {token for token, _ in ours.items() ^ theirs.items()}
     token = min(differing, key=lambda token: (min(ours.get(token, rows), theirs.get(token, rows)), token))
     raise UserError(
@@ -102,6 +102,11 @@ def compare_tokenizers(names: Sequence[str], target: Any, drafter: Any, rows: in
         f"{_id(theirs, token)} in the drafter (tokens that differ: {len(differing)}); "
         "expected a drafter of the same family"
     )
+
+
+def same_tokenizer(target: Any, drafter: Any, rows: int) -> bool:
+    """Whether every token has the same id below `rows` in both."""
+    return target is drafter or _below(target, rows) == _below(drafter, rows)
 
 
 def _below(tokenizer: Any, rows: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ from sampling.forward.lean import LeanModel
 from sampling.forward.runner import CausalModel, ModelRunner, WholeRunner
 from sampling.forward.static import Fixable, StaticRunner
 from sampling.loading.checkpoint import Loaded, Placement, load_model
-from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds
+from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.options import COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
@@ -23,6 +23,8 @@ from sampling.loading.sharded import together
 from sampling.loading.stages import Progress, silent
 from sampling.pair import MODEL, ModelInfo, Pair, compiled
 from sampling.profile_store import with_stored
+from sampling.vocabularies.crossing import AUTO, TOLD, Crossing
+from sampling.vocabularies.tokens import Vocabulary
 from utils.errors import UnknownName, UserError, wrong_value
 from utils.torchrun import START, seat
 
@@ -227,6 +229,8 @@ def _paired(target: Loaded, drafter: Loaded) -> Pair:
     names = (target.info.name, drafter.info.name)
     refuse_two_kinds(names, (target.encoder, drafter.encoder))
     sizes = (target.model.vocab_size, drafter.model.vocab_size)
+    if not target.encoder and not same_tokenizer(target.tokenizer, drafter.tokenizer, max(sizes)):
+        return _crossed(target, drafter)
     tokens = compare_tokenizers(names, target.tokenizer, drafter.tokenizer, max(sizes))
     rows, padded = common_vocabulary(names, sizes, tokens)
     notes = (*target.notes, *drafter.notes, padded, _shorter_window(target, drafter))
@@ -239,6 +243,27 @@ def _paired(target: Loaded, drafter: Loaded) -> Pair:
         drafter.info,
         tuple(note for note in notes if note),
         encoder=target.encoder,
+    )
+
+
+def _crossed(target: Loaded, drafter: Loaded) -> Pair:
+    """A pair of two tokenizers. Raises `UserError` for one whose tokens are not understood."""
+    crossing = Crossing(
+        Vocabulary(target.info.name, target.tokenizer, target.model.vocab_size),
+        Vocabulary(drafter.info.name, drafter.tokenizer, drafter.model.vocab_size),
+    )
+    chosen = crossing.chosen(AUTO)
+    told = (
+        f"{drafter.info.name} has another tokenizer than {target.info.name}. Tokens of both are {crossing}: "
+        f"under vocabulary auto it drafts {TOLD[chosen]} ({chosen})."
+    )
+    notes = (*target.notes, *drafter.notes, told, _shorter_window(target, drafter))
+    return replace(
+        _alone(target),
+        drafter=ModelRunner(drafter.model),
+        drafter_info=replace(drafter.info, detail=f"{drafter.info.detail}; another tokenizer, {chosen}"),
+        notes=tuple(note for note in notes if note),
+        crossing=crossing,
     )
 
 

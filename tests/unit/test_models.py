@@ -82,13 +82,25 @@ def test_a_vocabulary_is_never_cut_below_the_tokenizer() -> None:
         common_vocabulary("ab", (50, 40), tokens=41)
 
 
-def test_different_tokenizers_are_refused_with_an_example(hub: Path, tmp_path: Path) -> None:
+def test_a_drafter_with_another_tokenizer_crosses_from_its_vocabulary(hub: Path, tmp_path: Path) -> None:
     other = tiny.save_checkpoint(tmp_path / "other", tiny.llama(), tiny.tiny_tokenizer(swapped=True))
     ours = tiny.tiny_tokenizer().get_vocab()
-    message = refusal(hub / "llama", other)
-    assert "different tokenizers" in message
-    assert f"'A' is id {ours['A']} in the target and id {ours['B']} in the drafter" in message
-    assert "tokens that differ: 2" in message
+    loaded = pair(hub / "llama", other)
+    assert loaded.crossing is not None and loaded.crossing.own_of[ours["A"]] == ours["B"]
+    (note,) = loaded.notes
+    assert "100.0% of the target's vocabulary" in note and "(tli)" in note
+    assert loaded.drafter_info is not None and "another tokenizer" in loaded.drafter_info.detail
+    assert pair(hub / "llama", hub / "llama").crossing is None
+
+
+def test_different_tokenizers_are_told_with_an_example() -> None:
+    """Of encoder-decoder models, whose source the drafter would have to read anew."""
+    ours, theirs = tiny.tiny_tokenizer(), tiny.tiny_tokenizer(swapped=True)
+    a, b = (ours.get_vocab()[token] for token in "AB")
+    with pytest.raises(UserError) as caught:
+        compare_tokenizers("ab", ours, theirs, tiny.TOKENS)
+    assert f"'A' is id {a} in the target and id {b} in the drafter" in str(caught.value)
+    assert "tokens that differ: 2" in str(caught.value)
 
 
 def test_tokens_without_logits_are_not_compared() -> None:

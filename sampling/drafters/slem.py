@@ -1,0 +1,69 @@
+"""A drafter model of another tokenizer, whose drafts are text that the target's tokenizer writes anew."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from egag.belief import Logits
+from egag.controller import GammaController
+from sampling.drafter import AskingDrafter
+from sampling.drafters.drawing import BEST
+from sampling.events import Round
+from sampling.forward.asked import Ask, Asking
+from sampling.forward.runner import Runners
+from sampling.proposal import Proposal
+from sampling.sequence import Sequence
+from sampling.vocabularies.crossing import Crossing
+from sampling.vocabularies.own_text import OwnText
+from utils.logits_processor import one_if_finite
+from utils.sent import sent
+
+
+class SlemDrafter(AskingDrafter):
+    """String-level exact match (arXiv 2502.05202, algorithm 2): drafts are point masses, also under sampling.
+
+    The drafter's most likely tokens become text, and that the target's tokens, of which each is accepted with its
+    probability under the target: what a text is written with follows from the text, and nothing of it is drawn. A rule
+    is asked as the drafter's own tokens come, of which its gamma bounds the number, and of the target's as well.
+    The drafter's ids are read once a round, behind its last forward; the entropy of its first draft is not told, as it
+    is one over another vocabulary.
+    """
+
+    def __init__(self, runner: Runners, crossing: Crossing) -> None:
+        self.runner, self.crossing = runner, crossing
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        return cls(pair.drafting(values["draft_weights"]), pair.crossing)
+
+    def begin(self, seq: Sequence) -> None:
+        text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
+        text.begin(seq.tokens)
+
+    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+        text: OwnText = seq.drafting[self]
+        room = min(limit, text.room(seq.tokens))
+        if room <= 0 or gamma.gamma == 0:
+            return Proposal.empty(seq.device)
+        logits = yield from text.caught_up(seq.tokens)
+        own: list[Tensor] = []
+        best: list[Tensor] = []
+        while gamma.before(len(own), belief := Logits(logits[0])):
+            token, chance = yield Ask(BEST, logits)
+            own.append(token)
+            best.append(chance)
+            if len(own) == room or not gamma.after(len(own), belief, token[0]):
+                break
+            logits = yield from text.feed(token)
+        if not own:
+            return Proposal.empty(seq.device)
+        ids = torch.cat(own).tolist()
+        text.keep(ids)  # rows of what is rejected go when the text is read again
+        tokens = self.crossing.continued(text.word(seq.tokens), ids)[: min(limit, gamma.gamma)]
+        chance = one_if_finite(torch.cat(best)).min().to(seq.device)
+        return Proposal(sent(tokens, seq.device), None, None, None, chance.expand(len(tokens)))
+
+    def observe(self, seq: Sequence, round: Round) -> None:
+        """Nothing: what was read is compared with the text when it is read again."""

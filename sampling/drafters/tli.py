@@ -1,0 +1,63 @@
+"""A drafter model of another tokenizer, which draws from the tokens that both vocabularies have."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.events import Round
+from sampling.forward.asked import Asking
+from sampling.forward.runner import Runners
+from sampling.sequence import Sequence
+from sampling.vocabularies.crossing import Crossing
+from sampling.vocabularies.own_text import OwnText
+
+
+class TliDrafter(ForwardDrafter):
+    """Token-level intersection (arXiv 2502.05202, algorithm 4): q over the shared tokens, renormalised.
+
+    The drafter's logits of shared tokens stand at the target's ids and all others have the lowest finite one, so that
+    the processor makes of them the distribution that is drawn from, and rejection sampling has the q that it needs.
+    The text is read in the drafter's own tokens; drafts are fed as they are.
+    """
+
+    def __init__(self, runner: Runners, crossing: Crossing) -> None:
+        self.runner, self.crossing = runner, crossing
+        device = runner.model.device
+        self._target, self._own = crossing.shared(device)
+        self._own_of = torch.zeros(crossing.target.rows, dtype=torch.long, device=device)
+        self._own_of[self._target] = self._own
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        return cls(pair.drafting(values["draft_weights"]), pair.crossing)
+
+    def begin(self, seq: Sequence) -> None:
+        text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
+        text.begin(seq.tokens)
+
+    def observe(self, seq: Sequence, round: Round) -> None:
+        """Keep what was fed of the accepted drafts: another's may stand beside them."""
+        own = [round.drafts[row] for place, row in enumerate(round.path) if place == row]
+        text: OwnText = seq.drafting[self]
+        text.keep([self.crossing.own_of[number] for number in own if number in self.crossing.own_of])
+
+    def room(self, seq: Sequence) -> int:
+        text: OwnText = seq.drafting[self]
+        return text.room(seq.tokens)
+
+    def root(self, seq: Sequence) -> Asking[Tensor]:
+        text: OwnText = seq.drafting[self]
+        return self._crossed((yield from text.caught_up(seq.tokens)))
+
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
+        text: OwnText = seq.drafting[self]
+        return self._crossed((yield from text.feed(self._own_of[tokens.to(self._own_of.device)])))
+
+    def _crossed(self, logits: Tensor) -> Tensor:
+        """Logits over the target's ids `[k, V]` of those over the drafter's."""
+        lowest = torch.finfo(logits.dtype).min
+        empty = logits.new_full((logits.shape[0], self.crossing.target.rows), lowest)
+        return empty.index_copy_(1, self._target, logits.index_select(1, self._own))

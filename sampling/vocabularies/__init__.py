@@ -1,0 +1,1 @@
+"""Two tokenizers and what they have in common: how a drafter of another vocabulary reads the text and writes drafts."""
