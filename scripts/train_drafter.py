@@ -45,6 +45,7 @@ DraftVocab = Annotated[
 Rate = Annotated[float, typer.Option(help="highest learning rate")]
 BatchTokens = Annotated[int, typer.Option(min=64, help="tokens a step")]
 Seed = Annotated[int, typer.Option(help="random seed of data and order")]
+DataOnly = Annotated[bool, typer.Option("--data-only", help="write the data that lacks, and train nothing")]
 Device = Annotated[str, typer.Option(help=", ".join(DEVICES))]
 Dtype = Annotated[str, typer.Option(help=f"dtype of the trunk while it writes: {', '.join(DTYPES)}")]
 
@@ -65,6 +66,7 @@ def main(
     seed: Seed = 1,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    data_only: DataOnly = False,
 ) -> None:
     """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
 
@@ -84,9 +86,23 @@ def main(
         if not 0 < rate < math.inf:
             raise UserError(f"--rate {rate} given; expected a finite number above 0")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
+        options = LoadOptions(target, device=device, dtype=dtype)
+        if data_only:
+            _write(options, data, tokens, seed)
+            return
         shape = DrafterShape(method.value, draft_vocab, steps, layers, further)
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
-        _train(LoadOptions(target, device=device, dtype=dtype), shape, data, tokens, schedule, folder)
+        _train(options, shape, data, tokens, schedule, folder)
+
+
+def _write(options: "LoadOptions", given: list[str], tokens: int, seed: int) -> None:
+    """Let the target write what lacks of the data."""
+    from ablation.run.bar import told
+    from sampling.loading.pairs import load_pair
+
+    pair, data = load_pair(options), _data(given, tokens)
+    rows = data.rows(pair, seed, told)
+    typer.echo(f"{len(rows):,} pieces of data, {sum(len(row.tokens) - row.answer for row in rows):,} answer tokens")
 
 
 def _train(

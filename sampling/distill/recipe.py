@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from sampling.distill.batches import frequent_tokens
-from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard, shard_count
+from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard, shard_count, writing
 from sampling.distill.start import start
 from sampling.distill.tasks import Task, Trunk, feature_layers
 from sampling.distill.writing import Dialogue, Writer, Writing
@@ -30,7 +30,10 @@ _PIECE = 512
 _SHORTEST = 16
 _WHOLE = "whole"
 
-Told = Callable[[int, int], None]
+_WAITS = "waits for another process that writes this data"
+
+# Takes (done, total) and perhaps a note.
+Told = Callable[..., None]
 
 
 def lean_target(pair: Pair) -> LeanModel:
@@ -46,21 +49,25 @@ def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told
 
     A run that was killed goes on behind the last whole shard; what was written to the end is never added to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    whole = folder / _WHOLE
-    if not whole.is_file():
-        rows = read_shards(folder)
-        how = Writing(seed=1_000_003 * seed + shard_count(folder))
-        model = lean_target(pair)
-        writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how, turns)
-        writer.leave_out((row.tokens.tolist(), row.answer) for row in rows)
-        done, dialogues = len(rows), writer.write()
-        while part := list(islice(dialogues, SHARD)):
-            save_shard(folder, part)
-            done += len(part)
-            told(done, len(turns))
-        whole.touch()
+    if not (folder / _WHOLE).is_file():
+        with writing(folder, lambda: told(0, len(turns), _WAITS)):
+            _answer(pair, folder, turns, seed, told)
     return read_shards(folder)
+
+
+def _answer(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> None:
+    """Write the answers that lack."""
+    rows = read_shards(folder)
+    how = Writing(seed=1_000_003 * seed + shard_count(folder))
+    model = lean_target(pair)
+    writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how, turns)
+    writer.leave_out((row.tokens.tolist(), row.answer) for row in rows)
+    done, dialogues = len(rows), writer.write()
+    while part := list(islice(dialogues, SHARD)):
+        save_shard(folder, part)
+        done += len(part)
+        told(done, len(turns))
+    (folder / _WHOLE).touch()
 
 
 def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
@@ -92,10 +99,20 @@ def write_data(
     refused: user turns that must not be learned from, such as prompts that are measured with. Each shard has
     its own seed, so that a run that was killed goes on behind the last whole one.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    model = lean_target(pair)
-    rows = read_shards(folder)
-    done = sum(len(row.tokens) - row.answer for row in rows)
+    if _answered(folder) < tokens:
+        with writing(folder, lambda: told(0, tokens, _WAITS)):
+            _converse(pair, folder, tokens, seed, refused, told)
+    return read_shards(folder)
+
+
+def _answered(folder: Path) -> int:
+    """Answer tokens in the folder."""
+    return sum(len(row.tokens) - row.answer for row in read_shards(folder))
+
+
+def _converse(pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], told: Told) -> None:
+    """Write the dialogues that lack."""
+    model, done = lean_target(pair), _answered(folder)
     while done < tokens:
         how = Writing(seed=1_000_033 * seed + shard_count(folder))
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how)
@@ -106,7 +123,6 @@ def write_data(
             told(done, tokens)
             if done >= tokens:
                 break
-    return read_shards(folder)
 
 
 def _shards(writer: Writer, pair: Pair, refused: Callable[[str], bool]) -> Iterable[list[Dialogue]]:

@@ -1,17 +1,38 @@
 """Dialogues on disk: safetensors files that are written whole, one after the other, and read as one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from sampling.distill.writing import Dialogue
 
-_NAME, _EVERY = "shard-{:05d}.safetensors", "shard-*.safetensors"
+_NAME, _EVERY, _LOCK = "shard-{:05d}.safetensors", "shard-*.safetensors", ".lock"
+
+
+@contextmanager
+def writing(folder: Path, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold the folder: two that write at once would write the same shards. waits: called where another one holds it.
+
+    Read what is there inside, for what was read before may have grown meanwhile. Readers need no lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waits()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def save_shard(folder: Path, dialogues: Sequence[Dialogue]) -> Path:

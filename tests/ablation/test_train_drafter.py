@@ -1,6 +1,7 @@
 """scripts/train_drafter.py on a tiny target: from nothing to a head that infer.py runs."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +15,7 @@ from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.make_head import Corpus, Data, DrafterShape, make_head
-from sampling.distill.shards import read_shards
+from sampling.distill.shards import read_shards, writing
 from sampling.distill.training import Schedule
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
@@ -193,6 +194,44 @@ def test_answers_to_prompts_go_on_behind_the_last_shard_of_the_same_prompts(
     assert len(found) == 80 and len(set(found)) == 70
     assert [row.tokens.tolist() for row in read_shards(tmp_path / "data")[:32]] == [r.tokens.tolist() for r in first]
     assert answer(killed) == found, "nothing is written any more"
+
+
+def test_two_that_write_the_same_data_take_turns(tmp_path: Path) -> None:
+    pair = load_pair(
+        LoadOptions(target=str(save_checkpoint(tmp_path / "target", llama())), device="cpu", dtype="float32")
+    )
+    notes: list[str] = []
+
+    def told(done: int, total: int, note: str = "") -> None:
+        notes.extend([note] * bool(note))
+        if note:
+            release.set()
+
+    def write() -> None:
+        recipe.write_data(pair, tmp_path / "data", 1500, 1, lambda _: False, told)
+
+    release = threading.Event()
+    with writing(tmp_path / "data", lambda: None):
+        second = threading.Thread(target=write)
+        second.start()
+        assert release.wait(30), "it waits, and says so"
+        assert not read_shards(tmp_path / "data")
+    second.join(60)
+    first = [row.tokens.tolist() for row in read_shards(tmp_path / "data")]
+    assert notes == ["waits for another process that writes this data"]
+    with writing(tmp_path / "data", lambda: None):
+        write()
+    assert [row.tokens.tolist() for row in read_shards(tmp_path / "data")] == first, "what is whole needs no lock"
+
+
+def test_data_alone_is_written_and_read_again(tmp_path: Path) -> None:
+    target, prompts = save_checkpoint(tmp_path / "target", llama()), tmp_path / "mine.jsonl"
+    prompts.write_text("\n".join(json.dumps({"prompt": f"say {n}"}) for n in range(9)), encoding="utf-8")
+    common = ("--method", "mtp", "--data", "self", "--data", str(prompts), "--tokens", "1500", "--device", "cpu")
+    said = [train(target, tmp_path / "out", *common, "--data-only").splitlines()[-1] for _ in range(2)]
+    assert said[0] == said[1] and "pieces of data" in said[0]
+    assert not (tmp_path / "out").exists()
+    assert len(list((tmp_path / "cache" / "distill").rglob("*.safetensors"))) > 1
 
 
 def test_prompts_that_are_measured_with_are_not_learned_from(
