@@ -1,14 +1,17 @@
-"""Write prompts to train drafters on: code from Python's standard library, and prose on many subjects.
+"""Write prompts to train drafters on: code and long answers, and questions, summaries, translations, maths, passages.
 
-The target's own dialogues hold little code and few long answers; with the answers to these prompts beside them
+The target's own dialogues hold little of these; with the answers to these prompts beside them
 (`scripts/train_drafter.py --data self --data FILE.jsonl`) a drafter learns those too.
 """
 
 import importlib
 import inspect
 import json
+import random
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import FunctionType
 from typing import Annotated
@@ -17,6 +20,10 @@ import typer
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
+from scripts.training_prompts.grounded import grounded, summaries
+from scripts.training_prompts.maths import maths
+from scripts.training_prompts.questions import questions
+from scripts.training_prompts.translations import translations
 from utils.errors import UserError
 
 MODULES = [
@@ -122,24 +129,59 @@ PROSE = (
 )
 LINES, LONGEST = 14, 420
 
+Endless = Callable[[random.Random], Iterator[str]]
 
-def main(
-    out: Annotated[Path, typer.Option(metavar="FILE.jsonl", help="where the prompts go")] = Path("training.jsonl"),
-) -> None:
-    """Write the prompts, one JSON object a line; the same Python version writes the same file.
+# Put together by chance, as many as are asked for.
+DRAWN: dict[str, Endless] = {
+    "question": questions,
+    "summary": summaries,
+    "translation": translations,
+    "maths": maths,
+    "grounded": grounded,
+}
+
+Out = Annotated[Path, typer.Option(metavar="FILE.jsonl", help="where the prompts go")]
+Each = Annotated[int, typer.Option(min=0, max=1500, help=f"different prompts each of {', '.join(DRAWN)}")]
+Seed = Annotated[int, typer.Option(help="random seed of these prompts and of the order of all")]
+
+
+def main(out: Out = Path("training.jsonl"), each: Each = 1000, seed: Seed = 1) -> None:
+    """Write the prompts, one JSON object a line; the same Python version and seed write the same file.
+
+    The kinds are mixed, so that answers to a part of the file are of all kinds.
 
     \b
     uv run scripts/write_training_prompts.py --out training.jsonl
+    uv run scripts/write_training_prompts.py --each 200 --seed 2
     uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
     """
     with exit_statuses():
-        entries = [{"task": "code", "prompt": text} for text in code()]
-        entries += [{"task": "prose", "prompt": form.format(subject)} for subject in SUBJECTS for form in PROSE]
+        entries = mixed(each, seed)
         try:
             out.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
         except OSError as error:
             raise UserError(f"--out {out}: {error.strerror}; expected a file that can be written") from error
-        typer.echo(f"{out}: {len(entries)} prompts")
+        counts = Counter(entry["task"] for entry in entries)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        typer.echo(f"{out}: {len(entries)} prompts: {kinds}")
+
+
+def mixed(each: int, seed: int) -> list[dict[str, str]]:
+    """All prompts in one order by chance: task and prompt of each. No prompt is there twice."""
+    entries = [("code", text) for text in code()]
+    entries += [("prose", form.format(subject)) for subject in SUBJECTS for form in PROSE]
+    for kind, endless in DRAWN.items():
+        entries += [(kind, text) for text in islice(_different(endless(random.Random(f"{seed} {kind}"))), each)]
+    random.Random(seed).shuffle(entries)
+    return [{"task": kind, "prompt": text} for kind, text in entries]
+
+
+def _different(texts: Iterator[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for text in texts:
+        if text not in seen:
+            seen.add(text)
+            yield text
 
 
 def code() -> Iterator[str]:
