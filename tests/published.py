@@ -101,6 +101,14 @@ def eagle3_with_layers() -> Made:
     return config, weights | linear("fc", SIZE, 2 * SIZE)
 
 
+def eagle31(flag: str) -> Made:
+    """Norms in front of `fc`, and own states behind the norm fed back."""
+    config, weights = eagle3(**{flag: True}, norm_output=True)
+    if flag == "fc_norm":
+        return config, weights | norms(*(f"fc_norm.{place}" for place in range(3)))
+    return config, weights | {"input_norm.weight": 1 + random(3 * SIZE)}
+
+
 def eagle3_narrow() -> Made:
     """Narrower than its target, and so with an embedding of its own."""
     narrow = 32

@@ -144,11 +144,17 @@ def eagle3(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
         read = torch.cat([norm(w, f"{block}input_layernorm", embedded, inner), normed], -1)
         base = normed if config.get("norm_before_residual") else feature
         state = decoder(part(w, block), base, read, inner)
-        drafted = layer(w, "lm_head", norm(w, "norm", state, inner))
-        return drafted.new_full((len(state), len(w["t2d"])), float("-inf")).index_copy(1, rows, drafted), state
+        last = norm(w, "norm", state, inner)
+        drafted = layer(w, "lm_head", last)
+        fed_back = last if config.get("norm_output") else state
+        return drafted.new_full((len(state), len(w["t2d"])), float("-inf")).index_copy(1, rows, drafted), fed_back
 
     states = text.states()
-    feature = layer(w, "fc", torch.cat([states[number] for number in asked], -1))
+    read = [states[number] for number in asked]
+    if config.get("fc_norm"):
+        read = [norm(w, f"fc_norm.{place}", state, inner) for place, state in enumerate(read)]
+    joined = torch.cat(read, -1)
+    feature = layer(w, "fc", norm(w, "input_norm", joined, inner) if config.get("norm_before_fc") else joined)
     return recurrent(text, w.get("embed_tokens.weight", text.embedding()), feature, run)
 
 

@@ -157,6 +157,20 @@ class PackedLinear(Whole):
         return kernel(self._packed.to_dense(), self._bias)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LowRank:
+    """Two layers for one matrix, their product (SlimSpec, arXiv 2605.10453): down `[r, in]`, then up `[out, r]`."""
+
+    down: Linear
+    up: Linear
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.up(self.down(x))
+
+    def with_kernel(self, kernel: Kernel) -> Linear:
+        return LowRank(self.down.with_kernel(kernel), self.up.with_kernel(kernel))
+
+
 class ReducedOutput:
     """An output matrix of a draft vocabulary (FR-Spec, arXiv 2502.14856): every other token is never drafted.
 

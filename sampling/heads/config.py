@@ -19,6 +19,7 @@ _SIZES = {
     "head_dim": (0, 2**16),
     "window": (1, 2**62),
     "target_size": (0, 2**20),
+    "output_rank": (0, 2**20),
 }
 _NUMBERS = ("rms_norm_eps", "rope_theta")
 _SWITCHES = ("normed", "input_norm", "final_norm", "own_output", "normed_residual", "normed_feedback")
@@ -39,7 +40,10 @@ class HeadConfig:
     frequency with which the token of rank r (columns) is the target's at draft d (rows). target_size: width of the
     target's states, where it is not the head's own. rope_scaling: parameters of a rotary embedding other than the
     default, by transformers' names. normed_residual: what the block adds to is the feature behind its norm.
-    normed_feedback: while drafting, the head reads its own states behind the output's norm. recommended: values
+    normed_feedback: while drafting, the head reads its own states behind the output's norm. state_norm: norms of the
+    target's states in front of the layer that joins them, one of `each`, or one of the `joined` (EAGLE-3.1, arXiv
+    2605.09992). output_rank: where it is not 0, the head's own output over all tokens is a product of two matrices of
+    that rank (SlimSpec, 2605.10453). recommended: values
     of parameters by name, such as `gamma`, that suit the methods that draft with it; a session begins with them, and
     nothing else reads them. Raises `UserError` for a value that no head has.
     """
@@ -70,6 +74,8 @@ class HeadConfig:
     rope_scaling: Mapping[str, Any] | None = None
     normed_residual: bool = False
     normed_feedback: bool = False
+    state_norm: Literal["none", "each", "joined"] = "none"
+    output_rank: int = 0
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,6 +90,13 @@ class HeadConfig:
         for name in _TEXTS:
             self._expect(name, isinstance(getattr(self, name), str), "a text")
         self._expect("fuse", self.fuse in ("linear", "attention"), "linear or attention")
+        self._expect("state_norm", self.state_norm in ("none", "each", "joined"), "none, each or joined")
+        self._expect(
+            "output_rank",
+            not self.output_rank or self.draft_vocab == self.vocab_size,
+            f"0, or a draft vocabulary of all {self.vocab_size} tokens",
+        )
+        self._expect("output_rank", self.output_rank <= self.hidden_size, f"{self.hidden_size}, hidden_size, at most")
         self._expect("features", all(type(layer) is int and layer >= 0 for layer in self.features), "numbers of layers")
         self._expect("ranks", all(row and all(map(_share, row)) for row in self.ranks), "rows of shares from 0 to 1")
         self._expect("rope_scaling", isinstance(self.rope_scaling, Mapping | None), "an object, or null")

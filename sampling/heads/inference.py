@@ -13,12 +13,14 @@ from sampling.forward.blocks import Attending, Blocks, fuse, rotary_table
 from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
 from sampling.forward.lean import LeanModel
-from sampling.forward.linear import Kernel, Linear, ReducedOutput
+from sampling.forward.linear import Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.runner import PREFILL_CHUNK, CausalModel
 from sampling.forward.steps import BlockShape, Norm
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
+
+LOW_RANK = "output_down.weight", "output_up.weight"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class RecurrentForward:
 
     config: HeadConfig
     embedding: Tensor
+    state_norms: tuple[Norm, ...]
     feature: Linear | None
     embed_norm: Norm | None
     feature_norm: Norm | None
@@ -53,6 +56,7 @@ class RecurrentForward:
         return cls(
             config,
             weights.get("embedding.weight", target.embedding),
+            tuple(one for place in range(len(config.features)) if (one := norm(f"state_norms.{place}"))),
             linear("feature"),
             norm("embed_norm"),
             norm("feature_norm"),
@@ -78,7 +82,12 @@ class RecurrentForward:
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature of the target's states, one a layer."""
-        joined = torch.cat(list(states), dim=-1)
+        each = self.config.state_norm == "each"
+        joined = torch.cat(
+            [norm(one) for norm, one in zip(self.state_norms, states, strict=True)] if each else list(states), dim=-1
+        )
+        if self.config.state_norm == "joined":
+            joined = self.state_norms[0](joined)
         return joined if self.feature is None else self.feature(joined)
 
     def run(self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor | None, cache: Attending) -> Tensor:
@@ -127,8 +136,11 @@ def small_model(head: Head, target: CausalModel) -> LeanModel:
 
 
 def output_matrix(head: Head, target: CausalModel) -> Linear:
-    """The output over the head's draft vocabulary: its own matrix or the target's rows."""
+    """The output over the head's draft vocabulary: matrices of its own or the target's rows."""
     ids = head.draft_ids.to(target.device)
+    if head.config.output_rank:
+        down, up = (head.weights[name].to(target.device, target.dtype) for name in LOW_RANK)
+        return ReducedOutput(LowRank(make_linear(down), make_linear(up)), ids, target.vocab_size)
     own = head.weights.get("output.weight")
     weight = target.output_rows(ids) if own is None else own.to(target.device, target.dtype)
     return ReducedOutput(make_linear(weight), ids, target.vocab_size)

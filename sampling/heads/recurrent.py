@@ -15,6 +15,12 @@ from sampling.heads.block import Block, Rows, rotations
 from sampling.heads.config import HeadConfig
 
 
+def state_norm_widths(config: HeadConfig) -> list[int]:
+    """How wide each norm in front of `feature` is."""
+    many, theirs = len(config.features), config.target_size or config.hidden_size
+    return {"none": [], "each": [theirs] * many, "joined": [many * theirs]}[config.state_norm]
+
+
 class RecurrentHead(nn.Module):
     """The trainable form. `feature` joins the states of several layers, `fuse` state and embedding."""
 
@@ -24,17 +30,29 @@ class RecurrentHead(nn.Module):
         size, eps = config.hidden_size, config.rms_norm_eps
         wide = config.fuse == "attention"
         many, theirs = len(config.features), config.target_size or size
+        self.state_norms = nn.ModuleList(nn.RMSNorm(width, eps) for width in state_norm_widths(config))
         self.feature = nn.Linear(many * theirs, size, bias=False) if many > 1 or theirs != size else None
         self.embed_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.feature_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.fc = None if wide else nn.Linear(2 * size, size, bias=False)
         self.block = Block(config, 2 * size if wide else size, config.input_norm and not wide)
         self.norm = nn.RMSNorm(size, eps) if config.final_norm else None
+        rank = config.output_rank
+        self.output_down = nn.Linear(size, rank, bias=False) if rank else None
+        self.output_up = nn.Linear(rank, config.draft_vocab, bias=False) if rank else None
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature `[..., H]` of the target's states `[..., H]`, one a layer."""
-        joined = torch.cat(list(states), dim=-1)
+        joined = torch.cat(self.normed(states), dim=-1)
         return joined if self.feature is None else self.feature(joined)
+
+    def normed(self, states: Sequence[Tensor]) -> list[Tensor]:
+        """The states behind their norms."""
+        if self.config.state_norm == "joined":
+            return [self.state_norms[0](torch.cat(list(states), dim=-1))]
+        if self.config.state_norm == "each":
+            return [norm(state) for norm, state in zip(self.state_norms, states, strict=True)]
+        return list(states)
 
     def forward(self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Rows] = ()) -> tuple[Tensor, Rows]:
         """One pass: `[B, T, H]` each -> states `[B, T, H]`, keys and values; `first` = position of row 0."""
@@ -53,6 +71,13 @@ class RecurrentHead(nn.Module):
     def output(self, state: Tensor) -> Tensor:
         """What the output matrix reads, `[..., H]`."""
         return state if self.config.normed_feedback else self._normed(state)
+
+    def logits(self, rows: Tensor, output: Tensor) -> Tensor:
+        """Raw logits `[..., D]` of what `output` gave; output: rows of the target's output matrix `[D, H]`."""
+        if self.output_down is None or self.output_up is None:
+            return rows @ output.T
+        found: Tensor = self.output_up(self.output_down(rows))
+        return found
 
     def _normed(self, state: Tensor) -> Tensor:
         return state if self.norm is None else self.norm(state)

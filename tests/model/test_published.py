@@ -55,6 +55,12 @@ CASES = {
     "eagle3": Case("eagle", published.eagle3, published_reference.eagle3, "pytorch_model.bin"),
     "eagle3, layers": Case("eagle", published.eagle3_with_layers, published_reference.eagle3, "model.safetensors"),
     "eagle3, narrow": Case("eagle", published.eagle3_narrow, published_reference.eagle3, "model.safetensors"),
+    "eagle3.1, each": Case(
+        "eagle", partial(published.eagle31, "fc_norm"), published_reference.eagle3, "model.safetensors"
+    ),
+    "eagle3.1, joined": Case(
+        "eagle", partial(published.eagle31, "norm_before_fc"), published_reference.eagle3, "model.safetensors"
+    ),
     "speculators, eagle": Case(
         "eagle",
         partial(published.speculators_eagle, False),
@@ -199,6 +205,16 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
         "eagle",
         lambda: changed(published.eagle3(), {"eagle_config": {"use_aux_hidden_state": False}}),
         "use_aux_hidden_state is false",
+    ),
+    "both norms": (
+        "eagle",
+        lambda: changed(published.eagle31("fc_norm"), {"norm_before_fc": True}),
+        "norm_before_fc and fc_norm are both set; expected one of them",
+    ),
+    "a missing norm": (
+        "eagle",
+        lambda: changed(published.eagle31("fc_norm"), {}, **{"fc_norm.2.weight": None}),
+        "it has no state_norms.2.weight",
     ),
     "missing ids": ("eagle", lambda: changed(published.eagle3(), {}, d2t=None), "drafts from 90 of 131 tokens"),
     "a deeper target": (

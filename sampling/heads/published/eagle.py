@@ -4,6 +4,9 @@ EAGLE-1, EAGLE-2 and HASS (github.com/SafeAILab/EAGLE, eagle/model/cnets1.py): `
 the state is the target's last, behind its norm; the block has no norm in front and the head none behind; the
 output matrix is the target's. EAGLE-3 (cnets.py): `fc` joins three states, the block reads [normed embedding;
 normed feature] and adds to the feature as it is; `d2t` is how far the id of a draft is from its row's number.
+EAGLE-3.1 (arXiv 2605.09992; github.com/vllm-project/vllm, pull request 42764): `fc_norm` has a norm for each of the
+states in front of `fc`, `norm_before_fc` one for all of them side by side, called `input_norm`; with `norm_output` the
+head goes on from its own states behind the norm.
 speculators (github.com/vllm-project/speculators): the same two, the block's config in a config of its own.
 """
 
@@ -17,6 +20,7 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
+from sampling.heads.recurrent import state_norm_widths
 
 _SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
 _FIRST = {"fc.": "fc.", "layers.0.self_attn.": "block.self_attn.", "layers.0.mlp.": "block.mlp."} | {
@@ -39,6 +43,8 @@ _THIRD = {
         }.items()
     },
     "fc.": "feature.",
+    "fc_norm.": "state_norms.",
+    "input_norm.weight": "state_norms.0.weight",
     "norm.weight": "norm.weight",
     "d2t": "d2t",
     "t2d": "t2d",
@@ -104,9 +110,10 @@ def _first(files: HeadFiles, inner: Mapping[str, Any], base: str, weights: dict[
 def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[int] | None) -> Head:
     """inner: the config of the block; what else the head has is said beside it."""
     outer = files.config
-    for flag in ("norm_before_fc", "fc_norm", "norm_output", "parallel_drafting"):
-        if outer.get(flag):
-            raise files.refuse(f"{flag} is {outer[flag]}", "a head without it")
+    if outer.get("parallel_drafting"):
+        raise files.refuse(f"parallel_drafting is {outer['parallel_drafting']}", "a head without it")
+    if outer.get("norm_before_fc") and outer.get("fc_norm"):
+        raise files.refuse("norm_before_fc and fc_norm are both set", "one of them")
     found = {name: weight for name, weight in files.weights().items() if name not in _VERIFIER}
     weights = rename(files, found, _THIRD | _SHARED)
     weights.pop("t2d", None)
@@ -122,6 +129,8 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         own_output="output.weight" in weights,
         target_size=outer.get("target_hidden_size") or 0,
         normed_residual=bool(outer.get("norm_before_residual")),
+        normed_feedback=bool(outer.get("norm_output")),
+        state_norm="each" if outer.get("fc_norm") else "joined" if outer.get("norm_before_fc") else "none",
     )
     check_block(files, config, weights)
     size, theirs = config.hidden_size, config.target_size or config.hidden_size
@@ -131,6 +140,7 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         "feature_norm.weight": (size,),
         "norm.weight": (size,),
     }
+    needed |= {f"state_norms.{place}.weight": (width,) for place, width in enumerate(state_norm_widths(config))}
     if theirs != size:
         needed |= {"embedding.weight": (config.vocab_size, size), "output.weight": (len(ids), size)}
     _check(files, config, weights, needed, {"feature.bias": (size,)})
