@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 
 HeadKind = StrEnum("HeadKind", [*MODELS])
+# As `LOSSES` and `ANSWERS` of sampling/distill have them, which would load torch here.
+LossKind = StrEnum("LossKind", ["kl", "lk", "acceptance"])
+AnswerKind = StrEnum("AnswerKind", ["all", "drawn", "greedy"])
+NormKind = StrEnum("NormKind", ["none", "each", "joined"])
+FeedbackKind = StrEnum("FeedbackKind", ["raw", "normed"])
 Method = Annotated[HeadKind, typer.Option(help="what to train")]
 Target = Annotated[str | None, typer.Option(metavar="ID|DIR|FILE.gguf", help="default: the embedded model")]
 Given = Annotated[
@@ -45,6 +50,22 @@ DraftVocab = Annotated[
 Rate = Annotated[float, typer.Option(help="highest learning rate")]
 BatchTokens = Annotated[int, typer.Option(min=64, help="tokens a step")]
 Seed = Annotated[int, typer.Option(help="random seed of data and order")]
+Loss = Annotated[LossKind, typer.Option(help="distance to the target's distribution")]
+Decay = Annotated[float, typer.Option(help="weight of each later draft in the loss, by that of the one before it")]
+Answers = Annotated[AnswerKind, typer.Option(help="which of the target's answers to learn from")]
+StateNorm = Annotated[
+    NormKind | None, typer.Option(help="norms of the target's states, eagle and mtp only; default: none, or as before")
+]
+Feedback = Annotated[
+    FeedbackKind | None,
+    typer.Option(
+        help="own states that eagle and mtp go on from, before or behind the norm; default: raw, or as before"
+    ),
+]
+OutputRank = Annotated[
+    int | None,
+    typer.Option(min=1, help="rank of an output over all tokens, eagle and mtp only; default: the draft vocabulary"),
+]
 DataOnly = Annotated[bool, typer.Option("--data-only", help="write the data that lacks, and train nothing")]
 Device = Annotated[str, typer.Option(help=", ".join(DEVICES))]
 Dtype = Annotated[str, typer.Option(help=f"dtype of the trunk while it writes: {', '.join(DTYPES)}")]
@@ -66,6 +87,12 @@ def main(
     seed: Seed = 1,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    loss: Loss = LossKind.kl,
+    decay: Decay = 0.8,
+    answers: Answers = AnswerKind.all,
+    state_norm: StateNorm = None,
+    feedback: Feedback = None,
+    output_rank: OutputRank = None,
     data_only: DataOnly = False,
 ) -> None:
     """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
@@ -77,73 +104,110 @@ def main(
     uv run scripts/train_drafter.py --method model --layers 2 --epochs 6 --out models/drafter
     uv run scripts/train_drafter.py --method eagle --steps 3 --tokens 800000 --further models/eagle
     uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
+    uv run scripts/train_drafter.py --method eagle --loss lk --state-norm each --feedback normed
     """
     with exit_statuses():
         from sampling.distill.make_head import DrafterShape
+        from sampling.distill.objective import Objective
         from sampling.distill.training import Schedule
         from sampling.loading.pairs import LoadOptions
 
         if not 0 < rate < math.inf:
             raise UserError(f"--rate {rate} given; expected a finite number above 0")
-        schedule = Schedule(epochs, batch_tokens, rate, seed=seed)
-        options = LoadOptions(target, device=device, dtype=dtype)
+        if not 0 < decay <= 1:
+            raise UserError(f"--decay {decay} given; expected a number above 0, at most 1")
+        schedule = Schedule(epochs, batch_tokens, rate, seed=seed, objective=Objective(loss.value, decay))
+        options, corpora = LoadOptions(target, device=device, dtype=dtype), _data(data, tokens, answers)
         if data_only:
-            _write(options, data, tokens, seed)
+            _write(options, corpora, seed)
             return
-        shape = DrafterShape(method.value, draft_vocab, steps, layers, further)
+        shape = DrafterShape(
+            method.value, draft_vocab, steps, layers, further, _variant(state_norm, feedback, output_rank)
+        )
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
-        _train(options, shape, data, tokens, schedule, folder)
+        _train(options, shape, corpora, schedule, folder)
 
 
-def _write(options: "LoadOptions", given: list[str], tokens: int, seed: int) -> None:
+def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_rank: int | None) -> dict[str, object]:
+    """What was given of these, by the names of `HeadConfig`."""
+    given = {
+        "state_norm": state_norm and state_norm.value,
+        "normed_feedback": feedback and feedback is FeedbackKind.normed,
+        "output_rank": output_rank,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _write(options: "LoadOptions", data: "Data", seed: int) -> None:
     """Let the target write what lacks of the data."""
     from ablation.run.bar import told
     from sampling.loading.pairs import load_pair
 
-    pair, data = load_pair(options), _data(given, tokens)
+    pair = load_pair(options)
     rows = data.rows(pair, seed, told)
     typer.echo(f"{len(rows):,} pieces of data, {sum(len(row.tokens) - row.answer for row in rows):,} answer tokens")
 
 
-def _train(
-    options: "LoadOptions", shape: "DrafterShape", given: list[str], tokens: int, schedule: "Schedule", folder: Path
-) -> None:
+def _train(options: "LoadOptions", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path) -> None:
     from ablation.report.training import card_of, write_card, write_picture
     from ablation.run.bar import told
     from sampling.distill.make_head import make_head
+    from sampling.distill.objective import UNITS
     from sampling.distill.training import CHECKPOINT
     from sampling.loading.pairs import load_pair
     from utils.machine import Machine, disturbance
 
-    pair, data = load_pair(options), _data(given, tokens)
+    pair = load_pair(options)
     with Machine() as machine:
         made = make_head(pair, shape, data, schedule, folder, told)
     before = "" if shape.further is None else card_of(shape.further)
-    write_picture(folder, f"{shape.method} drafter for {made.config.base}", made.history)
-    write_card(folder, made.config, made.history, made.found, _facts(made, given, pair), made.held_out, before)
+    write_picture(
+        folder, f"{shape.method} drafter for {made.config.base}", made.history, UNITS[schedule.objective.loss]
+    )
+    facts = {**_facts(made, data, pair), **_choices(made, data, schedule)}
+    write_card(folder, made.config, made.history, made.found, facts, made.held_out, before)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     typer.echo(f"{folder}: {made.found.tokens_per_round:.2f} tokens a round on held-out answers")
     if disturbed := disturbance([machine.other_cores], "the training took longer"):
         typer.echo(disturbed, err=True)
 
 
-def _facts(made: "Trained", given: list[str], pair: "Pair") -> dict[str, object]:
+def _facts(made: "Trained", data: "Data", pair: "Pair") -> dict[str, object]:
     """Lines of the card that say what it was made with."""
     from utils.provenance import machine, versions
 
     return {
         "command": f"`uv run {shlex.join(['scripts/train_drafter.py', *sys.argv[1:]])}`",
-        "data": f"{made.pieces:,} pieces, {made.tokens:,} tokens ({', '.join(given)})",
+        "data": f"{made.pieces:,} pieces, {made.tokens:,} tokens ({', '.join(corpus.name for corpus in data.corpora)})",
         "machine": ", ".join(f"{name} {value}" for name, value in machine(pair.target.device).items()),
         "versions": ", ".join(f"{name} {value}" for name, value in versions().items()),
     }
 
 
-def _data(given: list[str], tokens: int) -> "Data":
+def _choices(made: "Trained", data: "Data", schedule: "Schedule") -> dict[str, object]:
+    """Lines of the card that say how it learned, and what of it is not as usual."""
+    from sampling.distill.objective import UNITS
+
+    config, objective = made.config, schedule.objective
+    lines: dict[str, object] = {
+        "answers learned from": data.answers,
+        "loss": f"{objective.loss}: {UNITS[objective.loss]}",
+        "weight of a later draft in the loss": f"{objective.decay:g} of the one before it",
+    }
+    if config.state_norm != "none":
+        lines["norms of the target's states"] = config.state_norm
+    if config.normed_feedback:
+        lines["own states it goes on from"] = "behind the norm"
+    if config.output_rank:
+        lines["output over all tokens"] = f"of rank {config.output_rank}"
+    return lines
+
+
+def _data(given: list[str], tokens: int, answers: str = "all") -> "Data":
     """The corpora, all files read before anything is written."""
     from sampling.distill.make_head import Corpus, Data
 
-    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, refused_turns())
+    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, refused_turns(), str(answers))
 
 
 def _contents(data: str) -> str | list[str] | None:

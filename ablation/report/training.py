@@ -11,8 +11,8 @@ from sampling.heads.config import HeadConfig
 _SMOOTH = 20
 
 
-def write_picture(folder: Path, title: str, history: History) -> None:
-    """Loss by step, and held-out acceptance by position and tokens a round by tokens seen."""
+def write_picture(folder: Path, title: str, history: History, loss: str) -> None:
+    """Loss by step, and held-out acceptance by position and tokens a round by tokens seen; loss: what it is."""
     figure, (left, middle, right) = blank(title, 11, 3.4, 1, 3)
     losses = history.losses
     smooth = [
@@ -21,7 +21,7 @@ def write_picture(folder: Path, title: str, history: History) -> None:
     ]
     left.plot(range(1, len(losses) + 1), losses, color="#BBBBBB", linewidth=0.6)
     left.plot(range(1, len(losses) + 1), smooth, color="#0072B2")
-    left.set(xlabel="step", ylabel="cross-entropy to the target, nats a token")
+    left.set(xlabel="step", ylabel=loss)
     seen = [sum(history.tokens[:step]) / 1e6 for step in history.checked]
     for place in range(len(history.conditional[0])):
         middle.plot(seen, [line[place] for line in history.conditional], label=f"draft {place + 1}", **style(place))
@@ -54,7 +54,7 @@ def write_card(
         "steps": len(history.losses),
         "tokens seen, repeats counted": f"{sum(history.tokens):,}",
         "training time": f"{history.seconds / 60:.0f} min",
-        "last loss": f"{sum(history.losses[-_SMOOTH:]) / len(history.losses[-_SMOOTH:]):.3f} nats a token",
+        "last loss": f"{sum(history.losses[-_SMOOTH:]) / len(history.losses[-_SMOOTH:]):.3f}",
         "held-out tokens a round": f"{found.tokens_per_round:.2f} (greedy chain of {len(found.conditional)})",
         "held-out tokens in the draft vocabulary": f"{100 * found.covered:.1f} %",
         "held-out acceptance by position": ", ".join(f"{share:.3f}" for share in found.conditional),

@@ -73,7 +73,7 @@ def _covered(task: Task, batches: Sequence[Batch]) -> float:
 
 def _ranks(task: Task, one: TrainingPass, batch: Batch) -> tuple[Tensor, int]:
     """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
-    logits = one.rows @ task.trunk.output.T
+    logits = task.logits(one.rows)
     label = torch.roll(batch.tokens, -one.ahead, dims=1)
     place = torch.searchsorted(task.trunk.ids, label).clamp(max=len(task.trunk.ids) - 1)
     score = logits.gather(2, place.unsqueeze(2))

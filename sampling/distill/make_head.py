@@ -3,10 +3,11 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
@@ -21,6 +22,11 @@ from utils.errors import UserError
 
 HELD_OUT = 64
 DRAFT_VOCAB = 8192
+ANSWERS: Mapping[str, Callable[[Row], bool]] = {
+    "all": lambda row: True,
+    "drawn": lambda row: not row.greedy,
+    "greedy": lambda row: row.greedy,
+}
 
 # Opened with a name, it takes (done, total, note = "") of the work of that name.
 Announce = Callable[[str], AbstractContextManager[Callable[..., None]]]
@@ -30,7 +36,8 @@ Announce = Callable[[str], AbstractContextManager[Callable[..., None]]]
 class DrafterShape:
     """What is trained: a new drafter of these sizes, or the one in the folder `further`.
 
-    draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has.
+    draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has; a head with a low-rank
+    output has all. variant: further values of its `HeadConfig` by name.
     """
 
     method: str
@@ -38,16 +45,22 @@ class DrafterShape:
     steps: int
     layers: int
     further: Path | None
+    variant: Mapping[str, Any] = field(default_factory=dict)
 
     def begun(self, pair: Pair) -> Task | None:
         """The task that learns further, None for a new one. Raises `UserError` where `further` does not fit."""
-        return None if self.further is None else recipe.further_task(self.method, pair, self.further, self.steps)
+        return (
+            None
+            if self.further is None
+            else recipe.further_task(self.method, pair, self.further, self.steps, self.variant)
+        )
 
     def task(self, begun: Task | None, pair: Pair, rows: list[Row]) -> Task:
         """The task with the weights and the draft vocabulary it begins with."""
         if begun is None:
-            vocabulary = self.draft_vocab or DRAFT_VOCAB
-            return recipe.make_task(self.method, pair, rows, vocabulary, self.steps, self.layers)
+            whole = pair.target.vocab_size if self.variant.get("output_rank") else DRAFT_VOCAB
+            vocabulary = self.draft_vocab or whole
+            return recipe.make_task(self.method, pair, rows, vocabulary, self.steps, self.layers, self.variant)
         recipe.count_vocabulary(begun, pair, rows, self.draft_vocab or begun.config.draft_vocab)
         return begun
 
@@ -65,15 +78,26 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """All corpora; `tokens`: answer tokens of own dialogues, at least; `refused`: user turns not to learn from."""
+    """All corpora; `tokens`: answer tokens of own dialogues, at least; `refused`: user turns not to learn from.
+
+    answers: which are learned from, a key of `ANSWERS`; texts are learned from in any case.
+    """
 
     corpora: tuple[Corpus, ...]
     tokens: int
     refused: Callable[[str], bool]
+    answers: str = "all"
 
     def rows(self, pair: Pair, seed: int, announce: Announce) -> list[Row]:
         """The rows of every corpus; what the target writes stays in the user's cache folder."""
         return [row for corpus in self.corpora for row in self._rows(pair, corpus, seed, announce)]
+
+    def learned(self, rows: Sequence[Row]) -> list[Row]:
+        """Those of the rows that are learned from. Raises `UserError` where none is left."""
+        left = [row for row in rows if row.is_text or ANSWERS[self.answers](row)]
+        if not left:
+            raise UserError(f"no {self.answers} answers in the data; expected some to learn from")
+        return left
 
     def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[Row]:
         with announce(f"data: {corpus.name}") as told:
@@ -109,6 +133,7 @@ def make_head(
     begun = shape.begun(pair)
     check_out(folder, pair)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
+    rows = data.learned(rows)
     task = shape.task(begun, pair, rows)
     began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)

@@ -1,9 +1,11 @@
 """From a loaded pair to a trained head: its data, its configuration, the weights it starts from."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from transformers import AutoConfig
 from sampling.distill.batches import frequent_tokens
 from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard, shard_count, writing
 from sampling.distill.start import start
-from sampling.distill.tasks import Task, Trunk, feature_layers
+from sampling.distill.tasks import RecurrentTask, Task, Trunk, feature_layers
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import prefill
@@ -29,6 +31,7 @@ CHECKPOINT = "model.safetensors"
 _PIECE = 512
 _SHORTEST = 16
 _WHOLE = "whole"
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 _WAITS = "waits for another process that writes this data"
 
@@ -140,15 +143,24 @@ def data_folder(pair: Pair, name: str) -> Path:
     return cache_folder() / "distill" / f"{pair.target_info.name}-{pair.digest[:16]}" / name
 
 
-def make_task(method: str, pair: Pair, rows: Sequence[Row], draft_vocab: int, steps: int = 4, layers: int = 1) -> Task:
+def make_task(
+    method: str,
+    pair: Pair,
+    rows: Sequence[Row],
+    draft_vocab: int,
+    steps: int = 4,
+    layers: int = 1,
+    variant: Mapping[str, Any] = NOTHING,
+) -> Task:
     """The task of a method for the pair's target, its module at its starting weights.
 
-    steps, layers: see `HeadConfig`. Where the target's checkpoint is in a folder, an EAGLE or MTP head starts
-    from its last block and a distilled model from evenly chosen ones.
+    steps, layers, variant: see `HeadConfig`; variant has more of its values by name. Where the target's checkpoint is
+    in a folder, an EAGLE or MTP head starts from its last block and a distilled model from evenly chosen ones.
     """
     model, place = lean_target(pair), Path(pair.target_info.place)
     trunk = _counted(pair, rows, draft_vocab)
     kind: type[Task] = MODELS[method].load_task()
+    check_variant(method, kind, variant)
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     config = HeadConfig(
         method=method,
@@ -166,22 +178,33 @@ def make_task(method: str, pair: Pair, rows: Sequence[Row], draft_vocab: int, st
         rms_norm_eps=like.rms_norm_eps,
         rope_theta=like.rope_parameters["rope_theta"],
         window=model.window,
-        **kind.configure(model.num_layers),
+        **{**kind.configure(model.num_layers), **variant},
     )
     task = kind(config, trunk)
     start(task, rows, place / CHECKPOINT, model.num_layers)
     return task
 
 
-def further_task(method: str, pair: Pair, folder: Path, steps: int) -> Task:
+def check_variant(method: str, kind: type[Task], variant: Mapping[str, Any]) -> None:
+    """Raise `UserError` for values that a head of this method does not read."""
+    if variant and not issubclass(kind, RecurrentTask):
+        raise UserError(
+            f"{', '.join(variant)} given for a {method} drafter; expected eagle or mtp, which have such parts"
+        )
+
+
+def further_task(method: str, pair: Pair, folder: Path, steps: int, variant: Mapping[str, Any] = NOTHING) -> Task:
     """The task of a head that learns further: its own configuration, draft vocabulary and weights.
 
-    Raises `UserError` where the folder has no such head, or one for another target or for other steps.
+    Raises `UserError` where the folder has no such head, one for another target, for other steps, or another variant.
     """
     model, head, info = lean_target(pair), load_head(folder), pair.target_info
     check_fit(head, info.name, info.place, model, pair.digest)
     if head.config.method != method:
         raise UserError(f"{folder} is a {head.config.method} drafter; expected a {method} drafter to train further")
+    for name, value in variant.items():
+        if getattr(head.config, name) != value:
+            raise UserError(f"{name} {value} given, and {folder} has {getattr(head.config, name)}; expected the same")
     config = replace(head.config, steps=steps, ranks=())
     task: Task = MODELS[method].load_task()(config, _trunk(model, head.draft_ids.to(model.device)))
     task.learned = head.config.steps

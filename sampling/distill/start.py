@@ -65,9 +65,10 @@ def _pairs(task: Task, rows: Sequence[Row], step: int) -> Iterator[tuple[Tensor,
     for row in rows:
         count = len(row.tokens) - 2 - step
         if count > 0:
-            state = row.states[last].float()
+            states = {layer: part.float() for layer, part in row.states.items()}
             between = [F.embedding(row.tokens[1 + k : 1 + k + count], embedding) for k in range(step + 1)]
-            yield torch.cat(list(task.joined(state[:count], between)), dim=1), state[1 + step : 1 + step + count]
+            read = task.joined({layer: part[:count] for layer, part in states.items()}, between)
+            yield torch.cat(list(read), dim=1), states[last][1 + step : 1 + step + count]
             seen += count
         if seen > _TOKENS:
             return

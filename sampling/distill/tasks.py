@@ -1,11 +1,11 @@
 """What each kind of drafter learns: which rows predict which tokens, and the distance to the target's distribution.
 
 Every task distils: the label of a row is the target's whole distribution over the draft vocabulary, which its
-last state and its output matrix give, and the loss is the cross-entropy to it.
+last state and its output matrix give, and the loss is a distance to it (`objective`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sampling.distill.batches import Batch
+from sampling.distill.low_rank import low_rank
+from sampling.distill.objective import LOSSES, Objective
 from sampling.distill.shards import Row
 from sampling.heads.config import HeadConfig
 from sampling.heads.parallel import HydraHead, MedusaHead
 from sampling.heads.recurrent import RecurrentHead
 from sampling.heads.small import SmallModel
 
-_LATER = 0.8
 _CORRECTION = 0.1
 _UNSURE = 0.5
 
@@ -75,9 +76,9 @@ class Task(ABC):
     def begin(self, rows: Sequence[Row], guess: Guess) -> None:  # noqa: B027
         """First weights from data. guess: step -> matrix from what `joined` gives to the state `step + 1` places on."""
 
-    def joined(self, state: Tensor, between: Sequence[Tensor]) -> Iterable[Tensor]:
-        """State and the embeddings of the tokens behind it in the order of its joining layer, behind its norms."""
-        return state, *between
+    def joined(self, states: Mapping[int, Tensor], between: Sequence[Tensor]) -> Iterable[Tensor]:
+        """What its joining layer reads of these states and of the embeddings of the tokens behind them, in order."""
+        return states[self.trunk.last], *between
 
     @abstractmethod
     def passes(self, batch: Batch) -> Iterator[TrainingPass]:
@@ -91,8 +92,12 @@ class Task(ABC):
         """How many of the passes are trained when this share of the training (0..1) is done."""
         return self.config.steps
 
-    def loss(self, batch: Batch, progress: float = 1.0) -> Tensor:
-        """Weighted mean over the trained passes of the cross-entropy to the target's distribution, nats a token.
+    def logits(self, rows: Tensor) -> Tensor:
+        """Raw logits over the draft vocabulary, `[..., D]`, of rows of a pass."""
+        return rows @ self.trunk.output.T
+
+    def loss(self, batch: Batch, progress: float = 1.0, objective: Objective = Objective()) -> Tensor:  # noqa: B008
+        """Weighted mean over the trained passes of the distance to the target's distribution over the draft vocabulary.
 
         A pass that no dialogue of the batch is long enough for does not count.
         """
@@ -102,9 +107,9 @@ class Task(ABC):
             rows, label = _facing(one, batch)
             if not len(rows[0]):
                 continue
-            logs = torch.log_softmax(one.rows[rows] @ self.trunk.output.T, dim=-1)
-            weight = _LATER**number
-            total = total - weight * (p[label] * logs).sum(dim=-1).mean()
+            logs = torch.log_softmax(self.logits(one.rows[rows]), dim=-1)
+            weight = objective.decay**number
+            total = total + weight * LOSSES[objective.loss](p[label], logs)
             weights += weight
         return total / weights
 
@@ -134,19 +139,27 @@ class RecurrentTask(Task):
     def begin(self, rows: Sequence[Row], guess: Guess) -> None:
         """Its states begin as linear guesses of the target's, which the target's output matrix can read."""
         head, last = self.head, self.trunk.last
+        states = {layer: torch.cat([row.states[layer][:-1].float() for row in rows[:64]]) for layer in rows[0].states}
+        for norm, read in zip(head.state_norms, _behind_one_norm(self.config, states), strict=True):
+            norm.get_parameter("weight").fill_(float(read.pow(2).mean(-1).sqrt().median()))
+        if head.output_down is not None and head.output_up is not None:
+            down, up = low_rank(self.trunk.output.cpu(), states[last], self.config.output_rank)
+            head.output_down.weight.copy_(down)
+            head.output_up.weight.copy_(up)
         if head.feature is not None:
             unit = torch.eye(self.config.hidden_size)
             head.feature.weight.copy_(torch.cat([unit * (layer == last) for layer in self.config.features], dim=1))
         for projection in (head.block.self_attn.o_proj, head.block.mlp.down_proj):
             projection.weight.mul_(_CORRECTION)
         if head.norm is not None:
-            size = torch.cat([row.states[last][:-1].float() for row in rows[:64]]).pow(2).mean().sqrt()
+            size = states[last].pow(2).mean().sqrt()
             head.norm.weight.fill_(_UNSURE * float(size))
         if head.fc is not None:
             head.fc.weight.copy_(guess(0))
 
-    def joined(self, state: Tensor, between: Sequence[Tensor]) -> Iterable[Tensor]:
+    def joined(self, states: Mapping[int, Tensor], between: Sequence[Tensor]) -> Iterable[Tensor]:
         head = self.head
+        state = head.read([states[layer] for layer in self.config.features])
         left = between[0] if head.embed_norm is None else head.embed_norm(between[0])
         return left, state if head.feature_norm is None else head.feature_norm(state)
 
@@ -161,6 +174,15 @@ class RecurrentTask(Task):
             state, own = self.head(self.embed(batch.tokens, step + 1), state, step, past)
             past.append(own)
             yield TrainingPass(self.head.output(state), step + 2)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        return self.head.logits(rows, self.trunk.output)
+
+
+def _behind_one_norm(config: HeadConfig, states: Mapping[int, Tensor]) -> list[Tensor]:
+    """What each norm of the target's states reads."""
+    read = [states[layer] for layer in config.features]
+    return {"none": [], "each": read, "joined": [torch.cat(read, dim=-1)]}[config.state_norm]
 
 
 class EagleTask(RecurrentTask):

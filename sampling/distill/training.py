@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sampling.distill.accuracy import Accuracy, accuracy
 from sampling.distill.batches import Batch, batches
+from sampling.distill.objective import Objective
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task
 from utils.errors import UserError
@@ -35,6 +36,7 @@ class Schedule:
     warmup: int = 50
     every: int = 150
     seed: int = 0
+    objective: Objective = field(default_factory=Objective)
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Trainer:
             group["lr"] = self.schedule.rate * self._factor(step)
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss = self.task.loss(batch, step / self.steps)
+            loss = self.task.loss(batch, step / self.steps, self.schedule.objective)
         if not torch.isfinite(loss):
             lower = f"a --rate below {self.schedule.rate:g}"
             raise UserError(f"step {step + 1}: the loss is {loss.item()}; expected a finite one. Try {lower}")

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from typer.testing import CliRunner
 from ablation.plan.prompt_file import read_prompts
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
-from sampling.distill.make_head import Corpus, Data, DrafterShape, make_head
+from sampling.distill.make_head import ANSWERS, Corpus, Data, DrafterShape, make_head
+from sampling.distill.objective import LOSSES
 from sampling.distill.shards import read_shards, writing
 from sampling.distill.training import Schedule
 from sampling.heads.head_files import load_head
@@ -111,6 +113,74 @@ def test_a_head_learns_further_and_its_card_tells_both(tmp_path: Path) -> None:
         given = ["--target", str(target), "--data", str(text), "--device", "cpu", "--out", str(tmp_path / "no")]
         done = CliRunner().invoke(app, [*given, "--further", str(first), *more])
         assert done.exit_code == 2 and said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("method", ["mtp", "eagle"])
+def test_what_was_chosen_is_recorded_and_drafts(method: str, tmp_path: Path) -> None:
+    target, out, further = save_checkpoint(tmp_path / "target", llama()), tmp_path / method, tmp_path / "further"
+    chosen = ("--loss", "lk", "--decay", "0.6", "--answers", "drawn", "--feedback", "normed", "--output-rank", "9")
+    norms = ("--state-norm", "each") if method == "eagle" else ()
+    data = ("--tokens", "1500", "--device", "cpu", "--dtype", "float32")
+    given = ["--target", str(target), "--out", str(out), "--epochs", "1", "--steps", "2", "--method", method]
+    done = CliRunner().invoke(app, [*given, *data, *chosen, *norms])
+    assert done.exit_code == 0, done.output
+    config, card = load_head(out).config, (out / "README.md").read_text(encoding="utf-8")
+    assert (config.normed_feedback, config.output_rank, config.draft_vocab) == (True, 9, config.vocab_size)
+    assert config.state_norm == ("each" if norms else "none")
+    for line in (
+        "| loss | lk: divergence and total variation to the target, mixed |",
+        "| weight of a later draft in the loss | 0.6 of the one before it |",
+        "| answers learned from | drawn |",
+        "| own states it goes on from | behind the norm |",
+        "| output over all tokens | of rank 9 |",
+    ):
+        assert line in card
+    pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32", heads=str(out)))
+    prompt, values = pair.encode(["hello"], chat=True), {**Settings(), "length": 16}
+    texts = [
+        [token for event in list(PairEngine(pair).stream(run, values, prompt))[1:-1] for token in event.emitted]  # type: ignore[union-attr]
+        for run in ("target", method)
+    ]
+    assert texts[0] == texts[1]
+    given[3] = str(further)
+    again = [*given, *data, "--further", str(out)]
+    done = CliRunner().invoke(app, again)
+    assert done.exit_code == 0, done.output
+    assert replace(load_head(further).config, ranks=()) == replace(config, ranks=())
+    done = CliRunner().invoke(app, [*again, "--output-rank", "8"])
+    assert done.exit_code == 2 and "output_rank 8 given" in done.output and "has 9" in done.output
+
+
+def test_options_name_what_there_is() -> None:
+    assert [*train_drafter.LossKind] == [*LOSSES] and [*train_drafter.AnswerKind] == [*ANSWERS]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            ("--method", "medusa", "--state-norm", "each"),
+            "state_norm given for a medusa drafter; expected eagle or mtp",
+        ),
+        (("--method", "mtp", "--decay", "0"), "--decay 0.0 given; expected a number above 0, at most 1"),
+        (("--method", "mtp", "--output-rank", "9"), "output_rank: 9 given; expected 0, or a draft vocabulary of all"),
+        (("--method", "mtp", "--answers", "drawn"), "no drawn answers in the data"),
+    ],
+)
+def test_a_choice_that_fits_nothing_is_refused(more: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    target, text = save_checkpoint(tmp_path / "target", llama()), tmp_path / "text.txt"
+    text.write_text("a text that is read and not written " * 100, encoding="utf-8")
+    data = ["--data", str(text)] if "--answers" not in more else ["--data", str(prompts_of(tmp_path))]
+    given = ["--target", str(target), "--device", "cpu", "--draft-vocab", "64", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*given, *data, *more])
+    assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output
+
+
+def prompts_of(folder: Path) -> Path:
+    """Two prompts, of whose answers one is held out and the other greedy."""
+    path = folder / "two.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": text}) for text in ("say a", "say b")), encoding="utf-8")
+    return path
 
 
 def test_a_draft_vocabulary_is_counted_anew_in_data_of_another_kind(tmp_path: Path) -> None:
