@@ -104,6 +104,17 @@ HEADS = Registry[TrainedPart](
         trees=A_TREE,
         task="sampling.distill.tasks:MtpTask",
     ),
+    TrainedPart(
+        "parallel_eagle",
+        "sampling.drafters.parallel_eagle:ParallelEagleDrafter",
+        "a block that fills several places in one pass",
+        "P-EAGLE, arXiv 2602.01469",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="parallel_eagle",
+        trees=A_TREE,
+        task="sampling.distill.parallel_eagle:ParallelEagleTask",
+    ),
 )
 
 # What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
@@ -325,5 +336,6 @@ METHODS = method_table(
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
+    Method("parallel_eagle", "P-EAGLE", "a P-EAGLE head drafts all places in one pass", "parallel_eagle"),
     Method("beam", "Beam search", "the best of a few texts grown side by side: another output", search="beam"),
 )

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.parallel import HydraHead, MedusaHead
+from sampling.heads.parallel_eagle import ParallelEagleHead
 from sampling.heads.recurrent import RecurrentHead
 from sampling.heads.small import SmallModel
 from utils.errors import UserError, one_of
@@ -18,9 +19,10 @@ _MODULES: Mapping[str, Callable[[HeadConfig], nn.Module]] = {
     "hydra": HydraHead,
     "eagle": RecurrentHead,
     "mtp": RecurrentHead,
+    "parallel_eagle": ParallelEagleHead,
     "model": SmallModel,
 }
-_TURNS = ("eagle", "mtp", "model")
+_TURNS = ("eagle", "mtp", "parallel_eagle", "model")
 
 
 def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
@@ -29,7 +31,7 @@ def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor])
         raise UserError(f"{place}: config.json: method {config.method!r} given; expected {one_of(_MODULES)}")
     if config.own_output:
         raise UserError(f"{place}: config.json: own_output true given; expected false, the target's output matrix")
-    if _MODULES[config.method] is RecurrentHead and not config.features:
+    if _MODULES[config.method] in (RecurrentHead, ParallelEagleHead) and not config.features:
         raise UserError(f"{place}: config.json: features [] given; expected one state of the target or more")
     with torch.device("meta"):
         expected = {name: tuple(one.shape) for name, one in _MODULES[config.method](config).state_dict().items()}

@@ -1,4 +1,7 @@
-"""A recurrent head as it drafts: one lean block with a cache of its own that rolls back like the target's."""
+"""A recurrent head as it drafts: one lean block with a cache of its own that rolls back like the target's.
+
+A P-EAGLE head is the same arithmetic with rows that have no token, and maybe more blocks.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +24,16 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 
 LOW_RANK = "output_down.weight", "output_up.weight"
+# In place of a token: a row that reads what `masks` has.
+MASK = -1
 
 
 @dataclass(frozen=True)
 class RecurrentForward:
-    """The arithmetic of `RecurrentHead` on lean layers. Shapes are `[n, H]`; see there for what a row means."""
+    """The arithmetic of `RecurrentHead` on lean layers. Shapes are `[n, H]`; see there for what a row means.
+
+    masks: embedding and feature `[H]` of rows without a token (`ParallelEagleHead`).
+    """
 
     config: HeadConfig
     embedding: Tensor
@@ -38,6 +46,7 @@ class RecurrentForward:
     norm: Norm | None
     output: Linear
     window: int
+    masks: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, head: Head, target: CausalModel) -> "RecurrentForward":
@@ -53,18 +62,23 @@ class RecurrentForward:
             weight = weights.get(f"{name}.weight")
             return None if weight is None else make_linear(weight, weights.get(f"{name}.bias"))
 
+        feature, hidden, masks = linear("feature"), weights.get("mask_hidden"), None
+        if hidden is not None:
+            masks = weights["mask_embedding"], hidden if feature is None else feature(hidden.unsqueeze(0))[0]
+        later = [f"later.{place}." for place in range(config.layers - 1) if hidden is not None]
         return cls(
             config,
             weights.get("embedding.weight", target.embedding),
             tuple(one for place in range(len(config.features)) if (one := norm(f"state_norms.{place}"))),
-            linear("feature"),
+            feature,
             norm("embed_norm"),
             norm("feature_norm"),
             linear("fc"),
-            _blocks(config, weights, target, ["block."]),
+            _blocks(config, weights, target, ["block.", *later]),
             norm("norm"),
             output_matrix(head, target),
             min(config.window, target.window),
+            masks,
         )
 
     def with_kernel(self, kernel: Kernel) -> "RecurrentForward":
@@ -92,18 +106,28 @@ class RecurrentForward:
 
     def run(self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor | None, cache: Attending) -> Tensor:
         """States of the rows; keys and values go behind `cache.length`, which the caller advances."""
-        embedded = F.embedding(tokens, self.embedding)
+        embedded, feature = self._entering(tokens, feature)
         left = embedded if self.embed_norm is None else self.embed_norm(embedded)
         right = feature if self.feature_norm is None else self.feature_norm(feature)
         joined = torch.cat([left, right], dim=-1)
         base = right if self.config.normed_residual else feature
         x, read = (base, joined) if self.fc is None else (self.fc(joined), None)
-        (state,) = self.blocks.run(x, positions, mask, cache, read)
+        *_, state = self.blocks.run(x, positions, mask, cache, read)
         return self._normed(state) if self.config.normed_feedback else state
 
     def logits(self, state: Tensor) -> Tensor:
         """Raw logits `[n, V]`."""
         return self.output(state if self.config.normed_feedback else self._normed(state))
+
+    def _entering(self, tokens: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """Embedding and feature of the rows; those of a row without a token are the head's own."""
+        if self.masks is None:
+            return F.embedding(tokens, self.embedding), feature
+        masked, (embedded, hidden) = (tokens == MASK).unsqueeze(1), self.masks
+        return (
+            torch.where(masked, embedded, F.embedding(tokens.clamp(min=0), self.embedding)),
+            torch.where(masked, hidden, feature),
+        )
 
     def _normed(self, state: Tensor) -> Tensor:
         return state if self.norm is None else self.norm(state)
@@ -189,6 +213,18 @@ class RecurrentRunner:
         """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
         state, logits = yield from self._text(tokens, feature, rows=1)
         self._states = [state[-1:].clone()]
+        return logits
+
+    def ahead(self, tokens: Tensor, feature: Tensor, masks: int) -> Asking[Tensor]:
+        """n rows of the target's own states and so many mask rows behind them, which are forgotten at once.
+
+        Raw logits behind the last row of the text, where there is one, and behind each mask row, `[.., V]`.
+        """
+        self.crop(self._base)
+        fed, above = F.pad(tokens, (0, masks), value=MASK), F.pad(feature, (0, 0, 0, masks))
+        _, logits = yield from self._asked(fed, above, None, masks + min(1, len(tokens)))
+        self._cache.advance(len(fed))
+        self.crop(self._base + len(tokens))
         return logits
 
     def branch(self, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:

@@ -1,0 +1,72 @@
+"""What a P-EAGLE head learns: all places of a round, from the text's rows and the mask rows behind each of them.
+
+Every place of every row is trained in one step. Depth by depth that is the one forward of the paper under its mask:
+a mask row sees the text up to its row and the mask rows between, and never those behind another row.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.distill.batches import Batch
+from sampling.distill.shards import Row
+from sampling.distill.tasks import Guess, Task, TrainingPass, Trunk, feature_layers
+from sampling.heads.config import HeadConfig
+from sampling.heads.parallel_eagle import ParallelEagleHead
+
+_CORRECTION = 0.1
+_UNSURE = 0.5
+_SAMPLE = 64
+
+
+class ParallelEagleTask(Task):
+    """The first pass reads the target's states, each later one the mask rows of one depth more."""
+
+    def __init__(self, config: HeadConfig, trunk: Trunk) -> None:
+        super().__init__(config, trunk)
+        self.module = self.head = ParallelEagleHead(config)
+
+    @classmethod
+    def configure(cls, layers: int) -> dict[str, Any]:
+        return {"features": feature_layers(layers), "normed": True}
+
+    def inherited(self, layers: int) -> dict[str, str]:
+        """The target's last blocks."""
+        names = ("block.", *(f"later.{place}." for place in range(self.config.layers - 1)))
+        return {name: f"model.layers.{layers - len(names) + place}." for place, name in enumerate(names)}
+
+    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+        """The text's rows begin as linear guesses of the target's states, mask rows as the guess for a mean row."""
+        head, last, some = self.head, self.trunk.last, rows[:_SAMPLE]
+        states = {n: torch.cat([row.states[n][:-1].float() for row in some]) for n in {*self.config.features, last}}
+        if head.feature is not None:
+            unit = torch.eye(self.config.hidden_size)
+            head.feature.weight.copy_(torch.cat([unit * (layer == last) for layer in self.config.features], dim=1))
+        for block in (head.block, *head.later):
+            block.self_attn.o_proj.weight.mul_(_CORRECTION)
+            block.mlp.down_proj.weight.mul_(_CORRECTION)
+        if head.norm is not None:
+            head.norm.weight.fill_(_UNSURE * float(states[last].pow(2).mean().sqrt()))
+        if head.fc is not None:
+            head.fc.weight.copy_(guess(0))
+        tokens = torch.cat([row.tokens for row in some])
+        head.mask_embedding.copy_(F.embedding(tokens, self.trunk.embedding.cpu()).mean(0))
+        head.mask_hidden.copy_(torch.cat([states[layer].mean(0) for layer in self.config.features]))
+
+    def joined(self, state: Tensor, between: Sequence[Tensor]) -> Iterable[Tensor]:
+        head = self.head
+        left = between[0] if head.embed_norm is None else head.embed_norm(between[0])
+        return left, state if head.feature_norm is None else head.feature_norm(state)
+
+    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+        feature = self.head.read([batch.states[layer] for layer in self.config.features])
+        rows, own = self.head.text(self.embed(batch.tokens, 1), feature)
+        past = [own]
+        yield TrainingPass(rows, 2)
+        for depth in range(1, self.config.steps):
+            rows, own = self.head.masks(depth, past)
+            past.append(own)
+            yield TrainingPass(rows, depth + 2)
