@@ -150,6 +150,30 @@ def speculators_eagle3() -> Made:
     return speculators("eagle3", inner | {"head_dim": 16, "rope_parameters": LLAMA3_ROPE}, **flags), weights
 
 
+def parallel(**extra: Any) -> Made:
+    """vLLM's layout of P-EAGLE, one layer, with the target's embedding."""
+    config, weights = eagle3(ptd_token_id=7, num_depths=3, **extra)
+    return config, weights | {"mask_hidden": random(1, 3 * SIZE)}
+
+
+def speculators_parallel() -> Made:
+    """Two layers, an own embedding, the normed residual and two states of the target."""
+    weights = {
+        **block("layers.0.", 2 * SIZE),
+        **block("layers.1."),
+        **norms("layers.0.hidden_norm", "layers.0.input_layernorm", "layers.1.input_layernorm", "norm"),
+        **linear("fc", SIZE, 2 * SIZE),
+        **linear("lm_head", DRAFTED, SIZE),
+        "embed_tokens.weight": random(VOCAB, SIZE),
+        "mask_hidden": random(1, 1, 2 * SIZE),
+        **vocabulary(),
+    }
+    flags = {"norm_before_residual": True, "eagle_aux_hidden_state_layer_ids": [1, 2], "draft_vocab_size": DRAFTED}
+    made = speculators("peagle", LLAMA | {"num_hidden_layers": 2}, mask_token_id=5, **flags)
+    made["speculators_config"]["proposal_methods"] = [{"proposal_type": "greedy", "speculative_tokens": 3}]
+    return made, weights
+
+
 def target_config(layers: int = SIZES["num_hidden_layers"]) -> dict[str, Any]:
     return LLAMA | {"num_hidden_layers": layers, "num_nextn_predict_layers": 1}
 

@@ -158,6 +158,28 @@ def eagle3(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
     return recurrent(text, w.get("embed_tokens.weight", text.embedding()), feature, run)
 
 
+def parallel_eagle(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
+    """All rows at once: those of the text, and two behind them that read the mask token and `mask_hidden`."""
+    inner, states = config.get("transformer_layer_config", config), text.states()
+    count = text.model.config.num_hidden_layers
+    asked = config.get("eagle_aux_hidden_state_layer_ids") or sorted({count - 3, count // 2, 2})
+    embedding = w.get("embed_tokens.weight", text.embedding())
+    mask = config.get("mask_token_id", config.get("ptd_token_id"))
+    tokens = torch.tensor([*text.tokens[1:], mask, mask])
+    seen = torch.cat([states[number] for number in asked], -1)
+    feature = layer(w, "fc", torch.cat([seen, w["mask_hidden"].view(1, -1).expand(2, -1)]))
+    first = "midlayer." if "midlayer.hidden_norm.weight" in w else "layers.0."
+    normed = norm(w, f"{first}hidden_norm", feature, inner)
+    read = torch.cat([norm(w, f"{first}input_layernorm", embedding[tokens], inner), normed], -1)
+    x = decoder(part(w, first), normed if config.get("norm_before_residual") else feature, read, inner)
+    for number in range(1, inner["num_hidden_layers"]):
+        own = part(w, f"layers.{number}.")
+        x = decoder(own, x, norm(own, "input_layernorm", x, inner), inner)
+    drafted = layer(w, "lm_head", norm(w, "norm", x[-3:], inner))
+    rows = torch.arange(len(w["d2t"])) + w["d2t"]
+    return drafted.new_full((3, len(w["t2d"])), float("-inf")).index_copy(1, rows, drafted)
+
+
 def mtp(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
     """DeepSeek-V3's, MiMo's and Qwen's, by which of them the names are."""
     prefix, left, right, fc, last, block = next(

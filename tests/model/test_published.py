@@ -78,6 +78,16 @@ CASES = {
     "speculators, eagle3": Case(
         "eagle", published.speculators_eagle3, published_reference.eagle3, "model.safetensors", "some/llama"
     ),
+    "parallel_eagle": Case(
+        "parallel_eagle", published.parallel, published_reference.parallel_eagle, "model.safetensors"
+    ),
+    "speculators, peagle": Case(
+        "parallel_eagle",
+        published.speculators_parallel,
+        published_reference.parallel_eagle,
+        "model.safetensors",
+        "some/llama",
+    ),
     "mtp, deepseek": Case("mtp", published.mtp_deepseek, published_reference.mtp, "model.safetensors.index.json"),
     "mtp, mimo": Case("mtp", published.mtp_mimo, published_reference.mtp, "model.safetensors"),
     "mtp, qwen": Case("mtp", published.mtp_qwen, published_reference.mtp, "pytorch_model.bin"),
@@ -227,6 +237,38 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
         lambda: changed(published.speculators_eagle3(), {"speculators_model_type": "dflash"}),
         "speculators_model_type is dflash; expected one of eagle, eagle3",
     ),
+    "no mask state": (
+        "parallel_eagle",
+        lambda: changed(published.parallel(), {}, mask_hidden=None),
+        "it has no mask_hidden; expected what its mask rows read in place of the target's states",
+    ),
+    "a narrow mask state": (
+        "parallel_eagle",
+        lambda: changed(published.parallel(), {}, mask_hidden=random(1, SIZE)),
+        r"mask_hidden is \[48\]; expected \[144\]",
+    ),
+    "no mask token": (
+        "parallel_eagle",
+        lambda: changed(published.speculators_parallel(), {"mask_token_id": None}),
+        "its mask token is None; expected mask_token_id, ptd_token_id, pard_token: an integer from 0 to 130",
+    ),
+    "a layer too many": (
+        "parallel_eagle",
+        lambda: changed(
+            published.speculators_parallel(), {"transformer_layer_config": published.LLAMA | {"num_hidden_layers": 1}}
+        ),
+        "more layers than num_hidden_layers 1",
+    ),
+    "a layer without its norm": (
+        "parallel_eagle",
+        lambda: changed(published.speculators_parallel(), {}, layers__1__input_layernorm__weight=None),
+        "its layer 1 has no input_layernorm",
+    ),
+    "a norm in front of fc": (
+        "parallel_eagle",
+        lambda: changed(published.speculators_parallel(), {"norm_before_fc": True}),
+        "norm_before_fc is True; expected a head without it",
+    ),
     "prefix attention": (
         "hydra",
         lambda: changed(published.hydra(), {"hydra_head_arch": "prefix-mlp"}),
@@ -287,7 +329,7 @@ def test_a_module_in_deepseeks_layout_is_that_of_transformers(model: PreTrainedM
 
 
 def test_heads_are_found_by_their_format(tmp_path: Path) -> None:
-    cases = [CASES[name] for name in ("medusa", "hydra", "eagle3", "mtp, mimo")]
+    cases = [CASES[name] for name in ("medusa", "hydra", "eagle3", "mtp, mimo", "parallel_eagle")]
     folders = {case.kind: written(case, tmp_path / case.kind)[0] for case in cases}
     assert heads_for("tiny", ",".join(map(str, folders.values()))) == folders
     assert {case.kind for case in CASES.values()} == {one.kind for one in FORMATS}

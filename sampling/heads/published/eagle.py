@@ -22,7 +22,7 @@ from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
 from sampling.heads.recurrent import state_norm_widths
 
-_SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
+SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
 _FIRST = {"fc.": "fc.", "layers.0.self_attn.": "block.self_attn.", "layers.0.mlp.": "block.mlp."} | {
     "layers.0.post_attention_layernorm.weight": "block.post_attention_layernorm.weight"
 }
@@ -32,7 +32,7 @@ _NAMED = {
     "embedding_layernorm.weight": "embed_norm.weight",
     "pre_lm_head_layernorm.weight": "norm.weight",
 }
-_THIRD = {
+THIRD = {
     **{
         f"{block}{theirs}": ours
         for block in ("midlayer.", "layers.0.")
@@ -49,13 +49,13 @@ _THIRD = {
     "d2t": "d2t",
     "t2d": "t2d",
 }
-_VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
+VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
 
 
 def read_eagle(files: HeadFiles) -> Head:
     """An EAGLE-1 or EAGLE-2 head, or one of HASS."""
     base = files.config.get("base_model_name_or_path", "")
-    return _first(files, files.config, base, rename(files, files.weights(), _FIRST | _SHARED))
+    return _first(files, files.config, base, rename(files, files.weights(), _FIRST | SHARED))
 
 
 def read_eagle3(files: HeadFiles) -> Head:
@@ -74,10 +74,10 @@ def read_speculators(files: HeadFiles) -> Head:
     verifier = (files.config.get("speculators_config") or {}).get("verifier") or {}
     base = str(verifier.get("name_or_path") or "")
     if kind == "eagle":
-        return _first(files, inner, base, rename(files, files.weights(), _NAMED | _SHARED))
+        return _first(files, inner, base, rename(files, files.weights(), _NAMED | SHARED))
     if kind == "eagle3":
         return _third(files, inner, base, files.config.get("eagle_aux_hidden_state_layer_ids"))
-    raise files.refuse(f"speculators_model_type is {kind}", "one of eagle, eagle3")
+    raise files.refuse(f"speculators_model_type is {kind}", "one of eagle, eagle3, peagle")
 
 
 def _fields(files: HeadFiles, config: Mapping[str, Any], base: str) -> dict[str, Any]:
@@ -114,15 +114,15 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         raise files.refuse(f"parallel_drafting is {outer['parallel_drafting']}", "a head without it")
     if outer.get("norm_before_fc") and outer.get("fc_norm"):
         raise files.refuse("norm_before_fc and fc_norm are both set", "one of them")
-    found = {name: weight for name, weight in files.weights().items() if name not in _VERIFIER}
-    weights = rename(files, found, _THIRD | _SHARED)
+    found = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
+    weights = rename(files, found, THIRD | SHARED)
     weights.pop("t2d", None)
     fields = _fields(files, inner, base)
-    ids = _draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
+    ids = draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
     config = files.make(
         **fields,
         draft_vocab=len(ids),
-        features=_layers(files, layers),
+        features=states_read(files, layers),
         fuse="attention",
         normed=True,
         input_norm=False,
@@ -161,7 +161,7 @@ def _check(
     check_shapes(files, weights, {**{name: shape for name, shape in may.items() if name in weights}, **needed})
 
 
-def _layers(files: HeadFiles, given: list[int] | None) -> tuple[int, ...]:
+def states_read(files: HeadFiles, given: list[int] | None) -> tuple[int, ...]:
     """Numbers of the states that are read: a low, a middle and a high one, unless the head names them.
 
     Example: a target of 32 layers gives (2, 16, 29), what the layers 2, 16 and 29, counted from 0, read.
@@ -173,7 +173,7 @@ def _layers(files: HeadFiles, given: list[int] | None) -> tuple[int, ...]:
     return layers
 
 
-def _draft_ids(files: HeadFiles, offsets: Tensor | None, rows: int | None, vocab: int) -> Tensor:
+def draft_ids(files: HeadFiles, offsets: Tensor | None, rows: int | None, vocab: int) -> Tensor:
     """Ids `[D]` of the draft vocabulary: row r drafts token r + offset r."""
     if offsets is None:
         if rows not in (None, vocab):

@@ -20,12 +20,16 @@ _SCRAP = ".rotary_emb.inv_freq"
 
 @dataclass(frozen=True, slots=True)
 class HeadFiles:
-    """A published head for a target of `target_layers` layers and `target_vocab` rows of logits."""
+    """A published head for a target of `target_layers` layers and `target_vocab` rows of logits.
+
+    embedding: the target's, `[V, H]`.
+    """
 
     folder: Path
     config: Mapping[str, Any]
     target_layers: int
     target_vocab: int
+    embedding: Tensor
 
     def weights(self, files: Sequence[str] = USUAL, prefix: str = "") -> dict[str, Tensor]:
         """The weights whose names begin with `prefix`, which is cut off, of the first file that is there.

@@ -12,6 +12,12 @@ from sampling.heads.published.eagle import read_eagle, read_eagle3, read_specula
 from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.medusa import read_hydra, read_medusa
 from sampling.heads.published.mtp import COUNTS, read_mtp
+from sampling.heads.published.parallel_eagle import (
+    SPECULATORS,
+    is_parallel,
+    read_parallel,
+    read_speculators_parallel,
+)
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -36,6 +42,14 @@ def _third(config: Mapping[str, Any]) -> bool:
     return "draft_vocab_size" in config or any("Eagle3" in name for name in config.get("architectures") or ())
 
 
+def _parallel_speculators(config: Mapping[str, Any]) -> bool:
+    return config.get("speculators_model_type") == SPECULATORS
+
+
+def _parallel(config: Mapping[str, Any]) -> bool:
+    return _third(config) and is_parallel(config)
+
+
 def _first(config: Mapping[str, Any]) -> bool:
     return config.get("num_hidden_layers") == 1 and "hidden_size" in config
 
@@ -44,8 +58,15 @@ def _first(config: Mapping[str, Any]) -> bool:
 FORMATS = (
     Format("Medusa (medusa_num_heads)", "medusa", _has("medusa_num_heads"), read_medusa),
     Format("Hydra (hydra_num_heads)", "hydra", _has("hydra_num_heads"), read_hydra),
+    Format(
+        f"speculators P-EAGLE (speculators_model_type {SPECULATORS})",
+        "parallel_eagle",
+        _parallel_speculators,
+        read_speculators_parallel,
+    ),
     Format("speculators (speculators_model_type)", "eagle", _has("speculators_model_type"), read_speculators),
     Format(f"built-in MTP ({', '.join(COUNTS)})", "mtp", _has(*COUNTS), read_mtp),
+    Format("P-EAGLE (ptd_token_id or pard_token)", "parallel_eagle", _parallel, read_parallel),
     Format("EAGLE-3 (draft_vocab_size)", "eagle", _third, read_eagle3),
     Format("EAGLE (num_hidden_layers 1)", "eagle", _first, read_eagle),
 )
@@ -64,7 +85,7 @@ def read_head(folder: Path, target: CausalModel) -> Head:
         return load_head(folder)
     layout = _format(folder, config)
     try:
-        return layout.read(HeadFiles(folder, config, target.num_layers, target.vocab_size))
+        return layout.read(HeadFiles(folder, config, target.num_layers, target.vocab_size, target.embedding))
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         if isinstance(error, UserError):
             raise
