@@ -1,4 +1,4 @@
-"""Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE or MTP head."""
+"""Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE, MTP or P-EAGLE head."""
 
 import utils.threads  # noqa: F401
 
@@ -43,7 +43,9 @@ Out = Annotated[Path | None, typer.Option(metavar="DIR", help="default: models/M
 Further = Annotated[Path | None, typer.Option(metavar="DIR", help="a trained drafter of this kind to train further")]
 Epochs = Annotated[int, typer.Option(min=1, help="passes over the data")]
 Steps = Annotated[int, typer.Option(min=1, max=8, help="number of drafts ahead to train")]
-Layers = Annotated[int, typer.Option(min=1, help="blocks of a distilled model or of each Medusa or Hydra head")]
+Layers = Annotated[
+    int, typer.Option(min=1, help="blocks of a distilled model, of a P-EAGLE head or of each Medusa or Hydra head")
+]
 DraftVocab = Annotated[
     int | None, typer.Option(min=64, help="size of the draft vocabulary, from the data; default: 8192, or as before")
 ]

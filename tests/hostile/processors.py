@@ -74,7 +74,7 @@ ROWS = [
     ),
     *(broken("target", NAN, name, _SAMPLED) for name in ("speculative", "egag", "ucb", "ngram", "suffix", "recycling")),
     *(broken("target", -INF, name) for name in ("speculative", "prompt_lookup", "extended", "recycling", "beam")),
-    *(broken("target", NAN, kind, _TREE) for kind in ("medusa", "hydra", "eagle", "mtp")),
+    *(broken("target", NAN, kind, _TREE) for kind in ("medusa", "hydra", "eagle", "mtp", "parallel_eagle")),
     broken("target", NAN, "beam"),
     broken("target", NAN, "speculative", ("verify_strategy", "target_match")),
     broken("target", NAN, "speculative", ("verify_strategy", "topp"), _SAMPLED),

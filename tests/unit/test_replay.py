@@ -118,7 +118,7 @@ class Svip(GammaController):
         return drafted < self.gamma and math.sqrt(0.15 * belief.entropy) <= 0.75 and belief.chance(token) > 0.01
 
 
-@pytest.mark.parametrize("method", ["speculative", "staged", "mtp", "medusa"])
+@pytest.mark.parametrize("method", ["speculative", "staged", "mtp", "medusa", "parallel_eagle"])
 def test_rules_that_read_every_belief_are_replayed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, chosen = PairEngine(toy_pair()), settings()
     along = walk(engine, method, chosen, TOY)
@@ -131,7 +131,7 @@ def test_rules_that_read_every_belief_are_replayed(method: str, monkeypatch: pyt
     ]
 
 
-@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "mtp"])
+@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "mtp", "parallel_eagle"])
 @pytest.mark.parametrize(
     "values",
     [
