@@ -46,6 +46,8 @@ class ParallelEagleDrafter(ForwardDrafter):
     the target has shown states of, the first places are passed over.
     """
 
+    method = "parallel_eagle"
+
     def __init__(
         self,
         forward: RecurrentForward,
@@ -60,9 +62,9 @@ class ParallelEagleDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        head, target = pair.head("parallel_eagle"), pair.target.model
+        head, target = pair.head(cls.method), pair.target.model
         forward = RecurrentForward.of(head, target)
-        if pair.drafts_in_int8("parallel_eagle", values["draft_weights"]):
+        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
         rows: abc.Callable[[], RecurrentRunner] | None = None
         if pair.share:

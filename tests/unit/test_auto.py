@@ -95,7 +95,10 @@ def test_a_drafter_that_was_not_timed_is_guessed_in_the_targets_seconds() -> Non
 
 
 def test_what_cannot_win_is_not_built() -> None:
-    pair = replace(toy_pair(), profile=profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS))
+    pair = replace(
+        toy_pair(),
+        profile=profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS, parallel_eagle=USELESS),
+    )
     assert set(built(pair).models) == {"mtp", "hydra"}
     none = replace(pair, profile=profile(**dict.fromkeys(("model", *HEADS), USELESS)))
     assert not built(none).models and built(none).needs_hidden == ()
@@ -108,7 +111,9 @@ def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
     values = {**SETTINGS, "max_cached_requests": -1}
     list(engine.stream("auto", values, PROMPT))
     before = engine.drafter("auto", values)
-    engine.use_profile(profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=USELESS, medusa=USELESS))
+    engine.use_profile(
+        profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=USELESS, medusa=USELESS, parallel_eagle=USELESS)
+    )
     after = engine.drafter("auto", values)
     assert isinstance(before, AutoDrafter) and isinstance(after, AutoDrafter)
     assert len(before.models) > 1 and set(after.models) == {"mtp"}
