@@ -27,6 +27,15 @@ def features(top: float, position: int, match: int = 0) -> Features:
     return 1.0, math.log(max(top, _LEAST)) + 0.7, float(position), math.log1p(match)
 
 
+def told(chance: float, position: int) -> Features:
+    """What is read of a draft whose drafter tells its acceptance: with the prior alone `Acceptance` believes it.
+
+    Verdicts then correct it, as they do a probability.
+    """
+    chance = min(max(chance, _LEAST), 1.0 - _LEAST)
+    return 1.0, (math.log(chance / (1.0 - chance)) - PRIOR[0]) / PRIOR[1], float(position), 0.0
+
+
 class Acceptance:
     """Logistic regression by one Newton step a round; what was learnt fades by `forgetting` a round with verdicts.
 

@@ -17,6 +17,7 @@ class Belief(Protocol):
     """The drafter's raw distribution at temperature 1 for one draft.
 
     size: of the vocabulary. entropy: nats. top: the probability of the most likely token. chance: that of a token.
+    acceptance: of the draft, where the drafter has a head that tells it, else None.
     """
 
     @property
@@ -25,14 +26,19 @@ class Belief(Protocol):
     def entropy(self) -> float: ...
     @property
     def top(self) -> float: ...
+    @property
+    def acceptance(self) -> float | None: ...
     def chance(self, token: Token) -> float: ...
 
 
 class Logits:
-    """The belief that raw logits `[V]` stand for; each figure is computed when it is first asked for."""
+    """The belief that raw logits `[V]` stand for; each figure is computed when it is first asked for.
 
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits
+    acceptance: `[1]`, where there is one.
+    """
+
+    def __init__(self, logits: Tensor, acceptance: Tensor | None = None) -> None:
+        self.logits, self._acceptance = logits, acceptance
 
     @property
     def size(self) -> int:
@@ -45,6 +51,10 @@ class Logits:
     @cached_property
     def top(self) -> float:
         return self._probs.max().item()
+
+    @cached_property
+    def acceptance(self) -> float | None:
+        return None if self._acceptance is None else self._acceptance.item()
 
     def chance(self, token: Token) -> float:
         if isinstance(token, Tensor):  # as an index it would be read, and the chance once more
@@ -65,6 +75,7 @@ class Recorded:
     top: float
     token: int
     token_chance: float
+    acceptance: float | None = None
 
     def chance(self, token: Token) -> float:
         """See `Belief.chance`. Raises `UserError` for a token that was not drafted: its chance was not kept."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from egag.acceptance import Features, features
+from egag.acceptance import Features, features, told
 from egag.belief import Belief, Token
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed, best_length
@@ -73,7 +73,8 @@ class SurvivalGamma(GammaController):
         if drafted >= self.gamma or belief is None:
             return drafted < self.gamma
         self._steps = drafted + 1
-        read = features(belief.top, drafted)
+        sure = belief.acceptance
+        read = features(belief.top, drafted) if sure is None else told(sure, drafted)
         survival = self.survival[-1] * self.learnt.acceptance.chance(read)
         if not drafted:
             self._sure = survival

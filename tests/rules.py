@@ -16,6 +16,7 @@ class Told:
     top: float = 1.0
     drawn: float = 1.0
     size: int = 64
+    acceptance: float | None = None
 
     def chance(self, token: Token) -> float:
         return self.drawn

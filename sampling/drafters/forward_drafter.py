@@ -43,6 +43,10 @@ class ForwardDrafter(AskingDrafter):
         follows the last one that was fed.
         """
 
+    def acceptance(self, seq: Sequence) -> Tensor | None:
+        """That a draft from each of the logits `[k, V]` told last is accepted, `[k]`; None where no head says so."""
+        return None
+
     def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
@@ -75,7 +79,7 @@ class ForwardDrafter(AskingDrafter):
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []
-        while gamma.before(len(tokens), belief := Logits(logits[0])):
+        while gamma.before(len(tokens), belief := Logits(logits[0], self.acceptance(seq))):
             if seq.processor.greedy:
                 token, chance = yield Ask(BEST, logits.to(seq.device))
                 tokens.append(token)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from egag.acceptance import PRIOR, Acceptance, features
+from egag.acceptance import PRIOR, Acceptance, features, told
 from egag.gain import Allowance, Gain, best_length
 from egag.learnt import Drafts, Recent
 from egag.live_price import Factor, LivePrice, Side
@@ -24,6 +24,7 @@ class Told:
     top: float
     entropy: float = 1.5
     size: int = 100
+    acceptance: float | None = None
 
     def chance(self, token: object) -> float:
         return self.top
@@ -391,3 +392,25 @@ def test_a_promise_is_what_rounds_brought_times_how_sure_it_is_here() -> None:
     for _ in range(60):
         learnt.sure.add(0.3)
     assert 1.4 < rule.promise().tokens < 1.9
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.05, 0.4, 0.9, 1.0])
+def test_a_told_acceptance_is_believed_until_verdicts_correct_it(chance: float) -> None:
+    acceptance = Acceptance()
+    assert acceptance.chance(told(chance, 0)) == pytest.approx(min(max(chance, 1e-4), 1 - 1e-4))
+    for _ in range(60):
+        acceptance.add(told(0.9, 0), False)
+        acceptance.refresh()
+    assert acceptance.chance(told(0.9, 0)) < 0.3
+
+
+def test_the_rule_goes_by_the_acceptance_that_a_drafter_tells() -> None:
+    """What its distribution looks like says nothing then."""
+    for acceptance, goes_on in ((0.95, True), (0.01, False), (None, True)):
+        rule = SurvivalGamma(8)
+        rule.priced(PRICE)
+        rule.begin()
+        assert rule.before(0, Told(0.9, acceptance=acceptance)) is goes_on
+        assert len(rule.survival) == 1 + goes_on
+        if goes_on and acceptance is not None:
+            assert rule.survival[1] == pytest.approx(acceptance)
