@@ -115,6 +115,17 @@ HEADS = Registry[TrainedPart](
         trees=A_TREE,
         task="sampling.distill.parallel_eagle:ParallelEagleTask",
     ),
+    TrainedPart(
+        "dspark",
+        "sampling.drafters.dspark:DsparkDrafter",
+        "a block that is filled in one pass, and a low-rank matrix that makes a chain of it",
+        "arXiv 2607.05147, 2602.06036",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="dspark",
+        trees=A_TREE,
+        task="sampling.distill.one_pass:DsparkTask",
+    ),
 )
 
 # What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
@@ -337,5 +348,6 @@ METHODS = method_table(
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
     Method("parallel_eagle", "P-EAGLE", "a P-EAGLE head drafts all places in one pass", "parallel_eagle"),
+    Method("dspark", "DSpark", "a one-pass head drafts", "dspark"),
     Method("beam", "Beam search", "the best of a few texts grown side by side: another output", search="beam"),
 )

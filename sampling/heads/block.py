@@ -29,9 +29,9 @@ class Attention(nn.Module):
         later one, itself included: the path that a draft which left the text at t has come.
         """
         batch, count, _ = x.shape
-        query = _turn(self.q_proj(x).view(batch, count, self.heads, self.dim), rotation).transpose(1, 2)
+        query = turned(self.q_proj(x).view(batch, count, self.heads, self.dim), rotation).transpose(1, 2)
         group = self.heads // self.kv_heads
-        keys = _turn(self.k_proj(x).view(batch, count, self.kv_heads, self.dim), rotation)
+        keys = turned(self.k_proj(x).view(batch, count, self.kv_heads, self.dim), rotation)
         values = self.v_proj(x).view(batch, count, self.kv_heads, self.dim)
         own = keys.repeat_interleave(group, 2).transpose(1, 2), values.repeat_interleave(group, 2).transpose(1, 2)
         out = _attend(query, [*past, own]) if past else F.scaled_dot_product_attention(query, *own, is_causal=True)
@@ -53,7 +53,7 @@ def _attend(query: Tensor, passes: Sequence[Rows]) -> Tensor:
     return out
 
 
-def _turn(x: Tensor, rotation: Rows) -> Tensor:
+def turned(x: Tensor, rotation: Rows) -> Tensor:
     """Rotary embedding of `[B, T, heads, D]` by cos and sin `[T, D]`."""
     cos, sin = (part[None, :, None, :] for part in rotation)
     first, second = x.chunk(2, dim=-1)

@@ -20,9 +20,11 @@ _SIZES = {
     "window": (1, 2**62),
     "target_size": (0, 2**20),
     "output_rank": (0, 2**20),
+    "markov_rank": (0, 2**16),
+    "mask_token": (-1, 2**31),
 }
 _NUMBERS = ("rms_norm_eps", "rope_theta")
-_SWITCHES = ("normed", "input_norm", "final_norm", "own_output", "normed_residual", "normed_feedback")
+_SWITCHES = ("normed", "input_norm", "final_norm", "own_output", "normed_residual", "normed_feedback", "fills")
 _TEXTS = ("method", "base", "base_digest")
 
 
@@ -43,7 +45,11 @@ class HeadConfig:
     normed_feedback: while drafting, the head reads its own states behind the output's norm. state_norm: norms of the
     target's states in front of the layer that joins them, one of `each`, or one of the `joined` (EAGLE-3.1, arXiv
     2605.09992). output_rank: where it is not 0, the head's own output over all tokens is a product of two matrices of
-    that rank (SlimSpec, 2605.10453). recommended: values
+    that rank (SlimSpec, 2605.10453). markov_rank: of the matrix
+    that a one-pass head adds to its logits for the token before, 0 = none. confidence: what such a head tells the
+    acceptance of a draft from, its state, or its state and the token before. fills: its rows stand where their drafts
+    do, where otherwise each drafts the token behind it. mask_token: whose embedding stands for a token that is not
+    known yet, -1 = one of its own. recommended: values
     of parameters by name, such as `gamma`, that suit the methods that draft with it; a session begins with them, and
     nothing else reads them. Raises `UserError` for a value that no head has.
     """
@@ -76,6 +82,10 @@ class HeadConfig:
     normed_feedback: bool = False
     state_norm: Literal["none", "each", "joined"] = "none"
     output_rank: int = 0
+    markov_rank: int = 0
+    confidence: Literal["none", "state", "markov"] = "none"
+    fills: bool = False
+    mask_token: int = -1
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,6 +107,9 @@ class HeadConfig:
             f"0, or a draft vocabulary of all {self.vocab_size} tokens",
         )
         self._expect("output_rank", self.output_rank <= self.hidden_size, f"{self.hidden_size}, hidden_size, at most")
+        self._expect("confidence", self.confidence in ("none", "state", "markov"), "none, state or markov")
+        self._expect("confidence", self.confidence != "markov" or self.markov_rank > 0, "state where markov_rank is 0")
+        self._expect("mask_token", self.mask_token < self.vocab_size, f"a token of {self.vocab_size}, or -1")
         self._expect("features", all(type(layer) is int and layer >= 0 for layer in self.features), "numbers of layers")
         self._expect("ranks", all(row and all(map(_share, row)) for row in self.ranks), "rows of shares from 0 to 1")
         self._expect("rope_scaling", isinstance(self.rope_scaling, Mapping | None), "an object, or null")

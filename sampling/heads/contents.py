@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
+from sampling.heads.one_pass import OnePassHead
 from sampling.heads.parallel import HydraHead, MedusaHead
 from sampling.heads.parallel_eagle import ParallelEagleHead
 from sampling.heads.recurrent import RecurrentHead
@@ -20,9 +21,10 @@ _MODULES: Mapping[str, Callable[[HeadConfig], nn.Module]] = {
     "eagle": RecurrentHead,
     "mtp": RecurrentHead,
     "parallel_eagle": ParallelEagleHead,
+    "dspark": OnePassHead,
     "model": SmallModel,
 }
-_TURNS = ("eagle", "mtp", "parallel_eagle", "model")
+_TURNS = ("eagle", "mtp", "parallel_eagle", "dspark", "model")
 
 
 def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
@@ -31,7 +33,7 @@ def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor])
         raise UserError(f"{place}: config.json: method {config.method!r} given; expected {one_of(_MODULES)}")
     if config.own_output:
         raise UserError(f"{place}: config.json: own_output true given; expected false, the target's output matrix")
-    if _MODULES[config.method] in (RecurrentHead, ParallelEagleHead) and not config.features:
+    if _MODULES[config.method] in (RecurrentHead, ParallelEagleHead, OnePassHead) and not config.features:
         raise UserError(f"{place}: config.json: features [] given; expected one state of the target or more")
     with torch.device("meta"):
         expected = {name: tuple(one.shape) for name, one in _MODULES[config.method](config).state_dict().items()}

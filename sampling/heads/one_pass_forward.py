@@ -1,0 +1,190 @@
+"""A one-pass head as it drafts: lean blocks, and a cache that holds nothing but rows of the text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.forward.asked import Asking
+from sampling.forward.blocks import Attending, Blocks, fuse, rotary_table
+from sampling.forward.cache import RollbackCache
+from sampling.forward.kernels import make_linear
+from sampling.forward.linear import Kernel, Linear
+from sampling.forward.runner import CausalModel
+from sampling.forward.steps import BlockShape, Norm
+from sampling.heads.block import frequencies
+from sampling.heads.config import HeadConfig
+from sampling.heads.head_files import Head
+from sampling.heads.inference import output_matrix
+
+Injected = list[tuple[Tensor, Tensor]]
+"""Keys and values `[n, kv_heads, D]` of n rows of the text, a layer each."""
+
+
+@dataclass(frozen=True)
+class Markov:
+    """W1 `[V, r]`, and the rows of W2 of the draft vocabulary `[D]`."""
+
+    before: Tensor
+    after: Linear
+    ids: Tensor
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """What the tokens before add to raw logits, `[k, V]`; nothing where a token is never drafted."""
+        added = self.after(F.embedding(tokens, self.before))
+        whole = added.new_zeros(len(tokens), len(self.before))
+        return whole.index_copy_(1, self.ids, added)
+
+
+@dataclass(frozen=True)
+class OnePassForward:
+    """The arithmetic of `OnePassHead` on lean layers. Shapes are `[n, H]`; see there for what a row means.
+
+    mask: `[H]`. inject: keys and values of all layers, side by side, in one product. confidence: of the log odds.
+    """
+
+    config: HeadConfig
+    embedding: Tensor
+    mask: Tensor
+    feature: Linear
+    feature_norm: Norm
+    inject: Linear
+    blocks: Blocks
+    norm: Norm
+    output: Linear
+    markov: Markov | None
+    confidence: Linear | None
+    window: int
+
+    @classmethod
+    def of(cls, head: Head, target: CausalModel) -> "OnePassForward":
+        """The head's weights, with the target's embedding and, unless it brings its own, output rows."""
+        config, ids = head.config, head.draft_ids.to(target.device)
+        weights = {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
+        embedding, eps = weights.get("embedding.weight", target.embedding), config.rms_norm_eps
+        inject = _inject(config, weights)
+        layers = tuple(fuse(weights, f"blocks.{place}.", eps) for place in range(config.layers))
+        window = min(config.window, target.window)
+        cos, sin = rotary_table(*frequencies(config), window + config.steps + 1, target.embedding)
+        markov = None
+        if config.markov_rank:
+            after = make_linear(weights["markov_out.weight"].index_select(0, ids))
+            markov = Markov(weights["markov_in.weight"], after, ids)
+        told = None
+        if config.confidence != "none":
+            told = make_linear(weights["confidence.weight"], weights.get("confidence.bias"))
+        return cls(
+            config,
+            embedding,
+            weights["mask"] if config.mask_token < 0 else embedding[config.mask_token],
+            make_linear(weights["feature.weight"]),
+            Norm(weights["feature_norm.weight"], eps),
+            inject,
+            Blocks(layers, cos, sin, BlockShape(config.heads, config.kv_heads, config.head_dim)),
+            Norm(weights["norm.weight"], eps),
+            output_matrix(head, target),
+            markov,
+            told,
+            window,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.config.steps + self.config.fills
+
+    def with_kernel(self, kernel: Kernel) -> "OnePassForward":
+        """The same head, blocks and output computed by another kernel; what reads the target's states stays."""
+        return replace(self, blocks=self.blocks.with_kernel(kernel), output=self.output.with_kernel(kernel))
+
+    def new_cache(self) -> RollbackCache:
+        """An empty cache for one sequence."""
+        return RollbackCache(len(self.blocks.layers), self.embedding.device, self.embedding.dtype)
+
+    def read(self, states: Sequence[Tensor]) -> Tensor:
+        """What the layers read of the target's states, one a layer."""
+        return self.feature_norm(self.feature(torch.cat(list(states), dim=-1)))
+
+    def injected(self, text: Tensor, positions: Tensor) -> Injected:
+        """Keys and values of rows of the text, from what `read` gave."""
+        blocks, shape = self.blocks, self.blocks.shape
+        cos, sin = blocks.cos[positions].unsqueeze(1), blocks.sin[positions].unsqueeze(1)
+        both = self.inject(text).view(len(text), len(blocks.layers), 2, shape.kv_heads, shape.head_dim)
+        found = []
+        for place, layer in enumerate(blocks.layers):
+            keys = both[:, place, 0] if layer.k_norm is None else layer.k_norm(both[:, place, 0])
+            found.append((torch.addcmul(keys * cos, keys.roll(shape.head_dim // 2, -1), sin), both[:, place, 1]))
+        return found
+
+    def run(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Attending) -> Tensor:
+        """States `[m * steps, H]` behind the last norm, of the blocks that begin with these tokens `[m]`.
+
+        positions: of all rows. Keys and values go behind the cache's rows, which are not counted.
+        """
+        first = F.embedding(tokens, self.embedding).unsqueeze(1)
+        x = torch.cat([first, self.mask.expand(len(tokens), self.rows - 1, -1)], dim=1).flatten(0, 1)
+        *_, state = self.blocks.run(x, positions, mask, cache)
+        normed = self.norm(state)
+        return normed.view(len(tokens), self.rows, -1)[:, 1:].flatten(0, 1) if self.config.fills else normed
+
+    def acceptance(self, state: Tensor, before: Tensor) -> Tensor | None:
+        """What the confidence head says of drafts with these states `[k, H]` behind these tokens `[k]`: `[k]`."""
+        if self.confidence is None:
+            return None
+        read = state.expand(len(before), -1)
+        if self.config.confidence == "markov" and self.markov is not None:
+            read = torch.cat([read, F.embedding(before, self.markov.before)], dim=-1)
+        return torch.sigmoid(self.confidence(read).squeeze(-1).float())
+
+
+def _inject(config: HeadConfig, weights: dict[str, Tensor]) -> Linear:
+    """The key and value projections of all layers as one product of what is read of the text."""
+    names = [f"blocks.{place}.self_attn.{one}_proj" for place in range(config.layers) for one in "kv"]
+    weight = torch.cat([weights[f"{name}.weight"] for name in names])
+    biases = [weights.get(f"{name}.bias", weight.new_zeros(len(weights[f"{name}.weight"]))) for name in names]
+    return make_linear(weight, torch.cat(biases) if any(f"{name}.bias" in weights for name in names) else None)
+
+
+class Rows(Protocol):
+    """What a runner asks of its cache."""
+
+    length: int
+
+    def crop(self, length: int) -> None: ...
+    def advance(self, rows: int) -> None: ...
+
+
+class OnePassRunner:
+    """The sequence of one head: rows of the text, behind which a block stands for as long as its forward takes."""
+
+    def __init__(self, forward: OnePassForward) -> None:
+        self.forward = forward
+        self._cache: Rows = forward.new_cache()
+
+    @property
+    def length(self) -> int:
+        """Rows of the text that were injected."""
+        return self._cache.length
+
+    def crop(self, length: int) -> None:
+        """Forget the rows from `length` on."""
+        self._cache.crop(length)
+
+    def inject(self, text: Tensor) -> None:
+        """Rows behind the others, from what `OnePassForward.read` gave `[n, H]`."""
+        cache = self._cache
+        assert isinstance(cache, RollbackCache)
+        rows = self.forward.injected(text, cache.positions(len(text)))
+        for layer, (keys, values) in zip(cache.layers, rows, strict=True):
+            layer.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
+        cache.advance(len(text))
+
+    def block(self, token: Tensor) -> Asking[Tensor]:
+        """States `[steps, H]` of the block that begins with this token `[1]`, which follows the rows of the text."""
+        yield from ()
+        cache = self._cache
+        assert isinstance(cache, RollbackCache)
+        return self.forward.run(token, cache.positions(self.forward.rows), None, cache)
