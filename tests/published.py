@@ -174,6 +174,50 @@ def speculators_parallel() -> Made:
     return made, weights
 
 
+def one_pass(bias: bool = False, normed: bool = True, rows: int = VOCAB, rank: int = 0) -> dict[str, Tensor]:
+    """Two layers over the states of two layers; with a rank a Markov head and a confidence head."""
+    weights = {**linear("fc", SIZE, 2 * SIZE), **norms("hidden_norm", "norm")}
+    for place in range(2):
+        weights |= block(f"layers.{place}.", bias=bias) | norms(f"layers.{place}.input_layernorm")
+        names = (f"layers.{place}.self_attn.{name}.weight" for name in ("q_norm", "k_norm"))
+        weights |= {name: 1 + random(DIM) for name in names} if normed else {}
+    if rank:
+        weights |= linear("markov_head.markov_w1", VOCAB, rank) | linear("markov_head.markov_w2", rows, rank)
+        weights |= linear("confidence_head.proj", 1, SIZE + rank, bias=True)
+    return weights
+
+
+def dflash() -> Made:
+    """As z-lab has it: the target's embedding and output matrix are not in it."""
+    own = {"mask_token_id": 7, "target_layer_ids": [0, 1]}
+    config = {"architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "num_target_layers": 3, "block_size": 4}
+    return LLAMA | config | {"model_type": "qwen3", "dflash_config": own}, one_pass()
+
+
+def dspark() -> Made:
+    """As DeepSpec has it: with both matrices, which are the target's in a real one."""
+    config = {
+        "architectures": ["Qwen3DSparkModel"], "num_hidden_layers": 2, "num_target_layers": 3, "block_size": 3,
+        "model_type": "qwen3", "layer_types": ["full_attention"] * 2, "attention_bias": True, "mask_token_id": 7,
+        "target_layer_ids": [-1, 1], "num_anchors": 512, "markov_rank": 5, "markov_head_type": "vanilla",
+        "enable_confidence_head": True, "confidence_head_with_markov": True,
+    }  # fmt: skip
+    weights = one_pass(bias=True, rank=5) | linear("lm_head", VOCAB, SIZE)
+    return LLAMA | config, weights | {"embed_tokens.weight": random(VOCAB, SIZE)}
+
+
+def speculators_one_pass(kind: str) -> Made:
+    """With a draft vocabulary."""
+    rank = 5 if kind == "dspark" else 0
+    flags = {"markov_rank": rank, "markov_head_type": "vanilla", "enable_confidence_head": rank > 0}
+    flags |= {"confidence_head_with_markov": True} if rank else {}
+    config = speculators(
+        kind, LLAMA | {"num_hidden_layers": 2, "model_type": "qwen3"}, block_size=4 - (rank > 0), mask_token_id=7,
+        aux_hidden_state_layer_ids=[1, 2], draft_vocab_size=DRAFTED, sample_from_anchor=rank > 0, **flags,
+    )  # fmt: skip
+    return config, one_pass(rows=DRAFTED, rank=rank) | linear("lm_head", DRAFTED, SIZE) | vocabulary()
+
+
 def target_config(layers: int = SIZES["num_hidden_layers"]) -> dict[str, Any]:
     return LLAMA | {"num_hidden_layers": layers, "num_nextn_predict_layers": 1}
 

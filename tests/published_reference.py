@@ -201,3 +201,50 @@ def mtp(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
         return F.linear(state, own.get("shared_head.head.weight", text.output())), state
 
     return recurrent(text, own.get("embed_tokens.weight", text.embedding()), text.states()[-1], run)
+
+
+def one_pass(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
+    """DFlash's and DSpark's block: [last token, masks], which sees the text and itself, then the Markov head."""
+    inner, own = config.get("transformer_layer_config", config), config.get("dflash_config", config)
+    layers = own.get("target_layer_ids") or [number - 1 for number in config["aux_hidden_state_layer_ids"]]
+    states, embedding = text.states(), w.get("embed_tokens.weight", text.embedding())
+    feature = layer(w, "fc", torch.cat([states[number + 1] for number in layers], -1))
+    read = norm(w, "hidden_norm", feature, inner)
+    spark = "markov_head.markov_w1.weight" in w
+    x = embedding[[text.tokens[-1], *[own.get("mask_token_id", config.get("mask_token_id"))] * (2 if spark else 3)]]
+    for number in range(inner["num_hidden_layers"]):
+        block = part(w, f"layers.{number}.")
+        x = beside(block, x, read, inner)
+    rows = norm(w, "norm", x, inner)
+    logits = F.linear(rows if spark else rows[1:], w.get("lm_head.weight", text.output()))
+    if spark:
+        before = w["markov_head.markov_w1.weight"][[text.tokens[-1], *text.drafts]]
+        logits = logits + layer(w, "markov_head.markov_w2", before)
+    if "d2t" not in w:
+        return logits
+    ids = torch.arange(len(w["d2t"])) + w["d2t"]
+    return logits.new_full((3, len(w["t2d"])), float("-inf")).index_copy(1, ids, logits)
+
+
+def beside(w: Weights, x: Tensor, read: Tensor, config: Mapping[str, Any]) -> Tensor:
+    """A decoder layer whose rows `[n, H]` stand behind a text of which keys and values come from `read` `[T, H]`."""
+    heads, kv_heads, count = config["num_attention_heads"], config["num_key_value_heads"], len(read) + len(x)
+    normed = norm(w, "input_layernorm", x, config)
+    own = part(w, "self_attn.")
+    query = layer(own, "q_proj", normed).view(len(x), heads, -1).transpose(0, 1)
+    keys, values = (
+        torch.cat([layer(own, name, read), layer(own, name, normed)]).view(count, kv_heads, -1).transpose(0, 1)
+        for name in ("k_proj", "v_proj")
+    )
+    if "q_norm.weight" in own:
+        query, keys = norm(own, "q_norm", query, config), norm(own, "k_norm", keys, config)
+    rope = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    like = LlamaConfig(head_dim=query.shape[-1], rope_parameters=rope, max_position_embeddings=80)
+    cos, sin = LlamaRotaryEmbedding(like)(x[None], torch.arange(count)[None])
+    keys = apply_rotary_pos_emb(keys[None], keys[None], cos, sin)[1][0]
+    query = apply_rotary_pos_emb(query[None], query[None], cos[:, len(read) :], sin[:, len(read) :])[0][0]
+    keys, values = (rows.repeat_interleave(heads // kv_heads, 0) for rows in (keys, values))
+    weights = (query @ keys.transpose(1, 2) / query.shape[-1] ** 0.5).softmax(-1)
+    x = x + layer(own, "o_proj", (weights @ values).transpose(0, 1).reshape(len(x), -1))
+    mlp = norm(w, "post_attention_layernorm", x, config)
+    return x + layer(w, "mlp.down_proj", F.silu(layer(w, "mlp.gate_proj", mlp)) * layer(w, "mlp.up_proj", mlp))

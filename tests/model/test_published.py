@@ -91,6 +91,18 @@ CASES = {
     "mtp, deepseek": Case("mtp", published.mtp_deepseek, published_reference.mtp, "model.safetensors.index.json"),
     "mtp, mimo": Case("mtp", published.mtp_mimo, published_reference.mtp, "model.safetensors"),
     "mtp, qwen": Case("mtp", published.mtp_qwen, published_reference.mtp, "pytorch_model.bin"),
+    "dflash": Case("dspark", published.dflash, published_reference.one_pass, "model.safetensors"),
+    "dspark": Case("dspark", published.dspark, published_reference.one_pass, "model.safetensors.index.json"),
+    **{
+        f"speculators, {kind}": Case(
+            "dspark",
+            partial(published.speculators_one_pass, kind),
+            published_reference.one_pass,
+            "model.safetensors",
+            "some/llama",
+        )
+        for kind in ("dflash", "dspark")
+    },
 }
 
 
@@ -234,8 +246,8 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
     ),
     "another speculator": (
         "eagle",
-        lambda: changed(published.speculators_eagle3(), {"speculators_model_type": "dflash"}),
-        "speculators_model_type is dflash; expected one of eagle, eagle3",
+        lambda: changed(published.speculators_eagle3(), {"speculators_model_type": "peagle"}),
+        "speculators_model_type is peagle; expected one of eagle, eagle3",
     ),
     "no mask state": (
         "parallel_eagle",
@@ -281,6 +293,51 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
         "mtp",
         lambda: changed(published.mtp_qwen(), {"model_type": "qwen3_next"}),
         "qwen3_next checkpoint has a block of its own kind; expected one of llama",
+    ),
+    "gated": (
+        "dspark",
+        lambda: changed(published.dspark(), {"markov_head_type": "gated"}),
+        "markov_head_type is gated; expected markov_head_type vanilla",
+    ),
+    "another projector": (
+        "dspark",
+        lambda: changed(published.dflash(), {"dflash_config": {"projector_type": "domino", "target_layer_ids": [1]}}),
+        "projector_type is domino; expected projector_type dflash",
+    ),
+    "a window a layer": (
+        "dspark",
+        lambda: changed(published.dflash(), {"layer_types": ["sliding_attention"] * 2}),
+        "its attention is sliding_attention; expected full attention",
+    ),
+    "a selector": (
+        "dspark",
+        lambda: changed(published.dflash(), {"selector_rank": 4}),
+        "selector_rank is 4; expected selector_rank 0",
+    ),
+    "a block too few": (
+        "dspark",
+        lambda: changed(published.dflash(), {"num_hidden_layers": 3}),
+        "it has no self_attn.q_proj.weight",
+    ),
+    "a block too many": (
+        "dspark",
+        lambda: changed(published.dflash(), {"num_hidden_layers": 1}),
+        "it has blocks.1.self_attn.q_proj.weight; expected 1 layers",
+    ),
+    "the last state": (
+        "dspark",
+        lambda: changed(published.dspark(), {"target_layer_ids": [0, 2]}),
+        r"reads the states \(1, 3\) of its target; expected some of 0 to 2",
+    ),
+    "a deeper one": (
+        "dspark",
+        lambda: changed(published.dspark(), {"num_target_layers": 36}),
+        "its target has 36 layers; expected a head for 3",
+    ),
+    "no mask": (
+        "dspark",
+        lambda: changed(published.dspark(), {"mask_token_id": 131}),
+        "mask_token: 131 given; expected a token of 131, or -1",
     ),
     "no module": ("mtp", lambda: (published.target_config(), {"a.weight": random(2)}), "its weights hold none"),
 }

@@ -12,6 +12,7 @@ from sampling.heads.published.eagle import read_eagle, read_eagle3, read_specula
 from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.medusa import read_hydra, read_medusa
 from sampling.heads.published.mtp import COUNTS, read_mtp
+from sampling.heads.published.one_pass import KINDS, read_one_pass
 from sampling.heads.published.parallel_eagle import (
     SPECULATORS,
     is_parallel,
@@ -54,6 +55,10 @@ def _first(config: Mapping[str, Any]) -> bool:
     return config.get("num_hidden_layers") == 1 and "hidden_size" in config
 
 
+def _one_pass(config: Mapping[str, Any]) -> bool:
+    return config.get("speculators_model_type") in KINDS or _has("target_layer_ids", "dflash_config")(config)
+
+
 # The first one that knows a config.json reads it.
 FORMATS = (
     Format("Medusa (medusa_num_heads)", "medusa", _has("medusa_num_heads"), read_medusa),
@@ -64,6 +69,7 @@ FORMATS = (
         _parallel_speculators,
         read_speculators_parallel,
     ),
+    Format("DFlash and DSpark (target_layer_ids)", "dspark", _one_pass, read_one_pass),
     Format("speculators (speculators_model_type)", "eagle", _has("speculators_model_type"), read_speculators),
     Format(f"built-in MTP ({', '.join(COUNTS)})", "mtp", _has(*COUNTS), read_mtp),
     Format("P-EAGLE (ptd_token_id or pard_token)", "parallel_eagle", _parallel, read_parallel),
