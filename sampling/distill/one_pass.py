@@ -64,9 +64,12 @@ class DsparkTask(Task):
         head.norm.weight.fill_(_UNSURE * float(size))
         if head.markov_in is not None and head.markov_out is not None:
             into, out = self._from_the_token_before(rows)
-            head.markov_in.weight.copy_(self.trunk.embedding @ into.to(self.trunk.embedding))
+            before = self.trunk.embedding @ into.to(self.trunk.embedding)
+            after = self.trunk.output @ out.T.to(self.trunk.output)
+            balance = (before.norm() / len(before) ** 0.5 / after.norm() * len(after) ** 0.5).sqrt()
+            head.markov_in.weight.copy_(before / balance)
             head.markov_out.weight.zero_()
-            head.markov_out.weight[self.trunk.ids] = self.trunk.output @ out.T.to(self.trunk.output)
+            head.markov_out.weight[self.trunk.ids] = after * balance
 
     def _from_the_token_before(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         """`[H, r]` and `[r, H]` from the embedding of a token to its state, which lose least of the logits behind it.
