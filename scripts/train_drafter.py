@@ -1,4 +1,4 @@
-"""Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE, MTP or P-EAGLE head."""
+"""Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE, MTP, P-EAGLE or DSpark head."""
 
 import utils.threads  # noqa: F401
 
@@ -44,7 +44,10 @@ Further = Annotated[Path | None, typer.Option(metavar="DIR", help="a trained dra
 Epochs = Annotated[int, typer.Option(min=1, help="passes over the data")]
 Steps = Annotated[int, typer.Option(min=1, max=8, help="number of drafts ahead to train")]
 Layers = Annotated[
-    int, typer.Option(min=1, help="blocks of a distilled model, of a P-EAGLE head or of each Medusa or Hydra head")
+    int,
+    typer.Option(
+        min=1, help="blocks of a distilled model, of a P-EAGLE or DSpark head or of each Medusa or Hydra head"
+    ),
 ]
 DraftVocab = Annotated[
     int | None, typer.Option(min=64, help="size of the draft vocabulary, from the data; default: 8192, or as before")
