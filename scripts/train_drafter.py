@@ -22,7 +22,6 @@ from utils.provenance import ROOT
 if TYPE_CHECKING:
     from sampling.distill.make_head import Data, DrafterShape, Trained
     from sampling.distill.training import Schedule
-    from sampling.loading.pairs import LoadOptions
     from sampling.pair import Pair
 
 
@@ -115,22 +114,23 @@ def main(
         from sampling.distill.make_head import DrafterShape
         from sampling.distill.objective import Objective
         from sampling.distill.training import Schedule
-        from sampling.loading.pairs import LoadOptions
+        from sampling.loading.pairs import LoadOptions, load_pair
 
         if not 0 < rate < math.inf:
             raise UserError(f"--rate {rate} given; expected a finite number above 0")
         if not 0 < decay <= 1:
             raise UserError(f"--decay {decay} given; expected a number above 0, at most 1")
         schedule = Schedule(epochs, batch_tokens, rate, seed=seed, objective=Objective(loss.value, decay))
-        options, corpora = LoadOptions(target, device=device, dtype=dtype), _data(data, tokens, answers)
+        pair = load_pair(LoadOptions(target, device=device, dtype=dtype))
+        corpora = read_data(data, tokens, answers)
         if data_only:
-            _write(options, corpora, seed)
+            _write(pair, corpora, seed)
             return
         shape = DrafterShape(
             method.value, draft_vocab, steps, layers, further, _variant(state_norm, feedback, output_rank)
         )
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
-        _train(options, shape, corpora, schedule, folder)
+        _train(pair, shape, corpora, schedule, folder)
 
 
 def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_rank: int | None) -> dict[str, object]:
@@ -143,26 +143,22 @@ def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _write(options: "LoadOptions", data: "Data", seed: int) -> None:
+def _write(pair: "Pair", data: "Data", seed: int) -> None:
     """Let the target write what lacks of the data."""
     from ablation.run.bar import told
-    from sampling.loading.pairs import load_pair
 
-    pair = load_pair(options)
     rows = data.rows(pair, seed, told)
     typer.echo(f"{len(rows):,} pieces of data, {sum(len(row.tokens) - row.answer for row in rows):,} answer tokens")
 
 
-def _train(options: "LoadOptions", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path) -> None:
+def _train(pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path) -> None:
     from ablation.report.training import card_of, write_card, write_picture
     from ablation.run.bar import told
     from sampling.distill.make_head import make_head
     from sampling.distill.objective import UNITS
     from sampling.distill.training import CHECKPOINT
-    from sampling.loading.pairs import load_pair
     from utils.machine import Machine, disturbance
 
-    pair = load_pair(options)
     with Machine() as machine:
         made = make_head(pair, shape, data, schedule, folder, told)
     before = "" if shape.further is None else card_of(shape.further)
@@ -208,7 +204,7 @@ def _choices(made: "Trained", data: "Data", schedule: "Schedule") -> dict[str, o
     return lines
 
 
-def _data(given: list[str], tokens: int, answers: str = "all") -> "Data":
+def read_data(given: list[str], tokens: int, answers: str = "all") -> "Data":
     """The corpora, all files read before anything is written."""
     from sampling.distill.make_head import Corpus, Data
 

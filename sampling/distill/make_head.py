@@ -47,6 +47,11 @@ class DrafterShape:
     further: Path | None
     variant: Mapping[str, Any] = field(default_factory=dict)
 
+    def config(self, pair: Pair) -> HeadConfig:
+        """What a new drafter of this shape is. Raises `UserError` where there is none for the pair's target."""
+        vocabulary = self.draft_vocab or (pair.target.vocab_size if self.variant.get("output_rank") else DRAFT_VOCAB)
+        return recipe.head_config(self.method, pair, vocabulary, self.steps, self.layers, self.variant)
+
     def begun(self, pair: Pair) -> Task | None:
         """The task that learns further, None for a new one. Raises `UserError` where `further` does not fit."""
         return (
@@ -58,9 +63,7 @@ class DrafterShape:
     def task(self, begun: Task | None, pair: Pair, rows: list[Row]) -> Task:
         """The task with the weights and the draft vocabulary it begins with."""
         if begun is None:
-            whole = pair.target.vocab_size if self.variant.get("output_rank") else DRAFT_VOCAB
-            vocabulary = self.draft_vocab or whole
-            return recipe.make_task(self.method, pair, rows, vocabulary, self.steps, self.layers, self.variant)
+            return recipe.make_task(pair, self.config(pair), rows)
         recipe.count_vocabulary(begun, pair, rows, self.draft_vocab or begun.config.draft_vocab)
         return begun
 
@@ -131,6 +134,8 @@ def make_head(
     Raises `UserError` before any data is written where the shape or the folder does not fit the pair.
     """
     begun = shape.begun(pair)
+    if begun is None:
+        shape.config(pair)
     check_out(folder, pair)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
     rows = data.learned(rows)

@@ -143,32 +143,26 @@ def data_folder(pair: Pair, name: str) -> Path:
     return cache_folder() / "distill" / f"{pair.target_info.name}-{pair.digest[:16]}" / name
 
 
-def make_task(
-    method: str,
-    pair: Pair,
-    rows: Sequence[Row],
-    draft_vocab: int,
-    steps: int = 4,
-    layers: int = 1,
-    variant: Mapping[str, Any] = NOTHING,
-) -> Task:
-    """The task of a method for the pair's target, its module at its starting weights.
+def head_config(
+    method: str, pair: Pair, draft_vocab: int, steps: int = 4, layers: int = 1, variant: Mapping[str, Any] = NOTHING
+) -> HeadConfig:
+    """What a new drafter of a method for the pair's target is; variant: further values by name.
 
-    steps, layers, variant: see `HeadConfig`; variant has more of its values by name. Where the target's checkpoint is
-    in a folder, an EAGLE or MTP head starts from its last block and a distilled model from evenly chosen ones.
+    Raises `UserError` for values that no such drafter has.
     """
-    model, place = lean_target(pair), Path(pair.target_info.place)
-    trunk = _counted(pair, rows, draft_vocab)
-    kind: type[Task] = MODELS[method].load_task()
-    check_variant(method, kind, variant)
+    model, kind = lean_target(pair), MODELS[method].load_task()
+    if variant and not issubclass(kind, RecurrentTask):
+        raise UserError(
+            f"{', '.join(variant)} given for a {method} drafter; expected eagle or mtp, which have such parts"
+        )
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
-    config = HeadConfig(
+    return HeadConfig(
         method=method,
         base=pair.target_info.name,
         base_digest=pair.digest,
         hidden_size=like.hidden_size,
         vocab_size=model.vocab_size,
-        draft_vocab=len(trunk.ids),
+        draft_vocab=min(draft_vocab, model.vocab_size),
         steps=steps,
         layers=layers,
         intermediate_size=like.intermediate_size,
@@ -180,17 +174,18 @@ def make_task(
         window=model.window,
         **{**kind.configure(model.num_layers), **variant},
     )
-    task = kind(config, trunk)
-    start(task, rows, place / CHECKPOINT, model.num_layers)
+
+
+def make_task(pair: Pair, config: HeadConfig, rows: Sequence[Row]) -> Task:
+    """The task of a new drafter for the pair's target, its module at its starting weights.
+
+    Where the target's checkpoint is in a folder, an EAGLE or MTP head starts from its last block and a distilled model
+    from evenly chosen ones.
+    """
+    kind: type[Task] = MODELS[config.method].load_task()
+    task = kind(config, _counted(pair, rows, config.draft_vocab))
+    start(task, rows, Path(pair.target_info.place) / CHECKPOINT, lean_target(pair).num_layers)
     return task
-
-
-def check_variant(method: str, kind: type[Task], variant: Mapping[str, Any]) -> None:
-    """Raise `UserError` for values that a head of this method does not read."""
-    if variant and not issubclass(kind, RecurrentTask):
-        raise UserError(
-            f"{', '.join(variant)} given for a {method} drafter; expected eagle or mtp, which have such parts"
-        )
 
 
 def further_task(method: str, pair: Pair, folder: Path, steps: int, variant: Mapping[str, Any] = NOTHING) -> Task:

@@ -324,7 +324,7 @@ def test_another_file_of_the_same_size_has_data_of_its_own(tmp_path: Path, monke
     monkeypatch.setattr(recipe, "answer_turns", lambda pair, folder, *_: folders.add(folder) or [])
     for said in ("say a", "say b", "say b"):
         path.write_text(json.dumps({"prompt": said}), encoding="utf-8")
-        train_drafter._data([str(path)], 1000).rows(pair, 1, lambda _: nullcontext(lambda *_: None))
+        train_drafter.read_data([str(path)], 1000).rows(pair, 1, lambda _: nullcontext(lambda *_: None))
     assert len(folders) == 2
 
 
@@ -359,6 +359,7 @@ def test_a_wrong_call_is_told_before_any_data_is_written(tmp_path: Path, monkeyp
         ((*out, "--rate", "inf"), "--rate inf given"),
         ((*out, "--further", other), "expected the folder of a trained head"),
         (("--out", str(tmp_path / "file")), "expected a folder that can be created and written"),
+        ((*out, "--state-norm", "each"), "state_norm given for a hydra drafter; expected eagle or mtp"),
         (("--out", str(tmp_path / "file" / "in")), "expected a folder that can be created and written"),
         ((), "holds a drafter for SmolLM2-135M-Instruct (weights 13545a5574290dc4), and the target is target"),
         (("--out", str(target)), "holds a model that is not a drafter"),
