@@ -57,6 +57,7 @@ RULES = {
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "--with arctic-inference scripts/suffix_reference.py": Rule(Kind.LEFT_OUT, "builds arctic-inference, a minute"),
     "scripts/train_drafter.py": Rule(Kind.CHECKED, "an hour"),
+    "scripts/ablate_training.py": Rule(Kind.CHECKED, "hours"),
     "scripts/write_training_prompts.py": Rule(Kind.RUN),
     "scripts/train_seq2seq.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "scripts/draw_book.py": Rule(Kind.RUN),

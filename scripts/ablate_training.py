@@ -1,0 +1,231 @@
+"""What choices of a training are worth: drafters that learn from as much data for as long, and how far each drafts."""
+
+import utils.threads  # noqa: F401
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+import typer
+
+from ablation.commands.checked import run_checked
+from ablation.commands.options import exit_statuses
+from ablation.plan.prompt_file import read_prompts
+from ablation.run.bar import told
+from sampling.events import Round
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.pair_engine import PairEngine
+from sampling.settings import Settings
+from scripts.train_drafter import BatchTokens, Epochs, Given, Method, Rate, Seed, Steps, Target, Tokens, read_data
+from utils.errors import UnknownName, UserError
+from utils.files import write_atomically
+from utils.provenance import ROOT
+
+if TYPE_CHECKING:
+    from sampling.distill.shards import Row
+    from sampling.distill.training import Schedule
+    from sampling.pair import Pair
+
+TRAINED, DRAFTED, TABLE = "trained.json", "drafted.json", "table.md"
+PROCESSORS = {"greedy": "greedy", "at 0.8": "multinomial 0.8"}
+SETS = ("dialogue", "code", "long", "grounded", "translation")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A way to train: loss and decay as in `Objective`, answers learned from, values of `HeadConfig`."""
+
+    loss: str = "kl"
+    decay: float = 0.8
+    answers: str = "all"
+    variant: Mapping[str, Any] = field(default_factory=dict)
+
+
+CHOICES = {
+    "as usual": Choice(),
+    "loss lk": Choice(loss="lk"),
+    "loss acceptance": Choice(loss="acceptance"),
+    "decay 0.6": Choice(decay=0.6),
+    "feedback normed": Choice(variant={"normed_feedback": True}),
+    "state-norm each": Choice(variant={"state_norm": "each"}),
+    "state-norm each, feedback normed": Choice(variant={"state_norm": "each", "normed_feedback": True}),
+    "output-rank 96": Choice(variant={"output_rank": 96}),
+    "answers drawn": Choice(answers="drawn"),
+    "answers greedy": Choice(answers="greedy"),
+}
+
+Out = Annotated[Path, typer.Option(metavar="DIR", help="where drafters, figures and the table go")]
+Most = Annotated[int, typer.Option(min=1000, help="tokens of the data that each drafter learns from")]
+DraftVocab = Annotated[int, typer.Option(min=64, help="size of the draft vocabulary")]
+Prompts = Annotated[int, typer.Option(min=0, help="prompts of each set of ablation/prompts to draft on")]
+Length = Annotated[int, typer.Option(min=1, help="tokens of each answer to them")]
+Only = Annotated[str | None, typer.Option(metavar="A;B", help=f"choices to train, of: {'; '.join(CHOICES)}")]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all drafters have in common."""
+
+    method: str
+    steps: int
+    draft_vocab: int
+    most: int
+    prompts: int
+    length: int
+
+
+def main(
+    out: Out,
+    method: Method,
+    target: Target = None,
+    data: Given = ["self"],  # noqa: B006 - typer reads it, nothing writes it
+    tokens: Tokens = 400_000,
+    most: Most = 100_000,
+    epochs: Epochs = 2,
+    steps: Steps = 3,
+    draft_vocab: DraftVocab = 8192,
+    rate: Rate = 1e-3,
+    batch_tokens: BatchTokens = 1024,
+    prompts: Prompts = 4,
+    length: Length = 64,
+    only: Only = None,
+    seed: Seed = 1,
+) -> None:
+    """Train a drafter for each choice and count tokens a round, on held-out answers and on the prompt sets.
+
+    Killed or stopped, the same command goes on: what DIR has figures of is not done again.
+
+    \b
+    uv run scripts/ablate_training.py --method mtp --out choices
+    uv run scripts/ablate_training.py --method eagle --out choices --only "as usual;state-norm each"
+    """
+    with exit_statuses():
+        from sampling.distill.training import Schedule
+
+        chosen, plan = _chosen(only), Plan(method.value, steps, draft_vocab, most, prompts, length)
+        pair = load_pair(LoadOptions(target))
+        rows = read_data(data, tokens).rows(pair, seed, told)
+        schedule = Schedule(epochs, batch_tokens, rate, warmup=20, every=100, seed=seed)
+        for name, choice in chosen.items():
+            folder = out / re.sub("[^a-z0-9.]+", "-", f"{plan.method} {name}")
+            train(pair, rows, schedule, plan, choice, folder)
+            write_atomically(out / TABLE, table(out))
+            draft(pair, plan, folder)
+            write_atomically(out / TABLE, table(out))
+        typer.echo(table(out))
+
+
+def _chosen(only: str | None) -> dict[str, Choice]:
+    names = list(CHOICES) if only is None else [name.strip() for name in only.split(";")]
+    for name in names:
+        if name not in CHOICES:
+            raise UnknownName("choice", name, CHOICES)
+    return {name: CHOICES[name] for name in names}
+
+
+def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan, choice: Choice, folder: Path) -> None:
+    """Train into the folder, with what came out, unless it is there. Every drafter begins with the same seed."""
+    from sampling.distill.make_head import ANSWERS, DrafterShape
+    from sampling.distill.objective import Objective
+    from sampling.distill.recipe import make_task
+    from sampling.distill.training import CHECKPOINT, Trainer
+    from sampling.heads.head_files import save_head
+
+    if (folder / TRAINED).is_file():
+        return
+    learned, held_out = apart(rows)
+    part = list(first([row for row in learned if ANSWERS[choice.answers](row)], plan.most))
+    torch.manual_seed(schedule.seed)
+    vocabulary = None if choice.variant.get("output_rank") else plan.draft_vocab
+    shape = DrafterShape(plan.method, vocabulary, plan.steps, 1, None, choice.variant)
+    task = make_task(pair, shape.config(pair), part)
+    mine = replace(schedule, objective=Objective(choice.loss, choice.decay))
+    trainer = Trainer(task, part, held_out, mine, pair.target.device)
+    with told(f"training: {folder.name}") as show:
+        found = trainer.run(folder, lambda done, total, _: show(done, total), float)
+    save_head(folder, task.config, task.module.state_dict(), task.trunk.ids)
+    figures = {
+        "tokens": sum(len(row.tokens) for row in part),
+        "steps": trainer.steps,
+        "tokens a round": found.tokens_per_round,
+        "right": found.conditional,
+        "in the vocabulary": found.covered,
+    }
+    write_atomically(folder / TRAINED, json.dumps(figures, indent=2) + "\n")
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def apart(rows: "Sequence[Row]") -> "tuple[list[Row], list[Row]]":
+    """(to learn from, greedy answers held out): beside what is put aside in any training, a quarter of the rest.
+
+    What a training puts aside of little data is too little to tell choices apart.
+    """
+    from sampling.distill.batches import split
+
+    learned, held_out = split(rows, len(rows))
+    edge = len(learned) - len(learned) // 4
+    return learned[:edge], [row for row in (*held_out, *learned[edge:]) if row.greedy]
+
+
+def first(rows: "Sequence[Row]", tokens: int) -> "Iterator[Row]":
+    """The first of the rows with so many tokens. Raises `UserError` where there are fewer."""
+    seen = 0
+    for row in rows:
+        yield row
+        seen += len(row.tokens)
+        if seen >= tokens:
+            return
+    raise UserError(f"--most {tokens} given, and the data has {seen} such tokens; expected as many at most")
+
+
+def draft(pair: "Pair", plan: Plan, folder: Path) -> None:
+    """Count on the prompt sets how far the drafter of a folder drafts, unless that is there."""
+    if (folder / DRAFTED).is_file() or not plan.prompts:
+        return
+    engine = PairEngine(replace(pair, heads={plan.method: folder}))
+    found = {}
+    for name, processor in PROCESSORS.items():
+        for task in SETS:
+            with told(f"drafting: {folder.name}, {task}, {name}"):
+                found[f"{task}, {name}"] = _counted(engine, plan, task, processor)
+    write_atomically(folder / DRAFTED, json.dumps(found, indent=2) + "\n")
+
+
+def _counted(engine: PairEngine, plan: Plan, task: str, processor: str) -> list[int]:
+    """(tokens, rounds) of the answers to the first prompts of a set."""
+    settings, total = Settings(), [0, 0]
+    settings.assign_all(
+        [("length", str(plan.length)), ("gamma", str(plan.steps)), ("processor", processor), ("draft_tree", "chain")]
+    )
+    for prompt in read_prompts(ROOT / "ablation" / "prompts" / f"{task}.jsonl")[: plan.prompts]:
+        ids = engine.pair.encode(prompt.opening, chat=True)
+        for event in engine.stream(plan.method, settings, ids):
+            if isinstance(event, Round):
+                total = [total[0] + len(event.emitted), total[1] + 1]
+    return total
+
+
+def table(out: Path) -> str:
+    """All figures of a folder as a table: tokens a round by drafter, held out and by set."""
+    columns = [*(f"{task}, {name}" for name in PROCESSORS for task in SETS), *(f"all, {name}" for name in PROCESSORS)]
+    lines = [f"| drafter | tokens | steps | held out | {' | '.join(columns)} |", "|---" * (4 + len(columns)) + "|"]
+    for path in sorted(out.glob(f"*/{TRAINED}"), key=lambda path: path.stat().st_mtime):
+        figures, drafted = json.loads(path.read_text()), path.with_name(DRAFTED)
+        counts = json.loads(drafted.read_text()) if drafted.is_file() else {}
+        if counts:
+            for name in PROCESSORS:
+                counts[f"all, {name}"] = [sum(counts[f"{task}, {name}"][place] for task in SETS) for place in (0, 1)]
+        cells = [f"{counts[name][0] / counts[name][1]:.2f}" if name in counts else "" for name in columns]
+        held_out = f"{figures['tokens a round']:.3f}"
+        lines.append(
+            f"| {path.parent.name} | {figures['tokens']:,} | {figures['steps']} | {held_out} | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    run_checked(main)

@@ -1,0 +1,78 @@
+"""scripts/ablate_training.py on a tiny target: the same data and steps for each choice, and a table."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from sampling.distill.objective import LOSSES
+from sampling.distill.shards import Row
+from sampling.heads.head_files import load_head
+from scripts import ablate_training
+from scripts.ablate_training import CHOICES, PROCESSORS, SETS, apart, first, main
+from tests.tiny import llama, save_checkpoint
+from utils.errors import UserError
+from utils.files import CACHE_VARIABLE
+
+app = typer.Typer()
+app.command()(main)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    folder = tmp_path / "root" / "ablation" / "prompts"
+    folder.mkdir(parents=True)
+    for task in SETS:
+        (folder / f"{task}.jsonl").write_text(json.dumps({"prompt": f"a {task}"}) + "\n", encoding="utf-8")
+    monkeypatch.setattr(ablate_training, "ROOT", tmp_path / "root")
+    yield
+
+
+def test_each_choice_learns_as_much_and_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / "out"
+    given = ["--method", "eagle", "--target", str(target), "--out", str(out), "--tokens", "4000", "--most", "1000"]
+    more = ["--epochs", "1", "--steps", "2", "--draft-vocab", "64", "--batch-tokens", "256", "--length", "8"]
+    names = ["as usual", "loss lk", "state-norm each, feedback normed"]
+
+    def run(only: list[str]) -> str:
+        done = CliRunner().invoke(app, [*given, *more, "--only", ";".join(only)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    run(names[:2])
+    begun = (out / "eagle-as-usual" / "trained.json").stat().st_mtime_ns
+    lines = [line for line in run(names).splitlines() if line.startswith("| eagle")]
+    assert (out / "eagle-as-usual" / "trained.json").stat().st_mtime_ns == begun
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| eagle-as-usual", "| eagle-loss-lk", "| eagle-state-norm-each-feedback-normed",
+    ]  # fmt: skip
+    figures = [json.loads((folder / "trained.json").read_text()) for folder in sorted(out.glob("eagle*"))]
+    assert len({(one["tokens"], one["steps"]) for one in figures}) == 1 and figures[0]["tokens"] >= 1000
+    assert load_head(out / "eagle-state-norm-each-feedback-normed").config.state_norm == "each"
+    assert all(one["tokens a round"] >= 1 for one in figures)
+    for folder in out.glob("eagle*"):
+        counts = json.loads((folder / "drafted.json").read_text())
+        assert len(counts) == len(SETS) * len(PROCESSORS)
+        assert all(1 <= rounds <= tokens <= 8 + 2 for tokens, rounds in counts.values())
+    assert (out / "table.md").read_text() in run(names)
+
+
+def test_choices_that_answers_make_learn_from_others_of_the_same_data() -> None:
+    rows = [Row(torch.tensor([number] * 10), 4, number % 2 == 0, {}) for number in range(400)]
+    learned, held_out = apart(rows)
+    assert not {int(row.tokens[0]) for row in learned} & {int(row.tokens[0]) for row in held_out}
+    assert len(held_out) > 40 and all(row.greedy for row in held_out)
+    assert sum(len(row.tokens) for row in first(learned, 95)) == 100
+    with pytest.raises(UserError, match="--most 9000 given, and the data has"):
+        list(first(learned, 9000))
+
+
+def test_a_choice_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["--method", "mtp", "--out", str(tmp_path), "--only", "as usual;loss kl"])
+    assert done.exit_code == 2 and "as usual" in done.output
+    assert all(choice.loss in LOSSES for choice in CHOICES.values())
