@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from egag.belief import Belief, Token
-from egag.gain import Gain, Weighed
+from egag.gain import Gain, Weighed, expected_tokens
 from egag.price import ASSUMED, Price
 from utils.parameter import integer
 
@@ -60,9 +60,16 @@ class GammaController:
         """
         return drafted < self.gamma
 
-    def plant(self, belief: Belief | None) -> bool:
-        """Whether to grow a tree, given the drafter's belief of its first layer."""
+    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
+        """Whether to grow a tree, given the drafter's belief of its first layer.
+
+        steps: of drafting that are done then; more than one where a drafter looks at several places in one pass.
+        """
         return self.before(0, belief)
+
+    def acceptance(self, chance: float, depth: int) -> float:
+        """That a node of a tree is accepted if it is judged, at a depth from 0 and with the drafter's chance of it."""
+        return chance
 
     def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
         """Whether a tree of `level` layers gets one more.
@@ -83,7 +90,7 @@ class GammaController:
     def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
         """What `keep` keeps, and what that is expected to bring."""
         count = self.keep(chances, match, parents)
-        return Weighed(count, Gain(1.0 + sum(chances[:count]), self.price.seconds(count)), tuple(chances))
+        return Weighed(count, Gain(expected_tokens(chances[:count]), self.price.seconds(count)), tuple(chances))
 
     def seconds(self, drafts: int) -> float:
         """What the round takes with so many drafts verified, after what was drafted so far."""

@@ -41,8 +41,11 @@ class DelegatingGamma(GammaController):
     def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
         return self.rule.after(drafted, belief, token)
 
-    def plant(self, belief: Belief | None) -> bool:
-        return self.rule.plant(belief)
+    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
+        return self.rule.plant(belief, steps)
+
+    def acceptance(self, chance: float, depth: int) -> float:
+        return self.rule.acceptance(chance, depth)
 
     def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
         return self.rule.deeper(level, chances, layer)

@@ -7,7 +7,7 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 from egag.acceptance import Acceptance, Features
-from egag.gain import Allowance, Gain, best_length
+from egag.gain import Allowance, Gain, best_length, expected_tokens
 from egag.live_price import LivePrice
 from egag.price import ASSUMED, Price
 
@@ -172,7 +172,7 @@ class Learnt:
         survival = list(accumulate((self.acceptance.typical(position) for position in range(_FAR)), mul))
         count = max(1, best_length(survival, self.live.seconds)[0])
         trust = _MEASURED if self.acceptance.shares else _GUESS
-        self.mean.add(1.0 + sum(survival[:count]), count, count, trust)
+        self.mean.add(expected_tokens(survival[:count]), count, count, trust)
 
     def judged(self, round: "Round", drafts: Drafts, steps: int) -> None:
         """Learn from the verdict on its drafts in a round, which took so many steps of drafting."""

@@ -94,10 +94,13 @@ class SurvivalGamma(GammaController):
             return drafted < self.gamma
         return not self._trying and self._promising(drafted)
 
-    def plant(self, belief: Belief | None) -> bool:
+    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
         self._start()
-        self._steps = 1
+        self._steps = steps
         return self.gamma > 0
+
+    def acceptance(self, chance: float, depth: int) -> float:
+        return self.learnt.acceptance.chance(self._features(chance, depth))
 
     def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
         if level >= self.gamma or self._trying:
@@ -184,7 +187,7 @@ class SurvivalGamma(GammaController):
         for chance, parent in zip(chances, above, strict=True):
             deep = depth[parent + 1]
             share = chance if parent < 0 else chance / max(chances[parent], 1e-9)
-            rows.append(features(share if share < 1.0 else acceptance.typical(deep), deep, match))
+            rows.append(self._features(share, deep, match))
             survival.append(survival[parent + 1] * acceptance.chance(rows[-1]))
             depth.append(deep + 1)
             if survival[-1] < _OF_USE:
@@ -192,6 +195,10 @@ class SurvivalGamma(GammaController):
         self._drafts, self.survival = Drafts(rows, list(above[: len(rows)])), survival
         self._sure = survival[1]
         self._steps = max(1, self._steps)
+
+    def _features(self, share: float, depth: int, match: int = 0) -> Features:
+        """What is read of a draft that was not drawn; one that is told as certain is taken at its position's record."""
+        return features(share if share < 1.0 else self.learnt.acceptance.typical(depth), depth, match)
 
     def seconds(self, drafts: int) -> float:
         return self.learnt.live.seconds(drafts, self._steps)

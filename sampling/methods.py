@@ -3,7 +3,7 @@
 from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import Method, method_table
-from sampling.part import Hybrid, Part, TrainedPart, Unless, Where, always, chosen_by, for_drafter
+from sampling.part import Hybrid, Part, TrainedPart, Unless, UnlessOneOf, Where, always, chosen_by, for_drafter
 from sampling.rules import CONTROLLERS, rule_of
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
@@ -54,9 +54,9 @@ COPIERS = Registry[Part](
     ),
 )
 
-# A chain has no alternatives, and its rule's length.
+# A chain has no alternatives, and its rule's length. The likeliest paths are as wide as it comes.
 A_TREE = Unless("draft_tree", "chain")
-ON_TREES = dict.fromkeys(("tree_width", "tree_tokens"), A_TREE)
+ON_TREES = {"tree_width": UnlessOneOf("draft_tree", ("chain", "best_first")), "tree_tokens": A_TREE}
 
 HEADS = Registry[TrainedPart](
     "head",

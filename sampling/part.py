@@ -38,6 +38,15 @@ class Where(Unless):
 
 
 @dataclass(frozen=True, slots=True)
+class UnlessOneOf(Unless):
+    """It is so, unless the parameter has one of these values."""
+
+    def holds(self, values: Values) -> bool:
+        """Whether it is so where the parameters have these values."""
+        return values[self.parameter] not in self.value
+
+
+@dataclass(frozen=True, slots=True)
 class Hybrid:
     """What drafts in a part that holds several drafters, each by its name or by the parameter that names it.
 

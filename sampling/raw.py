@@ -110,10 +110,10 @@ class _Rule(DelegatingGamma):
         self.raw.seen.steps = max(self.raw.seen.steps, drafted)
         return self.rule.after(drafted, belief, token)
 
-    def plant(self, belief: Belief | None) -> bool:
+    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
         self.raw.seen.drafter[:] = [belief.logits.clone() if isinstance(belief, Logits) else None]
         self.raw.seen.steps = max(self.raw.seen.steps, 0)
-        return self.rule.plant(belief)
+        return self.rule.plant(belief, steps)
 
     def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         self.raw.seen.chances, self.raw.seen.match = tuple(chances), match

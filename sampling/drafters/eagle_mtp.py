@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
@@ -46,7 +47,7 @@ class RecurrentDrafter(ForwardDrafter):
         self,
         forward: RecurrentForward,
         features: abc.Sequence[int],
-        shape: TreeShape | None = None,
+        shape: TreeShape | BestFirst | None = None,
         cached: bool = True,
         rows: abc.Callable[[], RecurrentRunner] | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class RecurrentDrafter(ForwardDrafter):
         forward = RecurrentForward.of(head, target)
         if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
-        shape = TreeShape.of(head.config, values)
+        shape = cls.shape_of(head.config, values)
         rows: abc.Callable[[], RecurrentRunner] | None = None
         if pair.share:
             rows = SharedHead(forward).another

@@ -8,13 +8,17 @@ from torch import Tensor
 from egag.belief import Logits
 from egag.controller import GammaController
 from sampling.drafter import AskingDrafter
+from sampling.drafters.best_first import BestFirst, best_first
 from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
 from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
 from sampling.forward.asked import Ask, Asking
 from sampling.forward.tree import Parents
+from sampling.heads.config import HeadConfig
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.errors import UserError
 from utils.logits_processor import one_if_finite
+from utils.parameter import Values
 
 
 class ForwardDrafter(AskingDrafter):
@@ -25,7 +29,19 @@ class ForwardDrafter(AskingDrafter):
     same lossless under sampling.
     """
 
-    shape: TreeShape | None = None
+    shape: TreeShape | BestFirst | None = None
+
+    @classmethod
+    def shape_of(cls, config: HeadConfig, values: Values) -> TreeShape | BestFirst | None:
+        """The shape that the settings ask of a head. Raises `UserError` for one that this drafter cannot have."""
+        if values["draft_tree"] != "best_first":
+            return TreeShape.of(config, values)
+        if cls.ahead is ForwardDrafter.ahead:
+            raise UserError(
+                f"draft_tree best_first given for {config.method}, which drafts each place after the one before; "
+                "expected chain, static or dynamic, or a drafter that looks at all places in one pass: medusa"
+            )
+        return BestFirst(values["tree_tokens"])
 
     @abstractmethod
     def room(self, seq: Sequence) -> int:
@@ -47,11 +63,21 @@ class ForwardDrafter(AskingDrafter):
         """That a draft from each of the logits `[k, V]` told last is accepted, `[k]`; None where no head says so."""
         return None
 
+    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+        """Raw logits `[depth, V]` of the next places, whatever is drafted between.
+
+        Whoever has them in one pass says so here, and can then draft best-first trees.
+        """
+        raise NotImplementedError(f"{type(self).__name__} drafts place by place")
+
     def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
         common = seq.slot.vocab_size
+        if isinstance(self.shape, BestFirst):
+            ahead = yield from self.ahead(seq, min(limit, gamma.gamma, self.shape.tokens))
+            return best_first(ahead[:, :common], self.shape.tokens, gamma)
 
         def feed(tokens: Tensor, parents: Tensor | None) -> Asking[Tensor]:
             """`feed` over the tokens that the pair has in common."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
@@ -69,6 +70,12 @@ class _Outputs:
     def __call__(self, step: int, x: Tensor) -> Tensor:
         return self._own[step](x) if self._shared is None else self._shared(x)
 
+    def each(self, steps: abc.Sequence[int], rows: abc.Sequence[Tensor]) -> Tensor:
+        """Raw logits `[n, V]` of rows `[1, H]`, each at its step; a matrix that they share is read once."""
+        if self._shared is not None:
+            return self._shared(torch.cat(list(rows)))
+        return torch.cat([self._own[step](row) for step, row in zip(steps, rows, strict=True)])
+
 
 @dataclass(slots=True)
 class _Ahead:
@@ -100,13 +107,28 @@ class _Look:
         return logits
 
 
+class _LookAhead:
+    """Several heads at once, for one sequence or many: heads that read nothing but the state."""
+
+    def __init__(self, residual: abc.Sequence[_Residual], outputs: _Outputs) -> None:
+        self._residual, self._outputs = residual, outputs
+
+    @torch.inference_mode()
+    def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
+        """See `Forwards.run`; each feeds its state and the steps that it looks at."""
+        rows = [self._residual[step](state) for state, steps in feeds for step in steps]
+        logits = self._outputs.each([step for _, steps in feeds for step in steps], rows)
+        each: tuple[Tensor, ...] = logits.split([len(steps) for _, steps in feeds])
+        return each
+
+
 class _ParallelDrafter(ForwardDrafter):
     """Looks ahead from the target's last state."""
 
     method: str
 
     def __init__(
-        self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False, shared: bool = False
+        self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False, shared: bool = False
     ) -> None:
         self.config, self.shape = weights.head.config, shape
         self._single = self._graphed(weights.target.device) if graphs else self._logits
@@ -120,7 +142,7 @@ class _ParallelDrafter(ForwardDrafter):
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         weights = _Weights(head, target, Int8Linear if rough else make_linear)
-        return cls(weights, TreeShape.of(head.config, values), pair.target_info.graphs, pair.share is not None)
+        return cls(weights, cls.shape_of(head.config, values), pair.target_info.graphs, pair.share is not None)
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
@@ -190,6 +212,32 @@ class MedusaDrafter(_ParallelDrafter):
 
     method = "medusa"
 
+    def __init__(
+        self,
+        weights: _Weights,
+        shape: TreeShape | BestFirst | None = None,
+        graphs: bool = False,
+        shared: bool = False,
+    ) -> None:
+        super().__init__(weights, shape, graphs, shared)
+        self._ahead = _LookAhead(self._residual, self._outputs)
+        self._graph = Graphed(self._looked, weights.target.device) if graphs else None
+
+    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+        ahead: _Ahead = seq.drafting[self]
+        assert ahead.state is not None
+        first = len(seq.tokens) - 1 - ahead.known
+        if self._graph is not None:
+            return self._graph(ahead.state, ahead.state.new_empty(first, depth))[0]
+        logits: Tensor = yield Ask(self._ahead, (ahead.state, range(first, first + depth)))
+        return logits
+
+    def _looked(self, state: Tensor, places: Tensor) -> tuple[Tensor]:
+        """The heads from the first to the last of some, whose numbers are the shape of `places` `[first, depth]`."""
+        first, depth = places.shape
+        (logits,) = self._ahead.run([(state, range(first, first + depth))])
+        return (logits,)
+
     def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
         step = paths.shape[1] - 1
         ahead = self._outputs(step, self._residual[step](state))
@@ -202,7 +250,7 @@ class HydraDrafter(_ParallelDrafter):
     method = "hydra"
 
     def __init__(
-        self, weights: _Weights, shape: TreeShape | None = None, graphs: bool = False, shared: bool = False
+        self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False, shared: bool = False
     ) -> None:
         super().__init__(weights, shape, graphs, shared)
         self._embedding = weights.target.embedding
