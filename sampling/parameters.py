@@ -103,8 +103,8 @@ HEAD = (
     choice(
         "draft_tree",
         "chain",
-        "a head drafts a chain, a tree of one shape with likely or drawn tokens, one grown by each round's chances, or, "
-        "where it looks at all places in one pass, its best paths",
+        "a head drafts a chain, a tree of one shape with likely or drawn tokens, one grown by each round's chances, "
+        "or, where it looks at all places in one pass, its best paths",
         ("chain", "static", "drawn", "dynamic", "best_first"),
     ),
     integer("tree_width", 4, "alternatives after each draft of a tree", minimum=1, maximum=64),

@@ -2,6 +2,7 @@
 
 from collections import abc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from sampling import judge, loop, verifier
 from sampling.drafter import Drafter
-from sampling.drafters import model
+from sampling.drafters import forward_drafter, model
+from sampling.drafters.medusa_hydra import MedusaDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.events import Event, Round
 from sampling.forward import cache, runner
 from sampling.forward.asked import Asking
+from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
@@ -40,14 +43,16 @@ LOOKUP = Case(lambda pair: PromptLookupDrafter(), lambda: FixedGamma(4), Rejecti
 SAM = Case(lambda pair: SamDrafter(), lambda: FixedGamma(4), RejectionVerifier)
 SUFFIX = Case(lambda pair: SuffixDrafter(), lambda: FixedGamma(4), RejectionVerifier)
 SUFFIX_TREE = Case(lambda pair: SuffixDrafter(64, -1, 4.0, 0.0, True), lambda: FixedGamma(4), RejectionVerifier)
+VALUES = {"draft_weights": "full", "draft_tree": "best_first", "tree_width": 4, "tree_tokens": 6}
+BEST_FIRST = Case(lambda pair: MedusaDrafter.build(pair, VALUES), lambda: FixedGamma(3), RejectionVerifier)
 
 
 def test_the_unbroken_engine_passes() -> None:
     """Without a planted bug the same calls pass: the alarms below come from the bugs."""
-    for case in (CHAIN, TREE, POINT_TREE, LOOKUP, SUFFIX, SUFFIX_TREE):
+    for case in (CHAIN, TREE, POINT_TREE, LOOKUP, SUFFIX, SUFFIX_TREE, BEST_FIRST):
         suite.check_greedy(case, toy_pair())
         suite.check_distribution(case, toy_pair(), MultinomialProcessor(1.0))
-    for case in (CHAIN, LOOKUP, SAM, SUFFIX, SUFFIX_TREE):
+    for case in (CHAIN, LOOKUP, SAM, SUFFIX, SUFFIX_TREE, BEST_FIRST):
         suite.check_redraft(case, toy_pair())
     suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
 
@@ -213,11 +218,40 @@ def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -
         suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
 
 
-def test_siblings_that_stay_in_the_residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alternatives of a suffix tree, each a point mass: rejected ones must leave the distribution."""
+@pytest.mark.parametrize("case", [SUFFIX_TREE, BEST_FIRST], ids=["suffix tree", "best-first tree"])
+def test_siblings_that_stay_in_the_residual(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    """Alternatives of a tree, each a point mass: rejected ones must leave the distribution."""
     monkeypatch.setattr(RejectionVerifier, "rest", lambda self, p, q: p)
     with pytest.raises(AssertionError):
-        suite.check_distribution(SUFFIX_TREE, toy_pair(), MultinomialProcessor(1.0))
+        suite.check_distribution(case, toy_pair(), MultinomialProcessor(1.0))
+
+
+def test_likeliest_tokens_judged_as_if_they_were_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heads' distributions handed over as q, though nothing was drawn from them."""
+    honest = forward_drafter.best_first
+
+    def drawn(logits: Tensor, most: int, rule: GammaController) -> Proposal:
+        proposal = honest(logits, most, rule)
+        places = [depth - 1 for depth in depths(proposal.parent_rows)]
+        return replace(proposal, probs=torch.softmax(logits.float(), -1)[places])
+
+    monkeypatch.setattr(forward_drafter, "best_first", drawn)
+    suite.check_greedy(BEST_FIRST, toy_pair())
+    with pytest.raises(AssertionError):
+        suite.check_distribution(BEST_FIRST, toy_pair(), MultinomialProcessor(1.0))
+
+
+class MixedUp(MedusaDrafter):
+    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+        return (yield from super().ahead(seq, depth)).roll(1, 0)
+
+
+def test_heads_whose_places_are_mixed_up() -> None:
+    """Output stays right: only the redraft sees it."""
+    mixed_up = Case(lambda pair: MixedUp.build(pair, VALUES), BEST_FIRST.gamma, RejectionVerifier)
+    suite.check_greedy(mixed_up, toy_pair())
+    with pytest.raises(AssertionError):
+        suite.check_redraft(mixed_up, toy_pair(), honest=BEST_FIRST)
 
 
 def test_the_first_occurrence_in_place_of_the_latest() -> None:

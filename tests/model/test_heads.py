@@ -65,6 +65,26 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
         assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
 
 
+@pytest.mark.parametrize("graphs", [False, True])
+def test_one_pass_says_what_place_by_place_says(graphs: bool, target: lean.LeanModel, tmp_path: Path) -> None:
+    """Also where the text went on without the heads, so that the next place is not their first."""
+    pair = pair_of(target, {"medusa": saved(task_of("medusa", target), tmp_path)})
+    pair = replace(pair, target_info=replace(pair.target_info, graphs=graphs))
+    drafter = DRAFTERS["medusa"].build(pair, {**Settings(), "draft_weights": "full", "draft_tree": "best_first"})
+    seq = sequence(ids(9), pair.target)
+    seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
+    drafter.begin(seq)
+    for skipped in range(2):
+        with torch.inference_mode():
+            depth = drafter.room(seq)
+            ahead = alone(drafter.ahead(seq, depth)).clone()
+            places = [alone(drafter.root(seq)).clone()]
+            places += [alone(drafter.feed(seq, torch.tensor([5]))).clone() for _ in range(1, depth)]
+        assert depth == drafter.config.steps - skipped
+        torch.testing.assert_close(ahead, torch.cat(places))
+        seq.tokens.append(7)
+
+
 @pytest.mark.parametrize("kind", ["eagle", "mtp"])
 def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
     """In chunks, and timed as prefill: what is left for the first round is one row."""
@@ -180,6 +200,19 @@ def test_parameters_of_heads_change_something(
         wide = {name: value, "tree_width": "2"}
         assert drafts(**{name: value}) != drafts(**wide)
         assert drafts(**wide) != drafts(**wide, tree_tokens="3")
+
+
+def test_best_paths_are_another_tree(target: lean.LeanModel, tmp_path: Path) -> None:
+    engine = PairEngine(pair_of(target, {"medusa": saved(task_of("medusa", target), tmp_path)}))
+
+    def drafts(**values: str) -> list[object]:
+        made = Settings()
+        made.assign_all([("length", "20"), ("draft_tree", "best_first"), *values.items()])
+        rounds = [event for event in engine.stream("medusa", made, ids(6)) if isinstance(event, Round)]
+        return [(round.drafts, round.parents) for round in rounds]
+
+    assert drafts() != drafts(tree_tokens="3") and drafts() != drafts(gamma="1")
+    assert drafts() != drafts(draft_tree="dynamic", tree_width="2") and drafts() == drafts(tree_width="2")
 
 
 @pytest.mark.gpu

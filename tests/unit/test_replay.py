@@ -152,6 +152,10 @@ def test_heads_are_replayed_on_chains_and_trees(method: str, values: dict[str, s
     assert [(one.drafts, one.parents, one.path, one.next_token) for one in again] == facts
 
 
+def test_the_likeliest_paths_are_replayed() -> None:
+    test_heads_are_replayed_on_chains_and_trees("medusa", {"draft_tree": "best_first", "tree_tokens": "7"})
+
+
 def test_a_tree_is_cut_where_its_nodes_are_least_likely() -> None:
     """The walk's tree holds those of every smaller budget, and no other depth's."""
     engine, chosen = PairEngine(toy_pair()), settings(draft_tree="dynamic", tree_width="3", tree_tokens="20")
