@@ -70,12 +70,12 @@ def choices(logits: Tensor, most: int, rule: GammaController) -> list[list[Choic
     A token that cannot stand there is left out.
     """
     best = torch.softmax(logits.float(), dim=-1).topk(min(most, logits.shape[1]), dim=-1)
-    places = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(places)]
+    told = torch.stack([best.indices.float(), best.values]).tolist()  # one read; ids below 2^24 are whole in float32
+    return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(zip(*told, strict=True))]
 
 
-def _ranked(depth: int, told: Iterable[tuple[int, float]], rule: GammaController) -> list[Choice]:
-    found = [Choice(token, chance, rule.acceptance(chance, depth)) for token, chance in told if chance]
+def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: GammaController) -> list[Choice]:
+    found = [Choice(int(token), chance, rule.acceptance(chance, depth)) for token, chance in told if chance]
     return sorted(found, key=lambda choice: choice.accepted, reverse=True)
 
 

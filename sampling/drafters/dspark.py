@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
@@ -46,7 +47,7 @@ class DsparkDrafter(ForwardDrafter):
     def __init__(
         self,
         forward: OnePassForward,
-        shape: TreeShape | None = None,
+        shape: TreeShape | BestFirst | None = None,
         cached: bool = True,
         rows: abc.Callable[[], OnePassRunner] | None = None,
     ) -> None:
@@ -60,7 +61,7 @@ class DsparkDrafter(ForwardDrafter):
         forward = OnePassForward.of(head, pair.target.model)
         if pair.drafts_in_int8("dspark", values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
-        return cls(forward, TreeShape.of(head.config, values), pair.cached)
+        return cls(forward, cls.shape_of(head.config, values), pair.cached)
 
     def begin(self, seq: Sequence) -> None:
         block = seq.drafting[self] = _Block(self._rows())

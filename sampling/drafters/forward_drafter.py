@@ -39,7 +39,8 @@ class ForwardDrafter(AskingDrafter):
         if cls.ahead is ForwardDrafter.ahead:
             raise UserError(
                 f"draft_tree best_first given for {config.method}, which drafts each place after the one before; "
-                "expected chain, static or dynamic, or a drafter that looks at all places in one pass: medusa"
+                "expected chain, static, drawn or dynamic, or a drafter that looks at all places in one pass: medusa, "
+                "parallel_eagle or dspark"
             )
         return BestFirst(values["tree_tokens"])
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from egag.controller import GammaController
+from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.events import Round
@@ -51,7 +52,7 @@ class ParallelEagleDrafter(ForwardDrafter):
     def __init__(
         self,
         forward: RecurrentForward,
-        shape: TreeShape | None = None,
+        shape: TreeShape | BestFirst | None = None,
         cached: bool = True,
         rows: abc.Callable[[], RecurrentRunner] | None = None,
     ) -> None:
@@ -71,7 +72,7 @@ class ParallelEagleDrafter(ForwardDrafter):
             rows = SharedHead(forward).another
         elif pair.cached and pair.target_info.graphs:
             rows = fixed_rows(forward)
-        return cls(forward, TreeShape.of(head.config, values), pair.cached, rows)
+        return cls(forward, cls.shape_of(head.config, values), pair.cached, rows)
 
     def begin(self, seq: Sequence) -> None:
         filling = seq.drafting[self] = _Filling(self._rows())
@@ -105,7 +106,7 @@ class ParallelEagleDrafter(ForwardDrafter):
     def root(self, seq: Sequence) -> Asking[Tensor]:
         filling: _Filling = seq.drafting[self]
         room = self.room(seq)
-        filling.logits = yield from self.marginals(seq, min(filling.most or room, room))
+        filling.logits = yield from self.ahead(seq, min(filling.most or room, room))
         filling.first = filling.place = 0
         return filling.logits[:1]
 
@@ -116,8 +117,8 @@ class ParallelEagleDrafter(ForwardDrafter):
             filling.logits, filling.first = (yield from self._further(seq)), 1
         return filling.logits[filling.place - filling.first].expand(len(tokens), -1)
 
-    def marginals(self, seq: Sequence, places: int) -> Asking[Tensor]:
-        """Raw logits `[places, V]` of the next tokens, each whatever stands between: one forward.
+    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+        """Raw logits `[depth, V]` of the next places, whatever is drafted between: one forward.
 
         Once a round, for at most `room` places. They hold until the next forward of this head.
         """
@@ -129,7 +130,7 @@ class ParallelEagleDrafter(ForwardDrafter):
             filling.features = []
         start, unseen = filling.rows.length + 1, self._unseen(seq)
         tokens = sent(seq.tokens[start : start + len(feature)], feature.device)
-        logits = yield from filling.rows.ahead(tokens, feature, unseen + places - 1)
+        logits = yield from filling.rows.ahead(tokens, feature, unseen + depth - 1)
         return logits[unseen:]
 
     def _further(self, seq: Sequence) -> Asking[Tensor]:

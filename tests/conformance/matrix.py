@@ -30,7 +30,10 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         for kind in HEADS
         for tree in ("static", "drawn", "dynamic")
     },
-    "medusa best_first tree": ("medusa", {"draft_tree": "best_first", "tree_tokens": 6}),
+    **{
+        f"{kind} best_first tree": (kind, {"draft_tree": "best_first", "tree_tokens": 6})
+        for kind in ("medusa", "parallel_eagle", "dspark")
+    },
     "eagle + copies": ("extended", {"hybrid_model": "eagle"}),
     "suffix or medusa": ("suffix_or_model", {"hybrid_model": "medusa"}),
     "suffix tree or model": ("suffix_or_model", {"use_tree_spec": True, "min_token_prob": 0.0, "num_model_steps": 1}),

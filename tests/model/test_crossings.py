@@ -124,6 +124,11 @@ def test_a_rule_that_looks_at_the_first_draft_reads_twice(there: Pair) -> None:
     assert (found.count("read"), found.count("sent")) == (2 * rounds, 0), found.told()
 
 
+def test_the_likeliest_paths_are_found_on_the_host(there: Pair) -> None:
+    found, rounds, _ = crossings(there, "medusa", {"draft_tree": "best_first", "gamma": "3"})
+    assert (found.count("read"), found.count("sent")) == (2 * rounds, 0), found.told()
+
+
 def test_a_rule_that_looks_at_each_draft_reads_each(there: Pair) -> None:
     found, rounds, drafts = crossings(there, "speculative", {"draft_rule": "confidence", "confidence_threshold": "0.0"})
     assert drafts and found.count("sent") == 0
