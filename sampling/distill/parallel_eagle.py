@@ -4,7 +4,7 @@ Every place of every row is trained in one step. Depth by depth that is the one 
 a mask row sees the text up to its row and the mask rows between, and never those behind another row.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,8 +56,9 @@ class ParallelEagleTask(Task):
         head.mask_embedding.copy_(F.embedding(tokens, self.trunk.embedding.cpu()).mean(0))
         head.mask_hidden.copy_(torch.cat([states[layer].mean(0) for layer in self.config.features]))
 
-    def joined(self, state: Tensor, between: Sequence[Tensor]) -> Iterable[Tensor]:
+    def joined(self, states: Mapping[int, Tensor], between: Sequence[Tensor]) -> Iterable[Tensor]:
         head = self.head
+        state = head.read([states[layer] for layer in self.config.features])
         left = between[0] if head.embed_norm is None else head.embed_norm(between[0])
         return left, state if head.feature_norm is None else head.feature_norm(state)
 

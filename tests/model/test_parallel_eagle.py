@@ -109,7 +109,7 @@ def test_marginals_are_what_is_drafted_from(target: lean.LeanModel, tmp_path: Pa
     """`[places, V]`; the best of each is the chain under greedy, and under sampling each is drawn from its own q."""
     drafter, _ = made(target, tmp_path / "one")
     with torch.inference_mode():
-        logits = alone(drafter.marginals(begun(drafter, target), STEPS))
+        logits = alone(drafter.ahead(begun(drafter, target), STEPS))
     assert logits.shape == (STEPS, target.vocab_size)
     again, _ = made(target, tmp_path / "two")
     assert again.propose(begun(again, target), FixedGamma(3), 10).tokens.tolist() == logits.argmax(1).tolist()
@@ -138,7 +138,7 @@ def test_every_row_is_trained_as_it_drafts(layers: int, target: lean.LeanModel, 
         seq.hidden = prefill(seq.slot, seq.tokens[:-1], drafter.needs_hidden)  # type: ignore[arg-type]
         drafter.begin(seq)
         with torch.inference_mode():
-            logits = alone(drafter.marginals(seq, STEPS))
+            logits = alone(drafter.ahead(seq, STEPS))
         torch.testing.assert_close(logits[:, DRAFT_IDS], expected[:, known - 1], rtol=1e-4, atol=1e-4)
 
 
