@@ -44,6 +44,8 @@ class DsparkDrafter(ForwardDrafter):
     whatever comes next. Given the drafts before it, a draft is drawn from q_k = softmax(U_k + W1[x_{k-1}] W2).
     """
 
+    method = "dspark"
+
     def __init__(
         self,
         forward: OnePassForward,
@@ -57,9 +59,9 @@ class DsparkDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        head = pair.head("dspark")
+        head = pair.head(cls.method)
         forward = OnePassForward.of(head, pair.target.model)
-        if pair.drafts_in_int8("dspark", values["draft_weights"]):
+        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
         return cls(forward, cls.shape_of(head.config, values), pair.cached)
 

@@ -187,7 +187,7 @@ def test_the_confidence_head_learns_how_much_of_its_law_is_the_targets(target: l
         task.loss(batch, step / 200).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     constant = float((shared[known] - shared[known].mean()).abs().mean())
-    assert error() < min(0.5 * before, 0.7 * constant), "better than the mean, too"
+    assert error() < min(0.5 * before, 0.75 * constant), "better than the mean, too"
 
 
 def test_a_rule_is_told_what_the_confidence_head_says(drafter: DsparkDrafter, target: lean.LeanModel) -> None:

@@ -13,7 +13,7 @@ from sampling.events import Round
 from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig
 from sampling.methods import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
-from sampling.pair import MODEL, Pair
+from sampling.pair import LAYERS, MODEL, Pair
 from sampling.pair_engine import PairEngine
 from sampling.part import OF_DRAFTER, OneOf, Part, Unless, chosen_by
 from sampling.proof.selftest import testable as runnable
@@ -83,6 +83,8 @@ def test_a_pair_with_what_a_drafter_needs_is_enough_and_one_without_is_not(name:
         needed = DRAFTERS[name].needed(values)
         assert DRAFTERS[name].build(with_only(whole, needed), values)
         if needed is not None:
+            if needed == LAYERS:
+                continue  # a matter of the target; tests/unit/test_swift.py
             others = replace(whole, drafter=None) if needed == MODEL else replace(whole, heads={}, drafter_heads={})
             with pytest.raises(UserError, match=r"start with"):
                 DRAFTERS[name].build(others, values)
@@ -93,7 +95,14 @@ def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
     found = {name: method.needs(values) for name, method in METHODS.items() if method.needs(values)}
     models = dict.fromkeys(("drafter", "speculative", "egag", "heuristic", "confidence", "ucb"), "model")
     heads = {kind: kind for kind in HEADS}
-    assert found == {**models, "extended": "mtp", "suffix_or_model": "mtp", "staged": "drafter's mtp", **heads}
+    assert found == {
+        **models,
+        "extended": "mtp",
+        "suffix_or_model": "mtp",
+        "staged": "drafter's mtp",
+        "swift": LAYERS,
+        **heads,
+    }
     assert METHODS["staged"].needs({**values, "staged_drafter": "suffix"}) == MODEL
 
 
