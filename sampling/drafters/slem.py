@@ -22,7 +22,7 @@ from utils.sent import sent
 
 
 class SlemDrafter(AskingDrafter):
-    """String-level exact match (arXiv 2502.05202, algorithm 2): drafts are point masses, also under sampling.
+    """String-level exact match (arXiv 2502.05202, section 3): drafts are point masses, also under sampling.
 
     The drafter's most likely tokens become text, and that the target's tokens, of which each is accepted with its
     probability under the target: what a text is written with follows from the text, and nothing of it is drawn. A rule

@@ -16,7 +16,7 @@ from sampling.vocabularies.own_text import OwnText
 
 
 class TliDrafter(ForwardDrafter):
-    """Token-level intersection (arXiv 2502.05202, algorithm 4): q over the shared tokens, renormalised.
+    """Token-level intersection (arXiv 2502.05202, section 4): q over the shared tokens, renormalised.
 
     The drafter's logits of shared tokens stand at the target's ids and all others have the lowest finite one, so that
     the processor makes of them the distribution that is drawn from, and rejection sampling has the q that it needs.

@@ -257,11 +257,12 @@ def _crossed(target: Loaded, drafter: Loaded) -> Pair:
         f"{drafter.info.name} has another tokenizer than {target.info.name}. Tokens of both are {crossing}: "
         f"under vocabulary auto it drafts {TOLD[chosen]} ({chosen})."
     )
+    share = f"{crossing.coverage.vocabulary:.1%} of the target's vocabulary shared"
     notes = (*target.notes, *drafter.notes, told, _shorter_window(target, drafter))
     return replace(
         _alone(target),
         drafter=ModelRunner(drafter.model),
-        drafter_info=replace(drafter.info, detail=f"{drafter.info.detail}; another tokenizer, {chosen}"),
+        drafter_info=replace(drafter.info, detail=f"{drafter.info.detail}; another tokenizer, {share}, {chosen}"),
         notes=tuple(note for note in notes if note),
         crossing=crossing,
     )

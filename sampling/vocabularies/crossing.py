@@ -56,7 +56,7 @@ class Crossing:
         """How drafts cross under this `vocabulary`. Raises `UserError` for an intersection without a token."""
         if wanted == TLI and not self.target.id_of.keys() & self.drafter.id_of.keys():
             raise UserError(
-                f"vocabulary tli given, and {self.target.name} and {self.drafter.name} share no token but specials; "
+                f"vocabulary tli given, and {self.target.name} and {self.drafter.name} share special tokens at most; "
                 "expected slem"
             )
         if wanted != AUTO:

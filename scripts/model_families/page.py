@@ -23,6 +23,9 @@ tried; loading tries it, and refuses what does not take tokens back.
 *Setting*: what differs from the configuration that the family is published with; where a family has a row without
 one, that is as published.
 
+Target and drafter may be of two families: a drafter of another tokenizer drafts shared tokens or text
+([vocabularies.md](algorithms/vocabularies.md)).
+
 Written by `uv run scripts/generate_models.py`, in a minute or two. More on encoder-decoder models:
 [encoder-decoder.md](encoder-decoder.md).
 """

@@ -107,6 +107,6 @@ def test_only_the_chosen_strategys_parameters_matter() -> None:
     assert {"verify_top_p", "typical_delta"} < {p.name for p in method.parameters}
     settings.assign("verify_strategy", "topp")
     assert [p.name for p in method.relevant(settings)] == [
-        *("draft_weights", "draft_rule", "gamma", "verify_strategy", "accept_policy", "verify_top_p")
+        *("draft_weights", "vocabulary", "draft_rule", "gamma", "verify_strategy", "accept_policy", "verify_top_p")
     ]
     assert [p.name for p in METHODS["target"].parameters] == []

@@ -106,7 +106,7 @@ def test_the_intersection_is_drawn_from_where_text_is_written_with_it() -> None:
     assert apart.coverage.drafter == 1.0 > apart.coverage.target
     foreign = crossing(big(), byte_level([chr(0x4E00 + number) for number in range(9)], ["<stop>"], "<stop>"))
     assert foreign.chosen("auto") == foreign.chosen("slem") == "slem"
-    with pytest.raises(UserError, match="share no token"):
+    with pytest.raises(UserError, match="share special tokens at most"):
         foreign.chosen("tli")
 
 
