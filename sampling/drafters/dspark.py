@@ -15,6 +15,7 @@ from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner
+from sampling.heads.one_pass_sharing import SharedOnePass
 from sampling.sequence import Sequence
 from utils.sent import sent
 
@@ -63,7 +64,8 @@ class DsparkDrafter(ForwardDrafter):
         forward = OnePassForward.of(head, pair.target.model)
         if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)
-        return cls(forward, cls.shape_of(head.config, values), pair.cached)
+        rows = SharedOnePass(forward).another if pair.share else None
+        return cls(forward, cls.shape_of(head.config, values), pair.cached, rows)
 
     def begin(self, seq: Sequence) -> None:
         block = seq.drafting[self] = _Block(self._rows())

@@ -15,9 +15,10 @@ from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.dspark import DsparkDrafter
 from sampling.events import Round
 from sampling.forward import lean
-from sampling.forward.asked import alone
+from sampling.forward.asked import alone, together
 from sampling.forward.runner import prefill
 from sampling.heads.one_pass_forward import Markov, OnePassForward
+from sampling.heads.one_pass_sharing import SharedOnePass
 from sampling.pair_engine import PairEngine
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -256,3 +257,20 @@ def test_int8_rounds_what_does_not_read_the_states(target: lean.LeanModel, tmp_p
     rough = full.with_kernel(Int8Linear)
     assert rough.feature is full.feature and rough.inject is full.inject
     assert rough.output is not full.output and rough.blocks.layers[0].qkv is not full.blocks.layers[0].qkv
+
+
+def test_texts_share_the_forward_of_their_blocks(target: lean.LeanModel, tmp_path: Path) -> None:
+    """Of different lengths, and what each says is what it says alone."""
+    head = pair_of(target, {"dspark": saved(task_of("dspark", target), tmp_path)}).head("dspark")
+    shared = SharedOnePass(OnePassForward.of(head, target))
+    drafter = DsparkDrafter(shared.forward, rows=shared.another)
+    lone = DsparkDrafter(shared.forward)
+    texts = [begun(drafter, target, length) for length in (2, 9, 5)]
+    runs: list[int] = []
+    run = shared.run
+    shared.run = lambda feeds: (runs.append(len(feeds)), run(feeds))[1]  # type: ignore[method-assign,func-returns-value]
+    with torch.inference_mode():
+        found, _ = together([drafter.root(seq) for seq in texts])
+        for seq, logits in zip(texts, found, strict=True):
+            torch.testing.assert_close(logits, alone(lone.root(begun(lone, target, len(seq.tokens)))))
+    assert runs == [3]
