@@ -109,7 +109,7 @@ def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanM
     torch.testing.assert_close(alone(again.root(seq)), first)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "mtp"])
+@pytest.mark.parametrize("kind", ["eagle", "mtp", "parallel_eagle"])
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_a_prompt_may_be_as_short_as_it_can(kind: str, length: int, target: lean.LeanModel, tmp_path: Path) -> None:
     engine = PairEngine(pair_of(target, {kind: saved(task_of(kind, target), tmp_path)}))

@@ -234,5 +234,12 @@ def test_it_begins_with_a_guess_of_the_next_state(target: lean.LeanModel, tmp_pa
     torch.testing.assert_close(head.mask_hidden[: len(low)], low)
 
 
+def test_its_blocks_begin_as_the_targets_last_ones(target: lean.LeanModel) -> None:
+    plain = task_of(KIND, target)
+    task = ParallelEagleTask(replace(plain.config, layers=2), plain.trunk)
+    assert task.inherited(30) == {"block.": "model.layers.28.", "later.0.": "model.layers.29."}
+    assert plain.inherited(30) == {"block.": "model.layers.29."}
+
+
 def replace_steps(task: Task, steps: int) -> Task:
     return with_config(task, replace(task.config, steps=steps))
