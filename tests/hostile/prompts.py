@@ -6,6 +6,7 @@ from typing import Any
 from tests.hostile.row import Row
 
 _RUN = ("run", "--prompts", "p.jsonl", "--methods", "target", "--length", "2")
+_DIR = ("run", "--prompts-dir", "sets", "--methods", "target", "--length", "2")
 _BAD: list[tuple[Any, tuple[str, ...]]] = [
     ("{", ("not JSON",)),
     ("nothing", ("not JSON",)),
@@ -26,6 +27,9 @@ _BAD: list[tuple[Any, tuple[str, ...]]] = [
     ({"prompt": "a", "turns": ["b"]}, ("'prompt' and 'turns' are both there; expected one of them",)),
     ({"turns": ["a"], "id": 1, "question_id": 2}, ("'id' and 'question_id' are both there",)),
     ({"prompt": "a", "task": "t", "category": "c"}, ("'task' and 'category' are both there",)),
+    ({"data": ["a"]}, ("data: ['a'] given; expected a string",)),
+    ({"data": "a", "prompt": "b"}, ("'prompt' and 'data' are both there; expected one of them",)),
+    ({"data": "a", "answer": "b"}, ("unknown key 'answer'",)),
     ({"prompt": ""}, ("prompt: '' given; expected a string that is not empty",)),
     ({"prompt": " \n"}, ("prompt: ' \\n' given",)),
     ({"prompt": None}, ("prompt: None given",)),
@@ -83,6 +87,18 @@ ROWS = [
     _file('{"prompt": "a", "id": 1}\n{"prompt": "b", "id": 1}', ("line 2: id 1 is taken by an earlier line",)),
     _file('{"prompt": "a", "id": 2}\n{"prompt": "b"}', ("line 2: id 2 is taken by an earlier line",)),
     _file("x\n" * 5000, ("line 1: not JSON", "and 4990 more bad lines")),
+    Row("infer", _DIR, 2, ("folder 'sets' cannot be read: No such file or directory; expected files NAME.jsonl",)),
+    Row("infer", _DIR, 2, ("prompt folder 'sets' cannot be read: Not a directory",), files={"sets": ""}),
+    Row("infer", _DIR, 2, ("'sets' holds 'a.txt'; expected either files NAME.jsonl",), files={"sets/a.txt": ""}),
+    Row("infer", _DIR, 2, ("holds 'a.jsonl' and 'b/question.jsonl'; expected either",),
+        files={"sets/a.jsonl": '{"data": "a"}', "sets/b/question.jsonl": '{"turns": ["a"]}'}),
+    Row("infer", _DIR, 2, ("a.jsonl' cannot be read", "b.jsonl': line 1: not JSON"),
+        files={"sets/a.jsonl": b"\xff\xfe", "sets/b.jsonl": "{"}, name="two bad files of a folder"),
+    Row("infer", _DIR, 2, ("a.jsonl' holds no prompt",), files={"sets/a.jsonl": ""}),
+    Row("infer", _DIR, 0, ("\\x1b[2J:1",), files={"sets/\x1b[2J.jsonl": '{"data": "a"}'}, name="a set that steers"),
+    Row("infer", ("run", "--prompts-dir", "nul\x00"), 2, ("prompts_dir: 'nul\\x00' given; expected a path",)),
+    Row("infer", ("run", "--prompts-dir", ""), 2, ("prompts_dir: '' given; expected a path",)),
+    Row("infer", ("run", "--prompts-dir", "a", "--prompt", "b"), 2, ("--prompt and --prompts-dir: expected one of",)),
     Row("infer", ("run", "--prompts", "none.jsonl"), 2, ("'none.jsonl' cannot be read: No such file",)),
     Row("infer", ("run", "--prompts", "."), 2, ("'.' cannot be read: Is a directory",)),
     Row("infer", ("run", "--prompts", "~nouser/p.jsonl"), 2, ("'~nouser/p.jsonl' cannot be read",)),
