@@ -44,14 +44,6 @@ COPIERS = Registry[Part](
         remembers=Unless("max_cached_requests", 0),
         trees=Unless("use_tree_spec", False),
     ),
-    Part(
-        "sam",
-        "ngram_assisted.sam:SamDrafter",
-        "copies what followed the longest end of the text that stood before",
-        "arXiv 2411.10666",
-        parameters.SAM,
-        remembers=Unless("sam_remember", False),
-    ),
 )
 
 # A chain has no alternatives, and its rule's length. The likeliest paths are as wide as it comes.
@@ -335,7 +327,6 @@ METHODS = method_table(
     Method("swift", "SWIFT", "the target drafts for itself without some of its layers", "swift"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
-    Method("sam", "SAM", "copies what followed the longest end that stood before", "sam", "budget"),
     Method("lookahead", "Lookahead", "n-grams that the target guesses ahead in parallel", "lookahead", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(

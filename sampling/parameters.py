@@ -58,11 +58,10 @@ SURVIVAL = (
     toggle("survival_remember", True, "keep what was learnt of drafts and costs for the next prompt"),
 )
 
-OCCURRENCE = choice("lookup_occurrence", "latest", "which earlier occurrence is copied from", ("latest", "first"))
 LOOKUP = (
     integer("max_ngram_size", 3, "maximum number of last tokens to look up", minimum=1, maximum=16),
     integer("min_ngram_size", 1, "minimum number of last tokens to look up", minimum=1, maximum=16),
-    OCCURRENCE,
+    choice("lookup_occurrence", "latest", "which earlier occurrence is copied from", ("latest", "first")),
 )
 SUFFIX = (
     integer("max_tree_depth", 64, "longest substring that the suffix trees count", minimum=2, maximum=1024),
@@ -71,7 +70,6 @@ SUFFIX = (
     number("min_token_prob", 0.1, "stop at a draft less likely than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "also draft alternatives, as a tree"),
 )
-SAM = (OCCURRENCE, toggle("sam_remember", True, "copy from earlier responses as well"))
 RECYCLING = (
     integer("recycling_top_k", 8, "candidates kept for each token", minimum=1, maximum=8),
     toggle("recycling_remember", True, "keep the candidates for the next prompt"),

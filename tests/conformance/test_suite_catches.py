@@ -13,7 +13,6 @@ from egag.controller import FixedGamma, GammaController
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
-from ngram_assisted.sam import SamDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from sampling import judge, loop, verifier
@@ -40,7 +39,6 @@ CHAIN = Case(lambda pair: DRAFTERS["model"].build(pair, {}), lambda: FixedGamma(
 TREE = Case(lambda pair: TreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
 POINT_TREE = Case(lambda pair: PointTreeDrafter.build(pair, {}), lambda: FixedGamma(2), RejectionVerifier)
 LOOKUP = Case(lambda pair: PromptLookupDrafter(), lambda: FixedGamma(4), RejectionVerifier)
-SAM = Case(lambda pair: SamDrafter(), lambda: FixedGamma(4), RejectionVerifier)
 SUFFIX = Case(lambda pair: SuffixDrafter(), lambda: FixedGamma(4), RejectionVerifier)
 SUFFIX_TREE = Case(lambda pair: SuffixDrafter(64, -1, 4.0, 0.0, True), lambda: FixedGamma(4), RejectionVerifier)
 VALUES = {"draft_weights": "full", "draft_tree": "best_first", "tree_width": 4, "tree_tokens": 6}
@@ -52,7 +50,7 @@ def test_the_unbroken_engine_passes() -> None:
     for case in (CHAIN, TREE, POINT_TREE, LOOKUP, SUFFIX, SUFFIX_TREE, BEST_FIRST):
         suite.check_greedy(case, toy_pair())
         suite.check_distribution(case, toy_pair(), MultinomialProcessor(1.0))
-    for case in (CHAIN, LOOKUP, SAM, SUFFIX, SUFFIX_TREE, BEST_FIRST):
+    for case in (CHAIN, LOOKUP, SUFFIX, SUFFIX_TREE, BEST_FIRST):
         suite.check_redraft(case, toy_pair())
     suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
 
@@ -280,7 +278,7 @@ def test_counts_that_are_not_split_from_longer_matches(monkeypatch: pytest.Monke
     assert broken != _drafts(SUFFIX)
 
 
-@pytest.mark.parametrize("case", [LOOKUP, SAM, SUFFIX, SUFFIX_TREE], ids=["lookup", "sam", "suffix", "suffix tree"])
+@pytest.mark.parametrize("case", [LOOKUP, SUFFIX, SUFFIX_TREE], ids=["lookup", "suffix", "suffix tree"])
 def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
     """A drafter that keeps the last prompt's index drafts otherwise; the real one, closed early, does not."""
     used, leaking, kept = case.drafter(toy_pair()), case.drafter(toy_pair()), list[Any]()

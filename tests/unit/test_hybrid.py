@@ -9,7 +9,6 @@ from egag.controller import DraftBudget, GammaController
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
-from ngram_assisted.sam import SamDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Limits, best_draft
@@ -57,7 +56,6 @@ COPIERS = {
     "prompt_lookup": lambda: PromptLookupDrafter(3, 1),
     "ngram": lambda: NgramDrafter(NGramStorage(3)),
     "suffix": lambda: SuffixDrafter(max_spec_factor=4.0),
-    "sam": SamDrafter,
 }
 
 

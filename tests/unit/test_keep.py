@@ -31,7 +31,6 @@ class Keeping(FixedGamma):
     "name",
     [
         "prompt_lookup",
-        "sam",
         "suffix",
         "suffix tree",
         "ngram",
@@ -57,12 +56,9 @@ def test_no_more_is_proposed_than_the_rule_keeps(name: str) -> None:
     assert counts[0] > 2 and counts[1:] == [2, 0]
 
 
-@pytest.mark.parametrize(("name", "match"), [("prompt_lookup", 3), ("suffix", 4), ("sam", 8)])
+@pytest.mark.parametrize(("name", "match"), [("prompt_lookup", 3), ("suffix", 4)])
 def test_a_copy_is_told_with_the_length_of_its_match(name: str, match: int) -> None:
-    """Three tokens at most are looked up; the trees take the four that were followed by the same four twice.
-
-    SAM takes the longest end that stood before, two prompts of the three.
-    """
+    """Three tokens at most are looked up; the trees take the four that were followed by the same four twice."""
     pair = toy_pair()
     drafter, rule = build_drafter(name, pair), Keeping(6)
     seq = sequence([*TEXT], pair.target, prompt_length=len(TEXT))
