@@ -5,7 +5,7 @@ import utils.threads  # noqa: F401
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,7 +135,9 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
     from sampling.distill.training import CHECKPOINT, Trainer
     from sampling.heads.head_files import save_head
 
+    asked = {**asdict(plan), **asdict(schedule), "pieces of data": len(rows)}
     if (folder / TRAINED).is_file():
+        check(folder, asked)
         return
     learned, held_out = apart(rows)
     part = list(first([row for row in learned if ANSWERS[choice.answers](row)], plan.most))
@@ -149,6 +151,7 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
         found = trainer.run(folder, lambda done, total, _: show(done, total), float)
     save_head(folder, task.config, task.module.state_dict(), task.trunk.ids)
     figures = {
+        "asked": asked,
         "tokens": sum(len(row.tokens) for row in part),
         "steps": trainer.steps,
         "tokens a round": found.tokens_per_round,
@@ -157,6 +160,14 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
     }
     write_atomically(folder / TRAINED, json.dumps(figures, indent=2) + "\n")
     (folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def check(folder: Path, asked: Mapping[str, Any]) -> None:
+    """Raise `UserError` where a folder's drafter was trained otherwise, or with other data: it cannot be compared."""
+    there = json.loads((folder / TRAINED).read_text())["asked"]
+    if other := [name for name, value in asked.items() if there.get(name) != value]:
+        differs = f"it differs in {', '.join(other)}"
+        raise UserError(f"{folder} was trained otherwise: {differs}; repeat that command, or choose another --out")
 
 
 def apart(rows: "Sequence[Row]") -> "tuple[list[Row], list[Row]]":
@@ -183,16 +194,14 @@ def first(rows: "Sequence[Row]", tokens: int) -> "Iterator[Row]":
 
 
 def draft(pair: "Pair", plan: Plan, folder: Path) -> None:
-    """Count on the prompt sets how far the drafter of a folder drafts, unless that is there."""
-    if (folder / DRAFTED).is_file() or not plan.prompts:
-        return
-    engine = PairEngine(replace(pair, heads={plan.method: folder}))
-    found = {}
+    """Count on the prompt sets how far the drafter of a folder drafts, as far as that is not there yet."""
+    engine, path = PairEngine(replace(pair, heads={plan.method: folder})), folder / DRAFTED
+    found = json.loads(path.read_text()) if path.is_file() else {}
     for name, processor in PROCESSORS.items():
         for task in SETS:
-            with told(f"drafting: {folder.name}, {task}, {name}"):
+            if plan.prompts and f"{task}, {name}" not in found:
                 found[f"{task}, {name}"] = _counted(engine, plan, task, processor)
-    write_atomically(folder / DRAFTED, json.dumps(found, indent=2) + "\n")
+                write_atomically(path, json.dumps(found, indent=2) + "\n")
 
 
 def _counted(engine: PairEngine, plan: Plan, task: str, processor: str) -> list[int]:
@@ -216,9 +225,10 @@ def table(out: Path) -> str:
     for path in sorted(out.glob(f"*/{TRAINED}"), key=lambda path: path.stat().st_mtime):
         figures, drafted = json.loads(path.read_text()), path.with_name(DRAFTED)
         counts = json.loads(drafted.read_text()) if drafted.is_file() else {}
-        if counts:
-            for name in PROCESSORS:
-                counts[f"all, {name}"] = [sum(counts[f"{task}, {name}"][place] for task in SETS) for place in (0, 1)]
+        for name in PROCESSORS:
+            of_all = [counts[f"{task}, {name}"] for task in SETS if f"{task}, {name}" in counts]
+            if len(of_all) == len(SETS):
+                counts[f"all, {name}"] = [sum(part) for part in zip(*of_all, strict=True)]
         cells = [f"{counts[name][0] / counts[name][1]:.2f}" if name in counts else "" for name in columns]
         held_out = f"{figures['tokens a round']:.3f}"
         lines.append(

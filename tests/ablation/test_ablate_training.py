@@ -59,7 +59,12 @@ def test_each_choice_learns_as_much_and_what_is_done_is_not_done_again(tmp_path:
         counts = json.loads((folder / "drafted.json").read_text())
         assert len(counts) == len(SETS) * len(PROCESSORS)
         assert all(1 <= rounds <= tokens <= 8 + 2 for tokens, rounds in counts.values())
+    (out / "eagle-loss-lk" / "drafted.json").write_text(json.dumps({"code, greedy": [7, 2]}))
+    line = next(line for line in run(names).splitlines() if line.startswith("| eagle-loss-lk"))
+    assert line.split(" | ")[5] == "3.50", "what is counted is not counted again"
     assert (out / "table.md").read_text() in run(names)
+    done = CliRunner().invoke(app, [*given, *more, "--only", names[0], "--rate", "0.1"])
+    assert done.exit_code == 2 and "it differs in rate; repeat that command" in " ".join(done.output.split())
 
 
 def test_choices_that_answers_make_learn_from_others_of_the_same_data() -> None:
