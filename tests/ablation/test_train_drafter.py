@@ -52,7 +52,7 @@ def test_what_seldom_comes_through_is_not_recommended(chances: tuple[float, ...]
     assert Accuracy(chances, 1.0, (), 1.0).recommended == {"gamma": gamma}
 
 
-@pytest.mark.parametrize("method", ["model", "medusa", "hydra", "eagle", "mtp", "parallel_eagle"])
+@pytest.mark.parametrize("method", ["model", "medusa", "hydra", "eagle", "mtp", "parallel_eagle", "dspark"])
 def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Path) -> None:
     target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / method
     said = train(target, out, "--method", method, "--tokens", "1500", "--device", "cpu", "--dtype", "float32")
