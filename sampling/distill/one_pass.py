@@ -63,13 +63,16 @@ class DsparkTask(Task):
         size = torch.cat([row.states[last][:-1].float() for row in rows[:64]]).pow(2).mean().sqrt()
         head.norm.weight.fill_(_UNSURE * float(size))
         if head.markov_in is not None and head.markov_out is not None:
-            into, out = self._from_the_token_before(rows)
-            before = self.trunk.embedding @ into.to(self.trunk.embedding)
-            after = self.trunk.output @ out.T.to(self.trunk.output)
-            balance = (before.norm() / len(before) ** 0.5 / after.norm() * len(after) ** 0.5).sqrt()
-            head.markov_in.weight.copy_(before / balance)
-            head.markov_out.weight.zero_()
-            head.markov_out.weight[self.trunk.ids] = after * balance
+            self._begin_markov(rows, head.markov_in.weight, head.markov_out.weight)
+
+    def _begin_markov(self, rows: Sequence[Row], into: Tensor, out: Tensor) -> None:
+        """W1 `[V, r]` and W2 `[V, r]`, both of one size: an optimiser moves all weights alike."""
+        first, second = self._from_the_token_before(rows)
+        before, after = self.trunk.embedding.cpu() @ first, self.trunk.output.cpu() @ second.T
+        balance = (before.norm() / len(before) ** 0.5 / after.norm() * len(after) ** 0.5).sqrt()
+        into.copy_(before / balance)
+        out.zero_()
+        out[self.trunk.ids.cpu()] = after * balance
 
     def _from_the_token_before(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         """`[H, r]` and `[r, H]` from the embedding of a token to its state, which lose least of the logits behind it.
