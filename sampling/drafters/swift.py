@@ -73,12 +73,8 @@ class SwiftDrafter(AskingDrafter):
         if search.tried < self.trials and seq.new_tokens >= self.window and self.count > 1 and seq.reason is None:
             search.tried += 1
             self._try(seq, search, neighbour(search.layers, self.count, seq.draws))
-
-    def finish(self, seq: Sequence) -> None:
-        search: Search = seq.drafting[self]
-        if self.remember and search.tried > self.found.tried:
+        if seq.reason is not None and self.remember and search.tried > self.found.tried:
             self.found = search
-        self._drafters = {self.found.layers: self._of(self.found.layers), self.start: self._of(self.start)}
 
     def adopt(self, earlier: Drafter) -> None:
         if isinstance(earlier, SwiftDrafter) and self.remember and earlier.found.layers[-1] < self.count:
