@@ -145,10 +145,13 @@ FORGETTING = {"reset_in_between": (True, False), "max_cached_requests": (0, -1),
 
 
 def memories() -> Iterator[Any]:
-    """Every method that drafts, with all values of what memory may depend on."""
+    """Every method that drafts, with all values of what memory may depend on.
+
+    SWIFT finds nothing in a model of one layer: tests/unit/test_swift.py.
+    """
     for name, method in METHODS.items():
         own = {p.name: FORGETTING[p.name] for p in method.parameters if p.name in FORGETTING}
-        for values in product(*own.values()) if method.drafts else ():
+        for values in product(*own.values()) if method.drafts and name != "swift" else ():
             yield pytest.param(name, dict(zip(own, values, strict=True)), id=f"{name} {values}")
 
 
