@@ -173,15 +173,6 @@ DRAFTERS = Registry[Part](
     *MODELS.values(),
     *COPIERS.values(),
     Part(
-        "swift",
-        "sampling.drafters.swift:SwiftDrafter",
-        "the target without some of its layers, which a search finds while it drafts",
-        "arXiv 2410.06916",
-        parameters.SWIFT,
-        needs="layers",
-        remembers=Unless("swift_remember", False),
-    ),
-    Part(
         "extended",
         "sampling.drafters.hybrid:ExtendedDrafter",
         "a smaller model drafts a few tokens, copies extend them",
@@ -324,7 +315,6 @@ METHODS = method_table(
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
     Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
-    Method("swift", "SWIFT", "the target drafts for itself without some of its layers", "swift"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
     Method("lookahead", "Lookahead", "n-grams that the target guesses ahead in parallel", "lookahead", "budget"),

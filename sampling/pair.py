@@ -14,7 +14,7 @@ from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
-from sampling.forward.runner import CausalModel, Runners, Skippable, WholeRunner
+from sampling.forward.runner import CausalModel, Runners, WholeRunner
 from sampling.forward.sharing import Shared
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
@@ -28,7 +28,7 @@ from utils.parameter import Values
 if TYPE_CHECKING:
     from sampling.method import Method
 
-MODEL, LAYERS = "model", "layers"
+MODEL = "model"
 _SELVES = "--drafter self:int8 or self:int4"
 # More than tokens stand for on average in any text.
 _CHARACTERS_A_TOKEN = 100
@@ -136,12 +136,7 @@ class Pair:
         )
 
     def has(self, drafter: str) -> bool:
-        """Whether it has the drafter model (`model`), the trained head of this kind, or one of the drafter model's.
-
-        `layers`: a target that can do without some of its layers.
-        """
-        if drafter == LAYERS:
-            return isinstance(self.target.model, Skippable)
+        """Whether it has the drafter model (`model`), the trained head of this kind, or one of the drafter model's."""
         if drafter.startswith(OF_DRAFTER):
             return (
                 self.drafter is not None
@@ -154,11 +149,6 @@ class Pair:
         """What to say where it has not."""
         if drafter == MODEL or (drafter.startswith(OF_DRAFTER) and self.drafter is None):
             return "no drafter model is loaded; start with --drafter ID, DIR or FILE.gguf"
-        if drafter == LAYERS:
-            return (
-                f"layers of {self.target_info.name} cannot be left out, for it is cut over processes or runs on "
-                "transformers' own layers; start with a model that has a lean forward (docs/models.md)"
-            )
         if drafter.startswith(OF_DRAFTER):
             return self.of_drafter.lack(drafter.removeprefix(OF_DRAFTER))
         if self.drafts_for and not self.encoder:

@@ -75,12 +75,6 @@ RECYCLING = (
     toggle("recycling_remember", True, "keep the candidates for the next prompt"),
 )
 LOGITSPEC = (integer("logitspec_top_k", 32, "the target's candidates that are taken for guesses", minimum=1),)
-SWIFT = (
-    number("swift_skip", 0.5, "share of the layers that the search begins without", minimum=0.0, below=1.0),
-    integer("swift_trials", 100, "sets of layers that are tried in all; 0 = no search", minimum=0),
-    integer("swift_window", 32, "new tokens that a set of layers is tried on", minimum=1, maximum=1024),
-    toggle("swift_remember", True, "keep the layers that were found for the next prompt"),
-)
 LOOKAHEAD = (
     integer("lookahead_window", 3, "columns of guesses fed in every round", minimum=1, maximum=64),
     integer(

@@ -55,10 +55,6 @@ class LeanModel:
     def num_layers(self) -> int:
         return len(self.layers)
 
-    def through(self, layers: Sequence[int]) -> "LeanModel":
-        """See `Skippable.through`."""
-        return replace(self, blocks=replace(self.blocks, layers=tuple(self.layers[layer] for layer in layers)))
-
     @property
     def trees(self) -> bool:
         """See `CausalModel.trees`."""

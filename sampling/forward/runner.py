@@ -90,15 +90,6 @@ class CausalModel(Protocol):
         ...
 
 
-@runtime_checkable
-class Skippable(Protocol):
-    """A model that can do without some of its layers."""
-
-    def through(self, layers: Sequence[int]) -> CausalModel:
-        """The same model with these layers alone, at least one and in order; all weights are shared."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A prompt as read: the ids that the text begins with.

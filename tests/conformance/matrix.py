@@ -45,7 +45,6 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         for tree in ("chain", "dynamic")
     },
     **{f"staged {copier}": ("staged", {"staged_drafter": copier, "staged_gamma": 3}) for copier in COPIERS},
-    "swift on short texts": ("swift", {"swift_window": 4}),
     "suffix tree": ("suffix", {"use_tree_spec": True, "max_spec_factor": 4.0, "min_token_prob": 0.0}),
 }
 NAMES = [*DRAFTERS, *VARIANTS, *TREES]

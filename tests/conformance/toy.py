@@ -5,7 +5,7 @@ cache row, position or mask changes its logits.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -43,10 +43,6 @@ class ToyModel:
 
     def output_rows(self, ids: Tensor) -> Tensor:
         return self.weights.T[ids]
-
-    def through(self, layers: Sequence[int]) -> "ToyModel":
-        """Another model: what a layer does to the output is left out with it, whichever it is."""
-        return replace(self, weights=self.weights.roll(1, 0))
 
     def landmarks(self) -> dict[str, Tensor]:
         return {"weights": self.weights}

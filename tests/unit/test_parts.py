@@ -13,7 +13,7 @@ from sampling.events import Round
 from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig
 from sampling.methods import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
-from sampling.pair import LAYERS, MODEL, Pair
+from sampling.pair import MODEL, Pair
 from sampling.pair_engine import PairEngine
 from sampling.part import OF_DRAFTER, OneOf, Part, Unless, chosen_by
 from sampling.proof.selftest import testable as runnable
@@ -83,8 +83,6 @@ def test_a_pair_with_what_a_drafter_needs_is_enough_and_one_without_is_not(name:
         needed = DRAFTERS[name].needed(values)
         assert DRAFTERS[name].build(with_only(whole, needed), values)
         if needed is not None:
-            if needed == LAYERS:
-                continue  # a matter of the target; tests/unit/test_swift.py
             others = replace(whole, drafter=None) if needed == MODEL else replace(whole, heads={}, drafter_heads={})
             with pytest.raises(UserError, match=r"start with"):
                 DRAFTERS[name].build(others, values)
@@ -95,14 +93,7 @@ def test_a_methods_need_is_that_of_its_parts_or_of_what_runs() -> None:
     found = {name: method.needs(values) for name, method in METHODS.items() if method.needs(values)}
     models = dict.fromkeys(("drafter", "speculative", "egag", "heuristic", "confidence", "ucb"), "model")
     heads = {kind: kind for kind in HEADS}
-    assert found == {
-        **models,
-        "extended": "mtp",
-        "suffix_or_model": "mtp",
-        "staged": "drafter's mtp",
-        "swift": LAYERS,
-        **heads,
-    }
+    assert found == {**models, "extended": "mtp", "suffix_or_model": "mtp", "staged": "drafter's mtp", **heads}
     assert METHODS["staged"].needs({**values, "staged_drafter": "suffix"}) == MODEL
 
 
@@ -145,13 +136,10 @@ FORGETTING = {"reset_in_between": (True, False), "max_cached_requests": (0, -1),
 
 
 def memories() -> Iterator[Any]:
-    """Every method that drafts, with all values of what memory may depend on.
-
-    SWIFT finds nothing in a model of one layer: tests/unit/test_swift.py.
-    """
+    """Every method that drafts, with all values of what memory may depend on."""
     for name, method in METHODS.items():
         own = {p.name: FORGETTING[p.name] for p in method.parameters if p.name in FORGETTING}
-        for values in product(*own.values()) if method.drafts and name != "swift" else ():
+        for values in product(*own.values()) if method.drafts else ():
             yield pytest.param(name, dict(zip(own, values, strict=True)), id=f"{name} {values}")
 
 
