@@ -162,14 +162,6 @@ DRAFTERS = Registry[Part](
         parameters.LOGITSPEC,
         trees=True,
     ),
-    Part(
-        "lookahead",
-        "ngram_assisted.lookahead:LookaheadDrafter",
-        "n-grams of guesses that the target makes ahead in parallel",
-        "arXiv 2402.02057",
-        parameters.LOOKAHEAD,
-        trees=True,
-    ),
     *MODELS.values(),
     *COPIERS.values(),
     Part(
@@ -317,7 +309,6 @@ METHODS = method_table(
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
     Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
-    Method("lookahead", "Lookahead", "n-grams that the target guesses ahead in parallel", "lookahead", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(
         "suffix_or_model",

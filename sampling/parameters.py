@@ -75,14 +75,6 @@ RECYCLING = (
     toggle("recycling_remember", True, "keep the candidates for the next prompt"),
 )
 LOGITSPEC = (integer("logitspec_top_k", 32, "the target's candidates that are taken for guesses", minimum=1),)
-LOOKAHEAD = (
-    integer("lookahead_window", 3, "columns of guesses fed in every round", minimum=1, maximum=64),
-    integer(
-        "lookahead_ngram", 3, "tokens of an n-gram, and so rounds behind a column's last guess", minimum=2, maximum=16
-    ),
-    integer("lookahead_branches", 5, "n-grams kept behind each token, and drafted side by side", minimum=1, maximum=64),
-    toggle("lookahead_prompt", True, "begin with the n-grams of the prompt"),
-)
 
 WEIGHTS = choice(
     "draft_weights",

@@ -24,7 +24,7 @@ from utils.logits_processor import (
 )
 
 # What these draft depends on the target's rows of earlier rounds, not on the text alone.
-LEARN_FROM_VERDICTS = ("ngram", "recycling", "logitspec", "lookahead", "model + n-grams")
+LEARN_FROM_VERDICTS = ("ngram", "recycling", "logitspec", "model + n-grams")
 CUT = [
     *(pytest.param(NucleusProcessor(0.8, 0.9), name, id=f"nucleus-{name}") for name in cut_drafters(every_form=True)),
     # Cuts as the one above does, and by rank before.
