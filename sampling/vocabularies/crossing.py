@@ -14,7 +14,7 @@ from utils.errors import UserError
 AUTO, TLI, SLEM = "auto", "tli", "slem"
 TOLD = {TLI: "tokens that both have", SLEM: "text that the target's tokenizer writes anew"}
 # Share of a text's tokens that both vocabularies must have, for drafts to be drawn from those alone.
-_ENOUGH = 0.8
+_ENOUGH = 0.5
 
 
 @dataclass(frozen=True, slots=True)
