@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from utils.text import printable, quoted
 
-_MOST_LISTED = 24
+_MOST_LISTED = 32
 
 
 class UserError(ValueError):

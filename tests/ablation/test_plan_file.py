@@ -37,6 +37,7 @@ GENERATIONS = {
     "batch": 32 * 6 * 6,
     "load": 24 * 4 * 4,
     "engines": 12 * 4 * 2,
+    "untrained": 50 * 9,
 }
 
 

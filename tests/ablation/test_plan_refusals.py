@@ -84,7 +84,7 @@ def test_all_that_is_wrong_is_told_at_once_up_to_ten(write: Write) -> None:
 
 def test_an_unknown_plan_is_refused_with_the_nearest(tmp_path: Path) -> None:
     said = refusal("gama")
-    known = "auto, batch, copies, egag, engines, formats, gamma, load, nasd, paper, quick, rules, trained"
+    known = "auto, batch, copies, egag, engines, formats, gamma, load, nasd, paper, quick, rules, trained, untrained"
     assert f"unknown plan 'gama'; expected one of {known}. Did you mean 'gamma'?" in said
     assert said.endswith("A .toml file also works")
     assert "cannot be read" in refusal(str(tmp_path / "missing.toml"))

@@ -110,7 +110,7 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     egag, ngram, drafter = objects(result.stdout)
     general = {"length": 3, "processor": "greedy", "seed": 42, "cache": True, "chat": True}
     judging = {"verify_strategy": "rejection", "accept_policy": "normal"}
-    drafting = {"draft_weights": "full"}
+    drafting = {"draft_weights": "full", "vocabulary": "auto"}
     bounds = {"egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
     assert egag["settings"] == {**general, **judging, **drafting, **bounds}
     fillers = {"set_ngramstorage": "onelevel 4", "top_k_filler": 3, "reset_in_between": True}

@@ -45,7 +45,7 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
     known, steps = 5, 3
     with torch.no_grad():
         drafts = list(task.drafts(batch))
-        expected = [(one.rows @ task.output.T)[0, known + 1 - drafts[0].ahead] for one in drafts]
+        expected = [task.logits(one.rows)[0, known + 1 - drafts[0].ahead] for one in drafts]
     folder = saved(task, tmp_path)
     pair = pair_of(target, {kind: folder})
     if kind == "model":

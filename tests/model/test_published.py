@@ -246,8 +246,8 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], str]] = {
     ),
     "another speculator": (
         "eagle",
-        lambda: changed(published.speculators_eagle3(), {"speculators_model_type": "peagle"}),
-        "speculators_model_type is peagle; expected one of eagle, eagle3",
+        lambda: changed(published.speculators_eagle3(), {"speculators_model_type": "mlp"}),
+        "speculators_model_type is mlp; expected one of eagle, eagle3, peagle",
     ),
     "no mask state": (
         "parallel_eagle",

@@ -97,7 +97,9 @@ def test_a_drafter_that_was_not_timed_is_guessed_in_the_targets_seconds() -> Non
 def test_what_cannot_win_is_not_built() -> None:
     pair = replace(
         toy_pair(),
-        profile=profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS, parallel_eagle=USELESS),
+        profile=profile(
+            mtp=GOOD, eagle=USELESS, model=DEAR, hydra=GOOD, medusa=USELESS, parallel_eagle=USELESS, dspark=USELESS
+        ),
     )
     assert set(built(pair).models) == {"mtp", "hydra"}
     none = replace(pair, profile=profile(**dict.fromkeys(("model", *HEADS), USELESS)))
@@ -112,7 +114,9 @@ def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
     list(engine.stream("auto", values, PROMPT))
     before = engine.drafter("auto", values)
     engine.use_profile(
-        profile(mtp=GOOD, eagle=USELESS, model=DEAR, hydra=USELESS, medusa=USELESS, parallel_eagle=USELESS)
+        profile(
+            mtp=GOOD, eagle=USELESS, model=DEAR, hydra=USELESS, medusa=USELESS, parallel_eagle=USELESS, dspark=USELESS
+        )
     )
     after = engine.drafter("auto", values)
     assert isinstance(before, AutoDrafter) and isinstance(after, AutoDrafter)

@@ -205,11 +205,13 @@ def test_one_softmax_goes_over_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [(3, 50)]
 
 
-@pytest.mark.parametrize("kind", sorted(set(HEADS) - {"medusa"}))
+@pytest.mark.parametrize("kind", sorted(set(HEADS) - {"medusa", "parallel_eagle", "dspark"}))
 def test_who_drafts_place_by_place_refuses_by_name(kind: str) -> None:
     settings = Settings()
     settings.assign("draft_tree", "best_first")
-    with pytest.raises(UserError, match=f"draft_tree best_first given for {kind}, .*expected chain, static or dynamic"):
+    with pytest.raises(
+        UserError, match=f"draft_tree best_first given for {kind}, .*expected chain, static, drawn or dynamic"
+    ):
         PairEngine(toy_pair()).drafter(kind, settings)
 
 
