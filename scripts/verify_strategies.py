@@ -20,6 +20,7 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
+from ablation.commands.checked import run_checked
 from ablation.plan.choice import choose_runs
 from ablation.plan.prompt_file import read_prompts
 from sampling.loading.options import DTYPES
@@ -40,6 +41,8 @@ DRAFTING = (
     "speculative gamma=4, mtp gamma=4, mtp draft_tree=drawn gamma=3 tree_tokens=8, "
     "mtp draft_tree=static gamma=3 tree_tokens=8"
 )
+
+OTHERS = [name for name in EXPECTED if name != "rejection"]
 
 
 class Asking(RejectionVerifier):
@@ -75,6 +78,8 @@ def asked(engine: PairEngine, method: str, values: Values, prompt: Sequence[int]
 
 def told(name: str, temperature: str, judges: Sequence[Asking]) -> list[str]:
     """A line of the table: tokens a round of each strategy, and the others against the first."""
+    if not judges:
+        return [name, temperature, "0"]
     tokens = np.stack([one.tokens for one in judges])
     rounds = np.array([[float(one.rounds)] for one in judges])
     means = tokens.sum(0) / rounds.sum()
@@ -82,6 +87,18 @@ def told(name: str, temperature: str, judges: Sequence[Asking]) -> list[str]:
     gains = tokens[:, 1:].sum(0) / tokens[:, 0].sum()
     shown = [f"{gain:.3f} ({least:.3f} to {most:.3f})" for gain, least, most in zip(gains, low, high, strict=True)]
     return [name, temperature, f"{rounds.sum():.0f}", *(f"{mean:.3f}" for mean in means), *shown]
+
+
+def compared(engine: PairEngine, methods: str, degree: str, length: int, prompts: Sequence[Sequence[int]]) -> Table:
+    """The strategies at one temperature, a line a method."""
+    table = Table("method", "temperature", "rounds", *EXPECTED, *(f"{name} / rejection" for name in OTHERS), box=None)
+    base = Settings()
+    base.assign_all([("length", str(length)), ("processor", f"multinomial {degree}")])
+    for run in choose_runs(methods, base):
+        values = {**base, **dict(run.parameters), **METHODS[run.method].preset}
+        judges = [asked(engine, run.method, values, prompt) for prompt in track(prompts, run.name, transient=True)]
+        table.add_row(*told(run.name, degree, [one for one in judges if one.rounds]))
+    return table
 
 
 def main(
@@ -93,20 +110,11 @@ def main(
 ) -> None:
     """Tokens a round of exact strategies on the same drafts."""
     engine = PairEngine(load_pair(LoadOptions(dtype=dtype)))
-    table = Table(
-        "method", "temperature", "rounds", *EXPECTED, *(f"{name} / rejection" for name in list(EXPECTED)[1:]), box=None
-    )
     prompts = [one for path in sorted(PROMPTS.glob("*.jsonl")) for one in read_prompts(path)[:limit]]
     encoded = [engine.tokenise(one.opening, True, one.system) for one in prompts]
-    for degree in temperature.split(","):
-        base = Settings()
-        base.assign_all([("length", str(length)), ("processor", f"multinomial {degree}")])
-        for run in choose_runs(methods, base):
-            values = {**base, **dict(run.parameters), **METHODS[run.method].preset}
-            judges = [asked(engine, run.method, values, prompt) for prompt in track(encoded, run.name, transient=True)]
-            table.add_row(*told(run.name, degree, [one for one in judges if one.rounds]))
-    Console(width=200).print(table)
+    for degree in filter(None, map(str.strip, temperature.split(","))):
+        Console(width=200).print(compared(engine, methods, degree, length, encoded))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_checked(main)
