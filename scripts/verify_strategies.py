@@ -21,6 +21,7 @@ from rich.table import Table
 from torch import Tensor
 
 from ablation.commands.checked import run_checked
+from ablation.commands.options import exit_statuses
 from ablation.plan.choice import choose_runs
 from ablation.plan.prompt_file import read_prompts
 from sampling.loading.options import DTYPES
@@ -109,11 +110,12 @@ def main(
     dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "float32",
 ) -> None:
     """Tokens a round of exact strategies on the same drafts."""
-    engine = PairEngine(load_pair(LoadOptions(dtype=dtype)))
-    prompts = [one for path in sorted(PROMPTS.glob("*.jsonl")) for one in read_prompts(path)[:limit]]
-    encoded = [engine.tokenise(one.opening, True, one.system) for one in prompts]
-    for degree in filter(None, map(str.strip, temperature.split(","))):
-        Console(width=200).print(compared(engine, methods, degree, length, encoded))
+    with exit_statuses():
+        engine = PairEngine(load_pair(LoadOptions(dtype=dtype)))
+        prompts = [one for path in sorted(PROMPTS.glob("*.jsonl")) for one in read_prompts(path)[:limit]]
+        encoded = [engine.tokenise(one.opening, True, one.system) for one in prompts]
+        for degree in filter(None, map(str.strip, temperature.split(","))):
+            Console(width=200).print(compared(engine, methods, degree, length, encoded))
 
 
 if __name__ == "__main__":
