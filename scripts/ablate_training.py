@@ -135,7 +135,9 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
     from sampling.distill.training import CHECKPOINT, Trainer
     from sampling.heads.head_files import save_head
 
-    asked = {**asdict(plan), **asdict(schedule), "pieces of data": len(rows)}
+    mine = replace(schedule, objective=Objective(choice.loss, choice.decay))
+    own = {"answers": choice.answers, "variant": dict(choice.variant)}
+    asked = {**asdict(plan), **asdict(mine), **own, "pieces of data": len(rows)}
     if (folder / TRAINED).is_file():
         check(folder, asked)
         return
@@ -145,7 +147,6 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
     vocabulary = None if choice.variant.get("output_rank") else plan.draft_vocab
     shape = DrafterShape(plan.method, vocabulary, plan.steps, 1, None, choice.variant)
     task = make_task(pair, shape.config(pair), part)
-    mine = replace(schedule, objective=Objective(choice.loss, choice.decay))
     trainer = Trainer(task, part, held_out, mine, pair.target.device)
     with told(f"training: {folder.name}") as show:
         found = trainer.run(folder, lambda done, total, _: show(done, total), float)
