@@ -26,12 +26,10 @@ class BlockVerifier(RejectionVerifier):
     def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
         if proposal.parents is not None or proposal.probs is None:
             return super().decide(proposal, p, coins)
-        count, q = len(proposal), proposal.probs.to(p.device)
-        row = torch.arange(count, device=p.device)
-        w = weights(*of_drafts(proposal, p))
-        chances = kept(w, p[1:], q.roll(-1, 0), row == count - 1)
+        count = len(proposal)
+        w, chances = of_chain(proposal, proposal.probs.to(p.device), p)
         passed = uniform((count,), coins, p.device, torch.float32, "coin") < chances
-        accepted = ((row + 1) * passed).amax()
+        accepted = (torch.arange(1, count + 1, device=p.device) * passed).amax()
         here = p.index_select(0, accepted.view(1))[0]
         reached = torch.cat([w.new_ones(1), w]).index_select(0, accepted.view(1)).to(p.dtype)
         rejected = self.rest(reached * here, distribution_of(proposal, accepted.clamp(max=count - 1), p))
@@ -52,6 +50,13 @@ class BlockVerifier(RejectionVerifier):
         rejected = self.rest(reached * here, chains.of_last(accepted, here))
         here = torch.where((accepted < chains.lengths).unsqueeze(1), rejected, here)
         return Decision(accepted - 1, sample_each(here, coins))
+
+
+def of_chain(proposal: Proposal, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """`weights` and `kept` `[n]` of one chain that was drawn from q `[n, V]`, from p `[n + 1, V]`."""
+    w = weights(*of_drafts(proposal, p))
+    last = torch.arange(len(proposal), device=p.device) == len(proposal) - 1
+    return w, kept(w, p[1:], q.roll(-1, 0), last)
 
 
 def weights(p_x: Tensor, q_x: Tensor) -> Tensor:

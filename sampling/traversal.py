@@ -1,12 +1,12 @@
 """Traversal verification: a tree of drawn drafts is judged from its leaves upwards."""
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from sampling.block import BlockVerifier
+from sampling.forward.tree import children
 from sampling.proposal import Proposal
 from sampling.verifier import Decision, distribution_of
 from utils.coins import Coins, uniform
@@ -40,13 +40,12 @@ class _Walk:
     proposal: Proposal
     p: Tensor
     fallen: Tensor
-    below: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    below: dict[int, list[int]] = field(init=False)
     end: Tensor = field(init=False)
     here: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        for row, parent in enumerate(self.proposal.parent_rows):
-            self.below[parent].append(row)
+        self.below = children(self.proposal.parent_rows)
         self.end, self.here = torch.full((), -1, device=self.p.device), self.p[0]
 
     def visit(self, row: int, w: Tensor) -> None:

@@ -1,5 +1,6 @@
 """Trees of drafts as row numbers: who hangs below whom, how deep, and what each row sees."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -48,6 +49,14 @@ def depths(parents: Sequence[int]) -> list[int]:
     for parent in parents:
         depth.append(1 if parent < 0 else depth[parent] + 1)
     return depth
+
+
+def children(parents: Sequence[int]) -> dict[int, list[int]]:
+    """The rows that hang off each row, in order: `(-1, -1, 0)` -> `{-1: [0, 1], 0: [2]}`; none for any other."""
+    below: dict[int, list[int]] = defaultdict(list)
+    for row, parent in enumerate(parents):
+        below[parent].append(row)
+    return below
 
 
 def ancestor_mask(parents: Sequence[int]) -> Tensor:

@@ -3,16 +3,16 @@
 All are asked about the same drafts and the same distributions, so that nothing but the strategy differs.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from sampling.block import kept, weights
+from sampling.block import of_chain
+from sampling.forward.tree import children
 from sampling.proposal import Proposal
 from sampling.traversal import without
-from sampling.verifier import distribution_of, of_drafts, residual
+from sampling.verifier import distribution_of, residual
 
 
 def from_the_root(proposal: Proposal, p: Tensor) -> float:
@@ -37,8 +37,7 @@ def of_a_block(proposal: Proposal, p: Tensor) -> float:
     """Of `block` on a drawn chain: the last draft whose coin falls right."""
     if proposal.parents is not None or proposal.probs is None:
         return from_the_root(proposal, p)
-    last = torch.arange(len(proposal), device=p.device) == len(proposal) - 1
-    chances = kept(weights(*of_drafts(proposal, p)), p[1:], proposal.probs.roll(-1, 0), last)
+    _, chances = of_chain(proposal, proposal.probs, p)
     failing = (1.0 - chances).flip(0).cumprod(0)
     return float((1.0 - failing).sum())
 
@@ -76,9 +75,7 @@ class _Tree:
 
     def __init__(self, proposal: Proposal, p: Tensor) -> None:
         self._proposal, self._like = proposal, p
-        self.below: dict[int, list[int]] = defaultdict(list)
-        for row, parent in enumerate(proposal.parent_rows):
-            self.below[parent].append(row)
+        self.below = children(proposal.parent_rows)
 
     def q(self, row: int) -> Tensor:
         """`[V]`."""
