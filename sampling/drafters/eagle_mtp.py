@@ -11,12 +11,10 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.recurrent import forward_and_rows
 from sampling.events import Round
 from sampling.forward.asked import Asking
-from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
-from sampling.heads.sharing import SharedHead
-from sampling.heads.static import fixed_rows
 from sampling.sequence import Sequence
 from utils.sent import sent
 
@@ -58,17 +56,8 @@ class RecurrentDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        head, target = pair.head(cls.method), pair.target.model
-        forward = RecurrentForward.of(head, target)
-        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
-            forward = forward.with_kernel(Int8Linear)
-        shape = cls.shape_of(head.config, values)
-        rows: abc.Callable[[], RecurrentRunner] | None = None
-        if pair.share:
-            rows = SharedHead(forward).another
-        elif pair.cached and pair.target_info.graphs:
-            rows = fixed_rows(forward)
-        return cls(forward, head.config.features, shape, pair.cached, rows)
+        forward, rows = forward_and_rows(pair, cls.method, values["draft_weights"])
+        return cls(forward, forward.config.features, cls.shape_of(forward.config, values), pair.cached, rows)
 
     def begin(self, seq: Sequence) -> None:
         draft = seq.drafting[self] = _Draft(self._rows())
