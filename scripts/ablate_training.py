@@ -37,12 +37,13 @@ SETS = ("dialogue", "code", "long", "grounded", "translation")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A way to train: loss and decay as in `Objective`, answers learned from, values of `HeadConfig`."""
+    """A way to train: loss, decay, products as in `Schedule`, answers learned from, values of `HeadConfig`."""
 
     loss: str = "kl"
     decay: float = 0.8
     answers: str = "all"
     variant: Mapping[str, Any] = field(default_factory=dict)
+    products: str = "auto"
 
 
 CHOICES = {
@@ -56,6 +57,7 @@ CHOICES = {
     "output-rank 96": Choice(variant={"output_rank": 96}),
     "answers drawn": Choice(answers="drawn"),
     "answers greedy": Choice(answers="greedy"),
+    "products float32": Choice(products="float32"),
 }
 
 Out = Annotated[Path, typer.Option(metavar="DIR", help="where drafters, figures and the table go")]
@@ -109,7 +111,7 @@ def main(
         chosen, plan = _chosen(only), Plan(method.value, steps, draft_vocab, most, prompts, length)
         pair = load_pair(LoadOptions(target))
         rows = read_data(data, tokens).rows(pair, seed, told)
-        schedule = Schedule(epochs, batch_tokens, rate, warmup=20, every=100, seed=seed)
+        schedule = Schedule(epochs, batch_tokens, rate, warmup=20, every=1000, seed=seed)
         for name, choice in chosen.items():
             folder = out / re.sub("[^a-z0-9.]+", "-", f"{plan.method} {name}")
             train(pair, rows, schedule, plan, choice, folder)
@@ -135,7 +137,7 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
     from sampling.distill.training import CHECKPOINT, Trainer
     from sampling.heads.head_files import save_head
 
-    mine = replace(schedule, objective=Objective(choice.loss, choice.decay))
+    mine = replace(schedule, objective=Objective(choice.loss, choice.decay), products=choice.products)
     own = {"answers": choice.answers, "variant": dict(choice.variant)}
     asked = {**asdict(plan), **asdict(mine), **own, "pieces of data": len(rows)}
     if (folder / TRAINED).is_file():

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 HeadKind = StrEnum("HeadKind", [*MODELS])
-# As `LOSSES` and `ANSWERS` of sampling/distill have them, which would load torch here.
+# As `LOSSES`, `ANSWERS` and `PRODUCTS` of sampling/distill have them, which would load torch here.
 LossKind = StrEnum("LossKind", ["kl", "lk", "acceptance"])
 AnswerKind = StrEnum("AnswerKind", ["all", "drawn", "greedy"])
+ProductKind = StrEnum("ProductKind", ["auto", "bfloat16", "float32"])
 NormKind = StrEnum("NormKind", ["none", "each", "joined"])
 FeedbackKind = StrEnum("FeedbackKind", ["raw", "normed"])
 Method = Annotated[HeadKind, typer.Option(help="what to train")]
@@ -70,6 +71,12 @@ OutputRank = Annotated[
     int | None,
     typer.Option(min=1, help="rank of an output over all tokens, eagle and mtp only; default: the draft vocabulary"),
 ]
+Products = Annotated[
+    ProductKind,
+    typer.Option(
+        help="dtype of matrix products while it learns; auto: bfloat16 where the machine has it, else float32"
+    ),
+]
 DataOnly = Annotated[bool, typer.Option("--data-only", help="write the data that lacks, and train nothing")]
 Device = Annotated[str, typer.Option(help=", ".join(DEVICES))]
 Dtype = Annotated[str, typer.Option(help=f"dtype of the trunk while it writes: {', '.join(DTYPES)}")]
@@ -97,6 +104,7 @@ def main(
     state_norm: StateNorm = None,
     feedback: Feedback = None,
     output_rank: OutputRank = None,
+    products: Products = ProductKind.auto,
     data_only: DataOnly = False,
 ) -> None:
     """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
@@ -120,7 +128,14 @@ def main(
             raise UserError(f"--rate {rate} given; expected a finite number above 0")
         if not 0 < decay <= 1:
             raise UserError(f"--decay {decay} given; expected a number above 0, at most 1")
-        schedule = Schedule(epochs, batch_tokens, rate, seed=seed, objective=Objective(loss.value, decay))
+        schedule = Schedule(
+            epochs,
+            batch_tokens,
+            rate,
+            seed=seed,
+            objective=Objective(loss.value, decay),
+            products=products.value,
+        )
         pair = load_pair(LoadOptions(target, device=device, dtype=dtype))
         corpora = read_data(data, tokens, answers)
         if data_only:
@@ -194,6 +209,7 @@ def _choices(made: "Trained", data: "Data", schedule: "Schedule") -> dict[str, o
         "answers learned from": data.answers,
         "loss": f"{objective.loss}: {UNITS[objective.loss]}",
         "weight of a later draft in the loss": f"{objective.decay:g} of the one before it",
+        "matrix products": str(made.products).removeprefix("torch."),
     }
     if config.state_norm != "none":
         lines["norms of the target's states"] = config.state_norm

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.batches import split
@@ -116,7 +118,10 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What came out. pieces, tokens: of the data learned from; held_out: what `found` was measured on, in words."""
+    """What came out. pieces, tokens: of the data learned from; held_out: what `found` was measured on, in words.
+
+    products: the dtype that matrix products were computed in.
+    """
 
     config: HeadConfig
     history: History
@@ -124,6 +129,7 @@ class Trained:
     pieces: int
     tokens: int
     held_out: str
+    products: torch.dtype
 
 
 def make_head(
@@ -146,7 +152,8 @@ def make_head(
         found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
     config = replace(task.config, ranks=found.ranks, recommended=task.config.recommended or found.recommended)
     save_head(folder, config, task.module.state_dict(), task.trunk.ids)
-    return Trained(config, trainer.history, found, len(rows), sum(len(row.tokens) for row in rows), _words(held_out))
+    tokens = sum(len(row.tokens) for row in rows)
+    return Trained(config, trainer.history, found, len(rows), tokens, _words(held_out), trainer.products)
 
 
 def check_out(folder: Path, pair: Pair) -> None:

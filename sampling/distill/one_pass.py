@@ -117,8 +117,10 @@ class DsparkTask(Task):
                 continue
             place, state = places[block], states[text, block, step]
             before = self.head.before(batch.tokens[text, place])
-            logs = torch.log_softmax(self.logits(torch.cat([state, before], dim=-1)), dim=-1)
-            p = torch.softmax(batch.states[self.trunk.last][text, place] @ self.trunk.output.T, dim=-1)
+            logits = self.logits(torch.cat([state, before], dim=-1))
+            theirs = batch.states[self.trunk.last][text, place] @ self.trunk.output.T
+            logs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
+            p = torch.softmax(theirs, dim=-1, dtype=torch.float32)
             told = self.head.told(state.detach(), before.detach())
             sure = F.binary_cross_entropy_with_logits(told, acceptance(p, logs.detach()))
             weight = objective.decay**step

@@ -101,13 +101,13 @@ class Task(ABC):
 
         A pass that no dialogue of the batch is long enough for does not count.
         """
-        p = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1)
+        p = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1, dtype=torch.float32)
         total, weights = batch.tokens.new_zeros((), dtype=torch.float32), 0.0
         for number, one in enumerate(islice(self.passes(batch), self.trained(progress))):
             rows, label = _facing(one, batch)
             if not len(rows[0]):
                 continue
-            logs = torch.log_softmax(self.logits(one.rows[rows]), dim=-1)
+            logs = torch.log_softmax(self.logits(one.rows[rows]), dim=-1, dtype=torch.float32)
             weight = objective.decay**number
             total = total + weight * LOSSES[objective.loss](p[label], logs)
             weights += weight

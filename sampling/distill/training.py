@@ -4,7 +4,9 @@ import errno
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from sampling.distill.batches import Batch, batches
 from sampling.distill.objective import Objective
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task
+from sampling.forward.kernels import claims_bfloat16
 from utils.errors import UserError
 
 CHECKPOINT = "training.pt"
@@ -27,7 +30,8 @@ class Schedule:
     """How long and how fast: passes over the data, tokens a batch, learning rate at its highest.
 
     The rate rises over `warmup` steps and falls as a cosine to a tenth. every: steps between checkpoints,
-    which are also where held-out drafts are counted. On CUDA products are in bfloat16, weights and sums in float32.
+    which are also where held-out drafts are counted. products: the dtype of matrix products, a key of `PRODUCTS`;
+    weights, their changes and the loss are in float32 in any case.
     """
 
     epochs: int = 4
@@ -37,6 +41,7 @@ class Schedule:
     every: int = 150
     seed: int = 0
     objective: Objective = field(default_factory=Objective)
+    products: str = "auto"
 
 
 @dataclass
@@ -70,13 +75,14 @@ class Trainer:
         began: str = "",
     ) -> None:
         self.task, self.rows, self.schedule, self.device = task, rows, schedule, device
-        self.history = History()
+        self.history, self.products = History(), PRODUCTS[schedule.products](device)
         self._belongs = {
             **task.config.as_dict(),
             **asdict(schedule),
             "draft vocabulary": _hash([task.trunk.ids]),
             "training data": _hash([row.tokens for row in rows]),
             "weights it began with": began,
+            "products": str(self.products),
         }
         self._layers = sorted({*task.config.features, task.trunk.last})
         self._held_out = [
@@ -122,7 +128,7 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self.schedule.rate * self._factor(step)
         self._optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with _products_in(self.products, self.device):
             loss = self.task.loss(batch, step / self.steps, self.schedule.objective)
         if not torch.isfinite(loss):
             lower = f"a --rate below {self.schedule.rate:g}"
@@ -170,6 +176,26 @@ class Trainer:
         self._optimizer.load_state_dict(state["optimizer"])
         self.history = History(**state["history"])
         return int(state["step"])
+
+
+def _fastest_products(device: torch.device) -> torch.dtype:
+    """bfloat16 on CUDA and on a CPU that has instructions for it, float32 elsewhere."""
+    half = claims_bfloat16() if device.type == "cpu" else device.type == "cuda"
+    return torch.bfloat16 if half else torch.float32
+
+
+PRODUCTS: Mapping[str, Callable[[torch.device], torch.dtype]] = {
+    "auto": _fastest_products,
+    "bfloat16": lambda device: torch.bfloat16,
+    "float32": lambda device: torch.float32,
+}
+
+
+@contextmanager
+def _products_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+    with warnings.catch_warnings(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")  # norms have weights in float32
+        yield
 
 
 def _hash(parts: Sequence[Tensor]) -> str:

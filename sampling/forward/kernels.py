@@ -89,10 +89,11 @@ def computes_bfloat16() -> bool:
 def _half_or_full(contenders: Sequence[tuple[Kernel, torch.dtype]]) -> RaceVerdict:
     """bfloat16 where it always wins; undecided, where the CPU says that it has instructions of it."""
     race = Race(contenders)
-    return settle(race.turn, lambda fastest: always_faster(*fastest), otherwise=_claims_bfloat16())
+    return settle(race.turn, lambda fastest: always_faster(*fastest), otherwise=claims_bfloat16())
 
 
-def _claims_bfloat16() -> bool:
+def claims_bfloat16() -> bool:
+    """Whether the CPU says that it has instructions for products in bfloat16 (AVX512-BF16 or AMX)."""
     claims = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(bool(getattr(torch.cpu, claim, bool)()) for claim in claims)
 

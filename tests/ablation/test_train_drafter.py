@@ -18,7 +18,7 @@ from sampling.distill.accuracy import Accuracy
 from sampling.distill.make_head import ANSWERS, Corpus, Data, DrafterShape, make_head
 from sampling.distill.objective import LOSSES
 from sampling.distill.shards import read_shards, writing
-from sampling.distill.training import Schedule
+from sampling.distill.training import PRODUCTS, Schedule
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
 from sampling.loading.pairs import LoadOptions, load_pair
@@ -153,6 +153,7 @@ def test_what_was_chosen_is_recorded_and_drafts(method: str, tmp_path: Path) -> 
 
 def test_options_name_what_there_is() -> None:
     assert [*train_drafter.LossKind] == [*LOSSES] and [*train_drafter.AnswerKind] == [*ANSWERS]
+    assert [*train_drafter.ProductKind] == [*PRODUCTS]
 
 
 @pytest.mark.parametrize(

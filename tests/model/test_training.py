@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from sampling.distill import training
 from sampling.distill.accuracy import accuracy
 from sampling.distill.batches import Batch, split
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.forward import lean
+from sampling.forward.kernels import claims_bfloat16
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, task_of, with_config
@@ -25,19 +27,31 @@ def target() -> lean.LeanModel:
     return lean.from_transformers(make("llama"))
 
 
+@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
+    """On a CPU with instructions for bfloat16, and on one without."""
+    monkeypatch.setattr(training, "claims_bfloat16", lambda: request.param is torch.bfloat16)
+    return cast(torch.dtype, request.param)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_learns_what_the_target_says(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
+def test_training_learns_what_the_target_says(
+    kind: str, target: lean.LeanModel, tmp_path: Path, products: torch.dtype
+) -> None:
     rows = rows_of(target)
     task = task_of(kind, target, torch.arange(VOCAB))
     train, held_out = split(rows, 4)
     assert len(train) + len(held_out) == 24 and held_out
     trainer = Trainer(task, train, train[:4], Schedule(30, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu"))
+    assert trainer.products is products
+    assert {weight.dtype for weight in task.module.parameters()} == {torch.float32}
     whole = Batch.of(train, sorted({*task.config.features, task.trunk.last}), torch.device("cpu"))
     before = task.loss(whole).item()
     trainer.run(tmp_path, lambda *_: None, float)
     assert task.loss(whole).item() < 0.85 * before
 
 
+@pytest.mark.usefixtures("products")
 def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_path: Path) -> None:
     rows, schedule = rows_of(target, 8), Schedule(3, 64, 1e-2, warmup=2, every=2)
 
@@ -61,7 +75,9 @@ def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_
     assert run(tmp_path / "cut") == whole
 
 
-def test_a_checkpoint_of_another_training_is_refused_with_what_differs(target: lean.LeanModel, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_training_is_refused_with_what_differs(
+    target: lean.LeanModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows, schedule = rows_of(target, 6), Schedule(1, 64, 1e-2, warmup=2, every=2)
     cpu = torch.device("cpu")
 
@@ -82,6 +98,9 @@ def test_a_checkpoint_of_another_training_is_refused_with_what_differs(target: l
     refused("differs in training data", task, [replace(rows[0], tokens=rows[0].tokens + 1), *rows[1:]])
     refused("differs in rate", task, rows, replace(schedule, rate=1e-3))
     refused("differs in weights it began with", task, rows, schedule, "others")
+    with monkeypatch.context() as other:
+        other.setattr(training, "claims_bfloat16", lambda: not claims_bfloat16())
+        refused("differs in products", task)
     state = torch.load(tmp_path / CHECKPOINT, weights_only=True)
     del state["belongs"]
     torch.save(state, tmp_path / CHECKPOINT)
