@@ -135,7 +135,7 @@ MODELS = Registry[TrainedPart](
     *HEADS.values(),
 )
 
-# A hybrid's model drafts no tree.
+# Behind a chain a copy can follow.
 CHAIN = {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1}
 HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", tuple(MODELS))
 HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "what extends the draft", tuple(COPIERS))
@@ -179,7 +179,7 @@ DRAFTERS = Registry[Part](
         "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
         "arctic-inference",
         (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
-        uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), COPIERS["suffix"]),
+        uses=(chosen_by(HYBRID_MODEL, MODELS), COPIERS["suffix"]),
         hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, "suffix"),
     ),
     Part(

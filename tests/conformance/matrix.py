@@ -36,6 +36,10 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     },
     "eagle + copies": ("extended", {"hybrid_model": "eagle"}),
     "suffix or medusa": ("suffix_or_model", {"hybrid_model": "medusa"}),
+    "suffix or mtp tree": (
+        "suffix_or_model",
+        {"hybrid_model": "mtp", "num_model_steps": 3, "draft_tree": "dynamic", "tree_tokens": 6},
+    ),
     "suffix tree or model": ("suffix_or_model", {"use_tree_spec": True, "min_token_prob": 0.0, "num_model_steps": 1}),
     "model + n-grams": ("extended", {"hybrid_copy": "ngram"}),
     "model + suffix": ("extended", {"hybrid_copy": "suffix"}),

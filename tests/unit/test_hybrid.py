@@ -5,7 +5,7 @@ from collections import abc
 import pytest
 import torch
 
-from egag.controller import DraftBudget, GammaController
+from egag.controller import DraftBudget, FixedGamma, GammaController
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
@@ -14,6 +14,7 @@ from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Limits, best_draft
 from sampling.drafter import Drafter
 from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
+from sampling.forward.runner import prefill
 from sampling.methods import DRAFTERS, METHODS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -142,6 +143,22 @@ def test_where_room_is_left_for_one_draft_the_suffix_tree_has_to_promise_one() -
     drafter = SuffixOrModelDrafter(model, suffix, 3)
     drafter.begin(seq)
     assert drafter.propose(seq, DraftBudget(8), 1).tokens.tolist() == [3] and not model.asked
+
+
+def test_a_head_drafts_a_tree_where_the_suffix_tree_has_nothing() -> None:
+    settings = Settings()
+    settings.assign_all([("hybrid_model", "mtp"), ("num_model_steps", "3"), ("draft_tree", "dynamic")])
+    settings.assign_all([("tree_tokens", "6"), ("draft_weights", "full")])
+    names = {parameter.name for parameter in METHODS["suffix_or_model"].relevant(settings)}
+    assert {"draft_tree", "tree_width", "tree_tokens"} < names
+    pair, text, found = toy_pair(), [1, 2, 3], []
+    for name, rule in (("suffix_or_model", DraftBudget(8)), ("mtp", FixedGamma(3))):
+        one, seq = DRAFTERS[name].build(pair, settings), context(text)
+        seq.hidden = prefill(pair.target, text[:-1], one.needs_hidden)
+        one.begin(seq)
+        found.append(one.propose(seq, rule, 9))
+    assert found[0].tokens.tolist() == found[1].tokens.tolist() and len(found[0]) == 6
+    assert list(found[0].parent_rows) == list(found[1].parent_rows) != list(range(-1, 5))
 
 
 @pytest.mark.parametrize(
