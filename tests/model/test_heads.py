@@ -97,14 +97,14 @@ def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanM
             return super().run(tokens, *rest)
 
     forward = RecurrentForward.of(pair.head(kind), target)
-    drafter = RecurrentDrafter(Counting(**vars(forward)), forward.config.features)
+    drafter = RecurrentDrafter(Counting(**vars(forward)))
     seq = sequence(ids(9), pair.target)
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     assert fed == [7]
     first = alone(drafter.root(seq))
     assert fed == [7, 1]
-    again = RecurrentDrafter(forward, forward.config.features, cached=False)
+    again = RecurrentDrafter(forward, cached=False)
     again.begin(seq)
     torch.testing.assert_close(alone(again.root(seq)), first)
 
