@@ -11,7 +11,6 @@ from egag.belief import Belief, Token
 from egag.controller import FixedGamma
 from sampling.distill.batches import Batch
 from sampling.distill.one_pass import DsparkTask
-from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.dspark import DsparkDrafter
 from sampling.events import Round
 from sampling.forward import lean
@@ -23,7 +22,6 @@ from sampling.pair_engine import PairEngine
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.settings import Settings
-from tests.model.test_training import task_weights
 from tests.model.tiny_heads import pair_of, rows_of, saved, task_of
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence
@@ -143,28 +141,6 @@ def test_blocks_see_the_text_before_them_and_no_other_block(target: lean.LeanMod
         later = task._blocks(replace(batch, states=states), torch.tensor([2, 5, 6]))
     torch.testing.assert_close(later[:, :2], many[:, :2])
     assert (later[:, 2] - many[:, 2]).abs().max() > 1e-3, "the state before the last block is read"
-
-
-def test_a_training_that_was_killed_goes_on_with_the_same_blocks(target: lean.LeanModel, tmp_path: Path) -> None:
-    rows, schedule = rows_of(target, 8), Schedule(3, 64, 1e-2, warmup=2, every=2)
-
-    class Killed(Exception):
-        pass
-
-    def run(folder: Path, kill_at: int | None = None) -> list[float]:
-        trainer = Trainer(task_of("dspark", target), rows, rows[:2], schedule, torch.device("cpu"))
-
-        def watch(step: int, total: int, history: object) -> None:
-            if step == kill_at:
-                raise Killed
-
-        trainer.run(folder, watch, float)
-        return [*trainer.history.losses, *task_weights(trainer.task)]
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(Killed):
-        run(tmp_path / "cut", kill_at=5)
-    assert run(tmp_path / "cut") == whole
 
 
 def test_the_confidence_head_learns_how_much_of_its_law_is_the_targets(target: lean.LeanModel) -> None:

@@ -15,7 +15,6 @@ from sampling.distill.parallel_eagle import ParallelEagleTask
 from sampling.distill.shards import Row
 from sampling.distill.start import start
 from sampling.distill.tasks import Task, feature_layers
-from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.events import Round
@@ -192,29 +191,6 @@ def test_the_suite_sees_mask_rows_that_are_kept(tmp_path: Path) -> None:
 
 def case(name: str) -> Case:
     return Case(lambda pair: build_drafter(name, pair), lambda: FixedGamma(3), RejectionVerifier)
-
-
-def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_path: Path) -> None:
-    rows, schedule = rows_of(target, 8), Schedule(3, 64, 1e-2, warmup=2, every=2)
-
-    class Killed(Exception):
-        pass
-
-    def run(folder: Path, kill_at: int | None = None) -> list[float]:
-        trainer = Trainer(task_of(KIND, target), rows, rows[:2], schedule, torch.device("cpu"))
-
-        def watch(step: int, total: int, history: object) -> None:
-            if step == kill_at:
-                raise Killed
-
-        trainer.run(folder, watch, float)
-        weights = [float(weight.double().sum()) for weight in trainer.task.module.state_dict().values()]
-        return [*trainer.history.losses, *weights]
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(Killed):
-        run(tmp_path / "cut", kill_at=5)
-    assert run(tmp_path / "cut") == whole
 
 
 def test_it_begins_with_a_guess_of_the_next_state(target: lean.LeanModel, tmp_path: Path) -> None:

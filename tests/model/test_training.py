@@ -17,7 +17,7 @@ from sampling.forward import lean
 from sampling.forward.kernels import claims_bfloat16
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
-from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, task_of, with_config
+from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, task_of, whole_and_cut, with_config
 from tests.model.tiny_models import VOCAB, make
 from utils.errors import UserError
 
@@ -52,27 +52,13 @@ def test_training_learns_what_the_target_says(
 
 
 @pytest.mark.usefixtures("products")
-def test_a_training_that_was_killed_goes_on_exactly(target: lean.LeanModel, tmp_path: Path) -> None:
-    rows, schedule = rows_of(target, 8), Schedule(3, 64, 1e-2, warmup=2, every=2)
-
-    class Killed(Exception):
-        pass
-
-    def run(folder: Path, kill_at: int | None = None) -> list[float]:
-        trainer = Trainer(task_of("eagle", target), rows, rows[:2], schedule, torch.device("cpu"))
-
-        def watch(step: int, total: int, history: object) -> None:
-            if step == kill_at:
-                raise Killed
-
-        trainer.run(folder, watch, float)
-        return [*trainer.history.losses, *task_weights(trainer.task)]
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(Killed):
-        run(tmp_path / "cut", kill_at=5)
-    assert (tmp_path / "cut" / CHECKPOINT).is_file()
-    assert run(tmp_path / "cut") == whole
+@pytest.mark.parametrize("kind", ["eagle", "parallel_eagle", "dspark"])
+def test_a_training_that_was_killed_goes_on_exactly(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
+    schedule = Schedule(3, 64, 1e-2, warmup=2, every=2)
+    whole, cut = whole_and_cut(lambda: task_of(kind, target), rows_of(target, 8), schedule, tmp_path)
+    assert cut.history.losses == whole.history.losses
+    for weight, theirs in zip(cut.task.module.parameters(), whole.task.module.parameters(), strict=True):
+        assert torch.equal(weight, theirs)
 
 
 def test_a_checkpoint_of_another_training_is_refused_with_what_differs(
@@ -148,10 +134,6 @@ def test_a_checkpoint_on_a_full_disk_leaves_nothing_behind(
     with pytest.raises(OSError, match=r"cannot be written: .enforce fail.*training\.pt"):
         trainer.run(tmp_path, lambda *_: None, float)
     assert not list(tmp_path.iterdir())
-
-
-def task_weights(task: Task) -> list[float]:
-    return [float(weight.double().sum()) for weight in task.module.state_dict().values()]
 
 
 def test_held_out_accuracy_counts_what_greedy_decoding_accepts(target: lean.LeanModel, tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Heads of every kind for a tiny Llama, and the rows that they are trained on."""
 
+from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 
+import pytest
 import torch
 
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task, Trunk, feature_layers
+from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.heads.config import HeadConfig
@@ -55,6 +58,31 @@ def task_of(kind: str, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_I
         torch.nn.init.normal_(weight, std=0.3)
         weight.data = weight.data.to(torch.bfloat16).float()
     return task
+
+
+def whole_and_cut(
+    new: Callable[[], Task], rows: list[Row], schedule: Schedule, folder: Path
+) -> tuple[Trainer, Trainer]:
+    """A training that ran to its end, and the same one killed at its fifth step and run again."""
+
+    class Killed(Exception):
+        pass
+
+    def run(place: str, kill_at: int | None = None) -> Trainer:
+        trainer = Trainer(new(), rows, rows[:2], schedule, torch.device("cpu"))
+
+        def watch(step: int, total: int, history: object) -> None:
+            if step == kill_at:
+                raise Killed
+
+        trainer.run(folder / place, watch, float)
+        return trainer
+
+    whole = run("whole")
+    with pytest.raises(Killed):
+        run("cut", kill_at=5)
+    assert (folder / "cut" / CHECKPOINT).is_file()
+    return whole, run("cut")
 
 
 def saved(task: Task, folder: Path) -> Path:
