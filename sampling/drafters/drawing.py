@@ -60,13 +60,23 @@ class WithoutReplacement:
 
     def __call__(self, logits: Tensor, width: int) -> Picked:
         """See `Pick`; a chance is q of the token."""
-        left, others = self._processor(logits), logits.float()
-        tokens, probs = list[Tensor](), list[Tensor]()
-        for _ in range(min(width, logits.shape[1])):
-            mass, best = left.sum(-1, keepdim=True), argmax(others).unsqueeze(1)
-            certain = torch.zeros_like(left).scatter_(1, best, 1.0)
-            probs.append(torch.where(mass > 0.0, left / mass, certain))
-            tokens.append(sample(probs[-1], self._coins, "draft").unsqueeze(1))
-            left, others = left.scatter(1, tokens[-1], 0.0), others.scatter(1, tokens[-1], -torch.inf)
-        drawn, behind = torch.cat(tokens, 1), torch.stack(probs, 1)
-        return Picked(drawn, behind.gather(2, drawn.unsqueeze(2)).squeeze(2), behind)
+        width = min(width, logits.shape[1])
+        left, likely = self._processor(logits).clone(), logits.topk(width).indices
+        tokens, probs = likely[:, :0], list[Tensor]()
+        for _ in range(width):
+            mass = left.sum(-1, keepdim=True)
+            nothing = mass <= 0.0
+            probs.append(left / torch.where(nothing, 1.0, mass))
+            probs[-1].scatter_add_(1, _first_without(tokens, likely), nothing.to(left.dtype))
+            token = sample(probs[-1], self._coins, "draft").unsqueeze(1)
+            tokens = torch.cat([tokens, token], 1)
+            left.scatter_(1, token, 0.0)
+        behind = torch.stack(probs, 1)
+        return Picked(tokens, behind.gather(2, tokens.unsqueeze(2)).squeeze(2), behind)
+
+
+def _first_without(gone: Tensor, ordered: Tensor) -> Tensor:
+    """Of each row of `ordered` `[m, w]` the first `[m, 1]` that is not among those of `gone` `[m, less than w]`."""
+    there = (ordered.unsqueeze(2) == gone.unsqueeze(1)).any(2)
+    places = torch.arange(ordered.shape[1], device=ordered.device)
+    return ordered.gather(1, (places + len(places) * there).amin(1, keepdim=True))
