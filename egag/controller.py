@@ -79,11 +79,12 @@ class GammaController:
         return level < self.gamma
 
     def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        """How many drafts of a proposal to have verified, of those that were not drawn: copies, and nodes of trees.
+        """How many drafts of a proposal to have verified: of copies, and of the nodes of trees.
 
         chances: that a draft and all before it are right, as the drafter tells it, most likely first. match: how many
-        tokens of the text the copy was found by. parents: of a tree, as in a proposal. What is proposed here follows
-        from the text alone, so that leaving the end of it out biases nothing.
+        tokens of the text the copy was found by. parents: of a tree, as in a proposal. What is told here must follow
+        from the text alone, so that leaving the end out biases nothing: of a tree of drawn nodes the chances are those
+        of their ranks, and no chance of what was drawn.
         """
         return len(chances)
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,14 +19,16 @@ from ablation.plan.prompt_file import read_prompts
 from ablation.run.bar import told
 from sampling.events import Round
 from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.methods import HEADS
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
-from scripts.train_drafter import BatchTokens, Epochs, Given, Method, Rate, Seed, Steps, Target, Tokens, read_data
-from utils.errors import UnknownName, UserError
+from scripts.train_drafter import BatchTokens, Epochs, Given, Rate, Seed, Steps, Target, Tokens, check_rate, read_data
+from utils.errors import UserError
 from utils.files import write_atomically
 from utils.provenance import ROOT
 
 if TYPE_CHECKING:
+    from sampling.distill.make_head import DrafterShape
     from sampling.distill.shards import Row
     from sampling.distill.training import Schedule
     from sampling.pair import Pair
@@ -60,6 +63,8 @@ CHOICES = {
     "products float32": Choice(products="float32"),
 }
 
+# What drafts with a method of its own name, to be counted on prompts.
+Method = Annotated[StrEnum("Method", [*HEADS]), typer.Option(help="what to train")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="where drafters, figures and the table go")]
 Most = Annotated[int, typer.Option(min=1000, help="tokens of the data that each drafter learns from")]
 DraftVocab = Annotated[int, typer.Option(min=64, help="size of the draft vocabulary")]
@@ -78,6 +83,13 @@ class Plan:
     most: int
     prompts: int
     length: int
+
+    def shape(self, choice: Choice) -> "DrafterShape":
+        """What is trained for a choice."""
+        from sampling.distill.make_head import DrafterShape
+
+        vocabulary = None if choice.variant.get("output_rank") else self.draft_vocab
+        return DrafterShape(self.method, vocabulary, self.steps, 1, None, choice.variant)
 
 
 def main(
@@ -108,8 +120,10 @@ def main(
     with exit_statuses():
         from sampling.distill.training import Schedule
 
-        chosen, plan = _chosen(only), Plan(method.value, steps, draft_vocab, most, prompts, length)
+        check_rate(rate)
+        named, plan = _chosen(only), Plan(method.value, steps, draft_vocab, most, prompts, length)
         pair = load_pair(LoadOptions(target))
+        chosen = possible(pair, plan, named, only is None)
         rows = read_data(data, tokens).rows(pair, seed, told)
         schedule = Schedule(epochs, batch_tokens, rate, warmup=20, every=1000, seed=seed)
         for name, choice in chosen.items():
@@ -121,34 +135,52 @@ def main(
         typer.echo(table(out))
 
 
+def possible(pair: "Pair", plan: Plan, choices: Mapping[str, Choice], leave_out: bool) -> dict[str, Choice]:
+    """Those that a drafter of the method can have. Raises `UserError` for another, unless they may be left out."""
+    found = {}
+    for name, choice in choices.items():
+        try:
+            plan.shape(choice).config(pair)
+            found[name] = choice
+        except UserError as error:
+            if not leave_out:
+                raise
+            typer.echo(f"left out: {name}: {error}", err=True)
+    return found
+
+
 def _chosen(only: str | None) -> dict[str, Choice]:
     names = list(CHOICES) if only is None else [name.strip() for name in only.split(";")]
     for name in names:
         if name not in CHOICES:
-            raise UnknownName("choice", name, CHOICES)
+            raise UserError(f"unknown choice {name!r}; expected some of: {'; '.join(CHOICES)}")
     return {name: CHOICES[name] for name in names}
 
 
 def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan, choice: Choice, folder: Path) -> None:
     """Train into the folder, with what came out, unless it is there. Every drafter begins with the same seed."""
-    from sampling.distill.make_head import ANSWERS, DrafterShape
+    from sampling.distill.make_head import learned_from
     from sampling.distill.objective import Objective
     from sampling.distill.recipe import make_task
-    from sampling.distill.training import CHECKPOINT, Trainer
+    from sampling.distill.training import CHECKPOINT, PRODUCTS, Trainer, hash_of
     from sampling.heads.head_files import save_head
 
     mine = replace(schedule, objective=Objective(choice.loss, choice.decay), products=choice.products)
-    own = {"answers": choice.answers, "variant": dict(choice.variant)}
-    asked = {**asdict(plan), **asdict(mine), **own, "pieces of data": len(rows)}
+    own = {
+        "answers": choice.answers,
+        "variant": dict(choice.variant),
+        "products": str(PRODUCTS[mine.products](pair.target.device)),
+        "target": pair.digest,
+        "data": hash_of([row.tokens for row in rows]),
+    }
+    asked = {**asdict(plan), **asdict(mine), **own}
     if (folder / TRAINED).is_file():
         check(folder, asked)
         return
     learned, held_out = apart(rows)
-    part = list(first([row for row in learned if ANSWERS[choice.answers](row)], plan.most))
+    part = list(first(learned_from(learned, choice.answers), plan.most))
     torch.manual_seed(schedule.seed)
-    vocabulary = None if choice.variant.get("output_rank") else plan.draft_vocab
-    shape = DrafterShape(plan.method, vocabulary, plan.steps, 1, None, choice.variant)
-    task = make_task(pair, shape.config(pair), part)
+    task = make_task(pair, plan.shape(choice).config(pair), part)
     trainer = Trainer(task, part, held_out, mine, pair.target.device)
     with told(f"training: {folder.name}") as show:
         found = trainer.run(folder, lambda done, total, _: show(done, total), float)
@@ -174,15 +206,19 @@ def check(folder: Path, asked: Mapping[str, Any]) -> None:
 
 
 def apart(rows: "Sequence[Row]") -> "tuple[list[Row], list[Row]]":
-    """(to learn from, greedy answers held out): beside what is put aside in any training, a quarter of the rest.
+    """(to learn from, greedy answers and texts held out): beside what is put aside in any training, a quarter more.
 
-    What a training puts aside of little data is too little to tell choices apart.
+    What a training puts aside of little data is too little to tell choices apart. Raises `UserError` where no greedy
+    answer and no text is held out.
     """
     from sampling.distill.batches import split
 
     learned, held_out = split(rows, len(rows))
     edge = len(learned) - len(learned) // 4
-    return learned[:edge], [row for row in (*held_out, *learned[edge:]) if row.greedy]
+    counted = [row for row in (*held_out, *learned[edge:]) if row.greedy or row.is_text]
+    if not counted:
+        raise UserError(f"{len(rows)} pieces of data given, none held out to count on; expected more data")
+    return learned[:edge], counted
 
 
 def first(rows: "Sequence[Row]", tokens: int) -> "Iterator[Row]":

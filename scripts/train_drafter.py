@@ -124,8 +124,7 @@ def main(
         from sampling.distill.training import Schedule
         from sampling.loading.pairs import LoadOptions, load_pair
 
-        if not 0 < rate < math.inf:
-            raise UserError(f"--rate {rate} given; expected a finite number above 0")
+        check_rate(rate)
         if not 0 < decay <= 1:
             raise UserError(f"--decay {decay} given; expected a number above 0, at most 1")
         schedule = Schedule(
@@ -146,6 +145,12 @@ def main(
         )
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
         _train(pair, shape, corpora, schedule, folder)
+
+
+def check_rate(rate: float) -> None:
+    """Raise `UserError` for a learning rate that there is not."""
+    if not 0 < rate < math.inf:
+        raise UserError(f"--rate {rate} given; expected a finite number above 0")
 
 
 def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_rank: int | None) -> dict[str, object]:

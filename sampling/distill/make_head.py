@@ -56,11 +56,15 @@ class DrafterShape:
 
     def begun(self, pair: Pair) -> Task | None:
         """The task that learns further, None for a new one. Raises `UserError` where `further` does not fit."""
-        return (
-            None
-            if self.further is None
-            else recipe.further_task(self.method, pair, self.further, self.steps, self.variant)
-        )
+        if self.further is None:
+            return None
+        task = recipe.further_task(self.method, pair, self.further, self.steps, self.variant)
+        if task.config.output_rank and self.draft_vocab not in (None, task.config.draft_vocab):
+            raise UserError(
+                f"--draft-vocab {self.draft_vocab} given, and {self.further} has an output over all "
+                f"{task.config.draft_vocab} tokens; leave it out"
+            )
+        return task
 
     def task(self, begun: Task | None, pair: Pair, rows: list[Row]) -> Task:
         """The task with the weights and the draft vocabulary it begins with."""
@@ -97,13 +101,6 @@ class Data:
         """The rows of every corpus; what the target writes stays in the user's cache folder."""
         return [row for corpus in self.corpora for row in self._rows(pair, corpus, seed, announce)]
 
-    def learned(self, rows: Sequence[Row]) -> list[Row]:
-        """Those of the rows that are learned from. Raises `UserError` where none is left."""
-        left = [row for row in rows if row.is_text or ANSWERS[self.answers](row)]
-        if not left:
-            raise UserError(f"no {self.answers} answers in the data; expected some to learn from")
-        return left
-
     def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[Row]:
         with announce(f"data: {corpus.name}") as told:
             if corpus.contents is None:
@@ -114,6 +111,14 @@ class Data:
             digest = hashlib.sha256("\0".join(corpus.contents).encode()).hexdigest()[:16]
             folder = recipe.data_folder(pair, f"{Path(corpus.name).stem}-{digest}-{seed}")
             return recipe.answer_turns(pair, folder, corpus.contents, seed, told)
+
+
+def learned_from(rows: Sequence[Row], answers: str) -> list[Row]:
+    """Those that are learned from: texts, and answers as `Data` has them. Raises `UserError` where none is left."""
+    left = [row for row in rows if row.is_text or ANSWERS[answers](row)]
+    if not left:
+        raise UserError(f"no {answers} answers in the data; expected some to learn from")
+    return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ def make_head(
         shape.config(pair)
     check_out(folder, pair)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
-    rows = data.learned(rows)
+    rows = learned_from(rows, data.answers)
     task = shape.task(begun, pair, rows)
     began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)

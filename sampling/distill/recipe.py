@@ -152,9 +152,8 @@ def head_config(
     """
     model, kind = lean_target(pair), MODELS[method].load_task()
     if variant and not issubclass(kind, RecurrentTask):
-        raise UserError(
-            f"{', '.join(variant)} given for a {method} drafter; expected eagle or mtp, which have such parts"
-        )
+        given = ", ".join(option(*one) for one in variant.items())
+        raise UserError(f"{given} given for a {method} drafter; expected eagle or mtp, which have such parts")
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     return HeadConfig(
         method=method,
@@ -174,6 +173,13 @@ def head_config(
         window=model.window,
         **{**kind.configure(model.num_layers), **variant},
     )
+
+
+def option(name: str, value: Any) -> str:
+    """How a user gives this further value of a `HeadConfig`."""
+    if name == "normed_feedback":
+        return f"--feedback {'normed' if value else 'raw'}"
+    return f"--{name.replace('_', '-')} {value}"
 
 
 def make_task(pair: Pair, config: HeadConfig, rows: Sequence[Row]) -> Task:
@@ -199,7 +205,8 @@ def further_task(method: str, pair: Pair, folder: Path, steps: int, variant: Map
         raise UserError(f"{folder} is a {head.config.method} drafter; expected a {method} drafter to train further")
     for name, value in variant.items():
         if getattr(head.config, name) != value:
-            raise UserError(f"{name} {value} given, and {folder} has {getattr(head.config, name)}; expected the same")
+            has = option(name, getattr(head.config, name))
+            raise UserError(f"{option(name, value)} given, and {folder} has {has}; expected the same")
     config = replace(head.config, steps=steps, ranks=())
     task: Task = MODELS[method].load_task()(config, _trunk(model, head.draft_ids.to(model.device)))
     task.learned = head.config.steps

@@ -79,8 +79,8 @@ class Trainer:
         self._belongs = {
             **task.config.as_dict(),
             **asdict(schedule),
-            "draft vocabulary": _hash([task.trunk.ids]),
-            "training data": _hash([row.tokens for row in rows]),
+            "draft vocabulary": hash_of([task.trunk.ids]),
+            "training data": hash_of([row.tokens for row in rows]),
             "weights it began with": began,
             "products": str(self.products),
         }
@@ -198,8 +198,8 @@ def _products_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _hash(parts: Sequence[Tensor]) -> str:
-    """sha256 of lists of ids, of their lengths too."""
+def hash_of(parts: Sequence[Tensor]) -> str:
+    """sha256 of lists of ids, and of their lengths."""
     total = hashlib.sha256()
     for part in parts:
         ids = part.to("cpu", torch.int64).contiguous()

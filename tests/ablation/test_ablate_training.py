@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from sampling.distill.objective import LOSSES
 from sampling.distill.shards import Row
 from sampling.heads.head_files import load_head
+from sampling.loading.pairs import LoadOptions, load_pair
 from scripts import ablate_training
-from scripts.ablate_training import CHOICES, PROCESSORS, SETS, apart, first, main
+from scripts.ablate_training import CHOICES, PROCESSORS, SETS, Plan, apart, first, main, possible
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
@@ -77,7 +78,39 @@ def test_choices_that_answers_make_learn_from_others_of_the_same_data() -> None:
         list(first(learned, 9000))
 
 
+def test_texts_are_held_out_as_well() -> None:
+    texts = [Row(torch.tensor([number] * 10), 1, False, {}) for number in range(60)]
+    learned, held_out = apart(texts)
+    assert learned and len(learned) + len(held_out) == 60 and held_out
+    drawn = [Row(torch.tensor([number] * 10), 4, False, {}) for number in range(60)]
+    with pytest.raises(UserError, match="60 pieces of data given, none held out to count on"):
+        apart(drawn)
+
+
+def test_what_a_drafter_cannot_have_is_left_out_or_refused(tmp_path: Path) -> None:
+    target = save_checkpoint(tmp_path / "target", llama())
+    pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32"))
+    plan = Plan("medusa", 2, 64, 1000, 1, 8)
+    assert [*possible(pair, plan, CHOICES, True)] == [name for name, one in CHOICES.items() if not one.variant]
+    with pytest.raises(UserError, match="--feedback normed given for a medusa drafter"):
+        possible(pair, plan, CHOICES, False)
+
+
+def test_drafters_of_other_data_are_not_compared(tmp_path: Path) -> None:
+    target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / "out"
+    given = ["--method", "medusa", "--target", str(target), "--out", str(out), "--most", "1000", "--only", "as usual"]
+    given += ["--epochs", "1", "--steps", "1", "--draft-vocab", "64", "--batch-tokens", "256", "--prompts", "0"]
+    for tokens, code, said in (("4000", 0, ""), ("9000", 2, "it differs in data; repeat that command")):
+        done = CliRunner().invoke(app, [*given, "--tokens", tokens])
+        assert done.exit_code == code and said in " ".join(done.output.split()), done.output
+
+
 def test_a_choice_that_there_is_not_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["--method", "mtp", "--out", str(tmp_path), "--only", "as usual;loss kl"])
-    assert done.exit_code == 2 and "as usual" in done.output
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2 and "unknown choice 'loss kl'; expected some of: as usual; loss lk; " in said
+    done = CliRunner().invoke(app, ["--method", "mtp", "--out", str(tmp_path), "--rate", "nan"])
+    assert done.exit_code == 2 and "--rate nan given; expected a finite number above 0" in done.output
+    done = CliRunner().invoke(app, ["--method", "model", "--out", str(tmp_path)])
+    assert done.exit_code == 2 and "'model' is not one of" in done.output
     assert all(choice.loss in LOSSES for choice in CHOICES.values())

@@ -147,8 +147,14 @@ def test_what_was_chosen_is_recorded_and_drafts(method: str, tmp_path: Path) -> 
     done = CliRunner().invoke(app, again)
     assert done.exit_code == 0, done.output
     assert replace(load_head(further).config, ranks=()) == replace(config, ranks=())
-    done = CliRunner().invoke(app, [*again, "--output-rank", "8"])
-    assert done.exit_code == 2 and "output_rank 8 given" in done.output and "has 9" in done.output
+    for more, said in (
+        (("--output-rank", "8"), ("--output-rank 8 given", "has --output-rank 9; expected the same")),
+        (("--feedback", "raw"), ("--feedback raw given", "has --feedback normed")),
+        (("--draft-vocab", "70"), ("--draft-vocab 70 given", "has an output over all")),
+    ):
+        done = CliRunner().invoke(app, [*again, *more])
+        assert done.exit_code == 2
+        assert all(part in " ".join(done.output.split()) for part in said), done.output
 
 
 def test_options_name_what_there_is() -> None:
@@ -161,7 +167,7 @@ def test_options_name_what_there_is() -> None:
     [
         (
             ("--method", "medusa", "--state-norm", "each"),
-            "state_norm given for a medusa drafter; expected eagle or mtp",
+            "--state-norm each given for a medusa drafter; expected eagle or mtp",
         ),
         (("--method", "mtp", "--decay", "0"), "--decay 0.0 given; expected a number above 0, at most 1"),
         (("--method", "mtp", "--output-rank", "9"), "output_rank: 9 given; expected 0, or a draft vocabulary of all"),
@@ -360,7 +366,7 @@ def test_a_wrong_call_is_told_before_any_data_is_written(tmp_path: Path, monkeyp
         ((*out, "--rate", "inf"), "--rate inf given"),
         ((*out, "--further", other), "expected the folder of a trained head"),
         (("--out", str(tmp_path / "file")), "expected a folder that can be created and written"),
-        ((*out, "--state-norm", "each"), "state_norm given for a hydra drafter; expected eagle or mtp"),
+        ((*out, "--state-norm", "each"), "--state-norm each given for a hydra drafter; expected eagle or mtp"),
         (("--out", str(tmp_path / "file" / "in")), "expected a folder that can be created and written"),
         ((), "holds a drafter for SmolLM2-135M-Instruct (weights 13545a5574290dc4), and the target is target"),
         (("--out", str(target)), "holds a model that is not a drafter"),
