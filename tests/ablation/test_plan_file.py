@@ -27,6 +27,7 @@ PAPER = 70 * 21 * 2 * 3
 GENERATIONS = {
     "quick": 8 * 5,
     "copies": 16 * 13,
+    "one_pass": 12 * 11,
     "trained": 12 * 19,
     "formats": 12 * 11 * 3,
     "gamma": 20 * (1 + 8 + 1),
