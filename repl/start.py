@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampling.methods import HYBRID_MODEL, METHODS
+from sampling.methods import BEST_HEAD, HYBRID_MODEL, METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
 from utils.parameter import Values
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sampling.pair import Pair
 
 HYBRID, COPIES, AUTO = "suffix_or_model", "suffix", "auto"
-# Of the heads trained here the one with most tokens a round (docs/benchmarks.md).
-_BEST_HEAD = "mtp"
 _MODEL = HYBRID_MODEL.default
 
 
@@ -57,7 +55,7 @@ def _lacking(pair: "Pair", values: Values) -> Iterator[tuple[str, str]]:
 
 def _hybrid(pair: "Pair", values: Values, chosen: "Collection[str]") -> tuple[dict[str, str], str]:
     """The best hybrid of the pair: copies, and where they promise little a trained head; without one copies alone."""
-    wanted = [values[HYBRID_MODEL.name]] if HYBRID_MODEL.name in chosen else (_BEST_HEAD, *reversed(HYBRID_MODEL.words))
+    wanted = [values[HYBRID_MODEL.name]] if HYBRID_MODEL.name in chosen else (BEST_HEAD, *reversed(HYBRID_MODEL.words))
     head = next((kind for kind in wanted if kind != _MODEL and pair.has(kind)), None)
     if HYBRID in chosen:
         return {AUTO: "on"}, ""

@@ -120,6 +120,9 @@ HEADS = Registry[TrainedPart](
     ),
 )
 
+# Of the heads trained here the one with most tokens a round (docs/benchmarks.md).
+BEST_HEAD = "mtp"
+
 # What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
 MODELS = Registry[TrainedPart](
     "model",

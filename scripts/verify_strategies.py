@@ -108,7 +108,7 @@ def compared(engine: PairEngine, methods: str, degree: str, length: int, prompts
 def refuse_what_judges_otherwise(methods: str) -> None:
     """Raise `UserError` for a method without drafts of the target's, and for one that says how it is judged."""
     for run in choose_runs(methods, Settings()):
-        if not METHODS[run.method].drafts or METHODS[run.method].runs == "drafter":
+        if not METHODS[run.method].drafts:
             raise UserError(f"{run.method} given, which has no drafts to judge; expected a method that drafts")
         if said := JUDGED.intersection(name for name, _ in run.parameters):
             raise UserError(f"{min(said)} given with {run.method}; all strategies are asked here, leave it out")

@@ -10,7 +10,7 @@ from egag.price import Price
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, replayed
 from sampling.method import FIXED
-from sampling.methods import HEADS, METHODS
+from sampling.methods import BEST_HEAD, HEADS, METHODS
 from sampling.pair import MODEL, Pair
 from sampling.rules import CONTROLLERS, DRAFT_RULE
 from utils.parameter import Values
@@ -66,7 +66,7 @@ def _rule(name: str, common: Values) -> GammaController:
 
 def bases(pair: Pair, common: Values) -> list[Base]:
     """The drafters that the pair has, the most promising first, for a sample may have to stop early."""
-    heads = [kind for kind in dict.fromkeys(("mtp", *HEADS)) if pair.has(kind)]
+    heads = [kind for kind in dict.fromkeys((BEST_HEAD, *HEADS)) if pair.has(kind)]
     models = [*heads, *([MODEL] if pair.has(MODEL) else [])]
     found = [_hybrid(model) for model in models[:1]]
     found += [Base(Configuration("suffix"), "num_speculative_tokens", BUDGETS)]

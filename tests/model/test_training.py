@@ -17,7 +17,16 @@ from sampling.forward import lean
 from sampling.forward.kernels import claims_bfloat16
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
-from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, task_of, whole_and_cut, with_config
+from tests.model.tiny_heads import (
+    DRAFT_IDS,
+    KINDS,
+    check_goes_on_exactly,
+    pair_of,
+    rows_of,
+    saved,
+    task_of,
+    with_config,
+)
 from tests.model.tiny_models import VOCAB, make
 from utils.errors import UserError
 
@@ -55,10 +64,7 @@ def test_training_learns_what_the_target_says(
 @pytest.mark.parametrize("kind", ["eagle", "parallel_eagle", "dspark"])
 def test_a_training_that_was_killed_goes_on_exactly(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
     schedule = Schedule(3, 64, 1e-2, warmup=2, every=2)
-    whole, cut = whole_and_cut(lambda: task_of(kind, target), rows_of(target, 8), schedule, tmp_path)
-    assert cut.history.losses == whole.history.losses
-    for weight, theirs in zip(cut.task.module.parameters(), whole.task.module.parameters(), strict=True):
-        assert torch.equal(weight, theirs)
+    check_goes_on_exactly(lambda: task_of(kind, target), rows_of(target, 8), schedule, tmp_path)
 
 
 def test_a_checkpoint_of_another_training_is_refused_with_what_differs(
