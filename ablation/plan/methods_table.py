@@ -66,6 +66,14 @@ def foreign(name: str, method: str) -> str:
     return f"{name} is not a parameter of {method}, {belongs}; expected {own}"
 
 
+def unread(name: str, method: str) -> str:
+    """Why a parameter that the method has can still not stand in its table."""
+    return (
+        f"{name} changes nothing: {method} never reads it with the values of this table; "
+        f"expected it left out, or the values that it goes with ({lister(method)} them)"
+    )
+
+
 def owners(name: str) -> tuple[str, ...]:
     """The methods that have a parameter."""
     return tuple(m.name for m in METHODS.values() if name in (parameter.name for parameter in m.parameters))
@@ -100,6 +108,8 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
         faults.add(str(error), "methods")
         return ()
     for table in tables:
+        for name in _unread(table, values):
+            faults.add(unread(name, table.method), name, "methods", table.place)
         for configuration, resolved in _expand(table, values):
             try:
                 _check_together(resolved)
@@ -146,6 +156,16 @@ def _expand(table: MethodTable, values: Mapping[str, Any]) -> Iterator[tuple[Con
         all_values = {**values, **dict(parameters)}
         shown = tuple((p.name, p.show(all_values[p.name])) for p in METHODS[table.method].parameters)
         yield Configuration(table.method, parameters), (table.method, shown)
+
+
+def _unread(table: MethodTable, values: Mapping[str, Any]) -> Iterator[str]:
+    """The parameters of a table that none of its configurations reads: its rows would be told apart by nothing."""
+    read = {
+        parameter.name
+        for configuration, _ in _expand(table, values)
+        for parameter in METHODS[table.method].relevant({**values, **dict(configuration.parameters)})
+    }
+    yield from (name for name in table.values if name not in read)
 
 
 def check_values(configuration: Configuration, values: Mapping[str, Any]) -> None:

@@ -47,6 +47,14 @@ from tests.ablation.plan_files import SPECULATIVE, Write, refusal
             SPECULATIVE + "top_k_filler = 3",
             "line 4: top_k_filler is not a parameter of speculative, it belongs to ngram",
         ),
+        (
+            '[[methods]]\nmethod = "mtp"\ngamma = 2\ntree_tokens = [8, 9]',
+            "line 5: tree_tokens changes nothing: mtp never reads",
+        ),
+        (
+            '[[methods]]\nmethod = "suffix_or_model"\nhybrid_model = "model"\ndraft_tree = "drawn"',
+            "line 5: draft_tree changes nothing: suffix_or_model never reads it with the values of this table",
+        ),
         (SPECULATIVE + "chat = true", "it holds for every method; expected one of "),
         ('[[methods]]\nmethod = "target"\ngamma = 3', "expected none"),
         (SPECULATIVE + SPECULATIVE + "gamma = [4, 5]", "line 4: speculative gamma=4 is already in the table of line 2"),
