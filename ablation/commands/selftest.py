@@ -36,16 +36,28 @@ def selftest(*, methods: Methods = None, models: Values, json: Json = False) -> 
         from utils.machine import Machine, disturbance
 
         typer.echo("Generating the references", err=True)
+        found: list[MethodReport] = []
         with Machine() as machine:
             checks = Selftest(pair, names)
-            reports = list(_reports(checks, json))
-            for other in () if "target_weights" in models else _other_formats(pair):
-                reports += _reports(Selftest(other, checks.methods, draws=0), json)
-        if not json:
-            _show(checks, reports)
+            try:
+                for some in _checks(checks, pair, other_formats="target_weights" not in models):
+                    for report in _reports(some, json):
+                        found.append(report)
+            finally:  # stopped or broken off, what was found is told
+                if not json:
+                    _show(checks, found)
         if disturbed := disturbance([machine.other_cores], "it took longer; verdicts do not depend on that"):
             typer.echo(disturbed, err=True)
-    raise typer.Exit(0 if all(report.verdict == "PASS" for report in reports) else 1)
+    raise typer.Exit(0 if all(report.verdict == "PASS" for report in found) else 1)
+
+
+def _checks(checks: "Selftest", pair: "Pair", other_formats: bool) -> "Iterator[Selftest]":
+    """The checks, then the same without draws on the target in each other format, where that is wanted."""
+    from sampling.proof.selftest import Selftest
+
+    yield checks
+    for other in _other_formats(pair) if other_formats else ():
+        yield Selftest(other, checks.methods, draws=0)
 
 
 def _other_formats(pair: "Pair") -> "Iterator[Pair]":

@@ -10,21 +10,29 @@ _LEVELS = 127
 _LOWEST = 1e-12
 
 
-class _BatchWide(Whole):
-    """Inputs in 8 bits with one scale over all rows of a call, as torch's dynamic int8 layers have it."""
+class _Exact(Whole):
+    """The plain product in the dtype of its weights: those that were rounded come back in float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._full = make_linear(weight, bias)
+        self._full, self._dtype = make_linear(weight, bias), weight.dtype
 
     def product(self, x: Tensor) -> Tensor:
         """See `Product`."""
-        step = x.abs().amax().clamp(min=_LOWEST) / _LEVELS
-        return self._full((x / step).round() * step)
+        return self._full(x.to(self._dtype)).to(x.dtype)
 
     def with_kernel(self, kernel: Kernel) -> Product:
         return self._full.with_kernel(kernel)
 
 
+class _BatchWide(_Exact):
+    """Inputs in 8 bits with one scale over all rows of a call, as torch's dynamic int8 layers have it."""
+
+    def product(self, x: Tensor) -> Tensor:
+        """See `Product`."""
+        step = x.abs().amax().clamp(min=_LOWEST) / _LEVELS
+        return super().product((x / step).round() * step)
+
+
 def batch_wide(steady: bool) -> Format:
     """A format with such products."""
-    return Format(_BatchWide, make_linear, steady)
+    return Format(_BatchWide, _Exact, steady)

@@ -8,17 +8,20 @@ from egag.controller import GammaController
 from sampling import judge
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import int8
+from sampling.forward.formats import FORMATS
+from sampling.forward.lean import from_transformers
 from sampling.forward.runner import ModelRunner
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import Divergence
 from sampling.pair import Pair
 from sampling.proof import rows, selftest
-from sampling.proof.rows import faulty
+from sampling.proof.rows import compare_rows, faulty
 from sampling.proof.selftest import Check, MethodReport, Selftest
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verifier import Decision, RejectionVerifier
 from tests.ablation.conftest import Invoke, objects
+from tests.tiny import llama, random_model
 from utils.coins import Coins
 from utils.errors import UserError
 from utils.logits_processor import sample
@@ -141,6 +144,20 @@ def test_the_command_prints_a_verdict_a_method_and_fails_when_one_is_not_pass(
     assert invoke("selftest", "--methods", "nothing").exit_code == 2
 
 
+def test_what_was_found_before_an_error_is_shown(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Selftest.report
+
+    def breaks_off(self: Selftest, name: str) -> MethodReport:
+        if name == "egag":
+            raise UserError("it breaks off")
+        return report(self, name)
+
+    monkeypatch.setattr(Selftest, "report", breaks_off)
+    broken = invoke("selftest", "--methods", "speculative,egag", "--target-weights", "full")
+    assert broken.exit_code == 2 and "it breaks off" in broken.stderr
+    assert "speculative" in broken.stdout and "PASS" in broken.stdout
+
+
 products = pytest.mark.skipif(not int8.runs(), reason="this CPU or torch lacks the products")
 
 
@@ -162,6 +179,15 @@ def test_one_scale_over_all_rows_fails_the_rows(pair: Pair) -> None:
     broken = replace(rounded, target=ModelRunner(faulty(rounded.target.model)))  # type: ignore[arg-type]
     found = {check.name: check for check in Selftest(broken, ["ngram"], draws=0).report("ngram").checks}
     assert found["rows"].verdict == "FAIL" and found["rows"].numbers["different"] > 0
+
+
+@products
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_control_is_noticed_in_each_dtype_around_the_products(dtype: torch.dtype) -> None:
+    rounded = from_transformers(random_model(llama()).to(dtype)).with_format(FORMATS["int8"])
+    texts = [[5, 6, 7, 8], [9, 10, 11]]
+    assert compare_rows(rounded, texts).different == 0
+    assert compare_rows(faulty(rounded), texts).different > 0
 
 
 @products

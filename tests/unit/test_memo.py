@@ -52,6 +52,25 @@ def test_a_row_is_computed_once() -> None:
     assert len(forwards) == fed + 1
 
 
+def test_logits_are_those_of_the_first_time_whatever_states_are_asked_for_later() -> None:
+    """As on a model in bfloat16, whose row is another one beside other rows."""
+
+    class Rounding(ModelRunner):
+        def another(self) -> ModelRunner:
+            return Rounding(self.model)
+
+        def forward(self, tokens: Any, *args: Any, **how: Any) -> Output:
+            output = super().forward(tokens, *args, **how)
+            return Output(output.logits + torch.rand(()), output.hidden)
+
+    memo = MemoRunner(Rounding(tiny_llama()))
+    first = memo.forward([1, 2, 3]).logits
+    for hidden in ((1,), (1, 3), ()):
+        memo.crop(0)
+        again = memo.forward([1, 2, 3], hidden=hidden)
+        assert torch.equal(again.logits, first) and set(again.hidden) == set(hidden)
+
+
 def test_cannot_crop_to_more() -> None:
     with pytest.raises(ValueError, match="cannot crop 0 rows to 1"):
         MemoRunner(ModelRunner(tiny_llama())).crop(1)
