@@ -38,7 +38,12 @@ Given = Annotated[
     list[str],
     typer.Option(metavar="self|FILE", help="the target's own dialogues; a .jsonl of prompts; a text; or several"),
 ]
-Tokens = Annotated[int, typer.Option(min=1000, help="answer tokens for the target to write for --data self")]
+Tokens = Annotated[
+    int,
+    typer.Option(
+        min=1000, help="answer tokens that --data self has at least; what was written before is learned from as well"
+    ),
+]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="default: models/METHOD")]
 Further = Annotated[Path | None, typer.Option(metavar="DIR", help="a trained drafter of this kind to train further")]
 Epochs = Annotated[int, typer.Option(min=1, help="passes over the data")]
@@ -180,7 +185,13 @@ def _train(pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedul
     from utils.machine import Machine, disturbance
 
     with Machine() as machine:
-        made = make_head(pair, shape, data, schedule, folder, told)
+        try:
+            made = make_head(pair, shape, data, schedule, folder, told)
+        except KeyboardInterrupt:
+            typer.echo(
+                "the same command goes on from the last checkpoint, if there is one, and with the data so far", err=True
+            )
+            raise
     before = "" if shape.further is None else card_of(shape.further)
     write_picture(
         folder, f"{shape.method} drafter for {made.config.base}", made.history, UNITS[schedule.objective.loss]

@@ -150,7 +150,9 @@ def make_head(
     check_out(folder, pair)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
     rows = learned_from(rows, data.answers)
-    task = shape.task(begun, pair, rows)
+    with torch.random.fork_rng(devices=[]):  # what begins by chance, and in nothing that the target has
+        torch.manual_seed(schedule.seed)
+        task = shape.task(begun, pair, rows)
     began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
     with announce("training") as told:

@@ -78,6 +78,20 @@ def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Pat
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "parallel_eagle", "dspark"])
+def test_the_same_command_makes_the_same_head(method: str, tmp_path: Path) -> None:
+    """Also what nothing of the target begins, as a confidence head."""
+    target, text = save_checkpoint(tmp_path / "target", llama()), tmp_path / "text.txt"
+    text.write_text("a text that is read and not written " * 100, encoding="utf-8")
+    outs = [tmp_path / "first", tmp_path / "second"]
+    for out in outs:
+        train(target, out, "--method", method, "--data", str(text), "--device", "cpu", "--dtype", "float32")
+    first, second = (load_head(out).weights for out in outs)
+    assert first.keys() == second.keys()
+    for name, weight in first.items():
+        assert torch.equal(weight, second[name]), name
+
+
 def test_a_distilled_drafter_is_found_by_its_target_and_left_out_for_other_weights_of_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
