@@ -10,7 +10,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from ablation.commands.checked import run_checked
@@ -179,8 +178,7 @@ def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan,
         return
     learned, held_out = apart(rows)
     part = list(first(learned_from(learned, choice.answers), plan.most))
-    torch.manual_seed(schedule.seed)
-    task = make_task(pair, plan.shape(choice).config(pair), part)
+    task = make_task(pair, plan.shape(choice).config(pair), part, schedule.seed)
     trainer = Trainer(task, part, held_out, mine, pair.target.device)
     with told(f"training: {folder.name}") as show:
         found = trainer.run(folder, lambda done, total, _: show(done, total), float)

@@ -108,9 +108,10 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
         faults.add(str(error), "methods")
         return ()
     for table in tables:
-        for name in _unread(table, values):
+        expanded = list(_expand(table, values))
+        for name in _unread(table, [configuration for configuration, _ in expanded], values):
             faults.add(unread(name, table.method), name, "methods", table.place)
-        for configuration, resolved in _expand(table, values):
+        for configuration, resolved in expanded:
             try:
                 _check_together(resolved)
             except UserError as error:
@@ -158,11 +159,11 @@ def _expand(table: MethodTable, values: Mapping[str, Any]) -> Iterator[tuple[Con
         yield Configuration(table.method, parameters), (table.method, shown)
 
 
-def _unread(table: MethodTable, values: Mapping[str, Any]) -> Iterator[str]:
+def _unread(table: MethodTable, configurations: Sequence[Configuration], values: Mapping[str, Any]) -> Iterator[str]:
     """The parameters of a table that none of its configurations reads: its rows would be told apart by nothing."""
     read = {
         parameter.name
-        for configuration, _ in _expand(table, values)
+        for configuration in configurations
         for parameter in METHODS[table.method].relevant({**values, **dict(configuration.parameters)})
     }
     yield from (name for name in table.values if name not in read)

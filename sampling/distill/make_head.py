@@ -66,10 +66,10 @@ class DrafterShape:
             )
         return task
 
-    def task(self, begun: Task | None, pair: Pair, rows: list[Row]) -> Task:
+    def task(self, begun: Task | None, pair: Pair, rows: list[Row], seed: int) -> Task:
         """The task with the weights and the draft vocabulary it begins with."""
         if begun is None:
-            return recipe.make_task(pair, self.config(pair), rows)
+            return recipe.make_task(pair, self.config(pair), rows, seed)
         recipe.count_vocabulary(begun, pair, rows, self.draft_vocab or begun.config.draft_vocab)
         return begun
 
@@ -150,9 +150,7 @@ def make_head(
     check_out(folder, pair)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
     rows = learned_from(rows, data.answers)
-    with torch.random.fork_rng(devices=[]):  # what begins by chance, and in nothing that the target has
-        torch.manual_seed(schedule.seed)
-        task = shape.task(begun, pair, rows)
+    task = shape.task(begun, pair, rows, schedule.seed)
     began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
     with announce("training") as told:

@@ -182,14 +182,16 @@ def option(name: str, value: Any) -> str:
     return f"--{name.replace('_', '-')} {value}"
 
 
-def make_task(pair: Pair, config: HeadConfig, rows: Sequence[Row]) -> Task:
+def make_task(pair: Pair, config: HeadConfig, rows: Sequence[Row], seed: int) -> Task:
     """The task of a new drafter for the pair's target, its module at its starting weights.
 
     Where the target's checkpoint is in a folder, an EAGLE or MTP head starts from its last block and a distilled model
-    from evenly chosen ones.
+    from evenly chosen ones. seed: of what begins by chance, as nothing in the target is like it.
     """
     kind: type[Task] = MODELS[config.method].load_task()
-    task = kind(config, _counted(pair, rows, config.draft_vocab))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        task = kind(config, _counted(pair, rows, config.draft_vocab))
     start(task, rows, Path(pair.target_info.place) / CHECKPOINT, lean_target(pair).num_layers)
     return task
 

@@ -23,8 +23,7 @@ class _Memory:
         self._read: _Path | None = None
         self._held: _Path = ()
         self._readings: dict[_Path, Reading] = {}
-        self._logits: dict[tuple[_Path, _Path], Tensor] = {}
-        self._states: dict[tuple[_Path, _Path, int], Tensor] = {}
+        self._rows: dict[tuple[_Path, _Path], Output] = {}
 
     def reading(self, prompt: _Path) -> Reading:
         """What the model makes of a prompt; it is read once."""
@@ -34,12 +33,11 @@ class _Memory:
         return self._readings[prompt]
 
     def row(self, encoder_ids: _Path, path: _Path, hidden: tuple[int, ...]) -> Output:
-        """The row behind a path. Its logits are those of the first time, whatever states are asked for later."""
-        known = (encoder_ids, path) in self._logits
-        if not known or any((encoder_ids, path, layer) not in self._states for layer in hidden):
+        """The row behind a path, with these states at least. Its logits are those of the first time, whoever asks."""
+        row = self._rows.get((encoder_ids, path))
+        if row is None or not row.hidden.keys() >= set(hidden):
             self._compute(encoder_ids, path, hidden)
-        states = {layer: self._states[encoder_ids, path, layer] for layer in hidden}
-        return Output(self._logits[encoder_ids, path], states)
+        return self._rows[encoder_ids, path]
 
     @torch.inference_mode()
     def _compute(self, encoder_ids: _Path, path: _Path, hidden: tuple[int, ...]) -> None:
@@ -54,10 +52,10 @@ class _Memory:
         output = self._runner.forward(path[common:], hidden=hidden)
         self._held = path
         for row, end in enumerate(range(common + 1, len(path) + 1)):
-            # A forward of fixed shapes overwrites the last one's.
-            self._logits.setdefault((encoder_ids, path[:end]), output.logits[row : row + 1].clone())
-            for layer in hidden:
-                self._states.setdefault((encoder_ids, path[:end], layer), output.hidden[layer][row : row + 1].clone())
+            states = {layer: output.hidden[layer][row : row + 1].clone() for layer in hidden}
+            logits = output.logits[row : row + 1].clone()  # a forward of fixed shapes overwrites the last one's
+            known = self._rows.get((encoder_ids, path[:end]), Output(logits))
+            self._rows[encoder_ids, path[:end]] = Output(known.logits, {**states, **known.hidden})
 
 
 class MemoRunner:
