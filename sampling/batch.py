@@ -19,7 +19,7 @@ from sampling.forward.asked import together
 from sampling.forward.runner import feed
 from sampling.forward.sharing import Place, Shared
 from sampling.judge import judge_many
-from sampling.loop import begin, commit, fed, judged, prepare, timed
+from sampling.loop import begin, commit, fed, judged, prepare, release_rows, timed
 from sampling.sequence import Sequence
 from sampling.verifier import Verifier
 from utils.errors import UserError
@@ -144,6 +144,7 @@ class Batch:
         """Give up a text: its place is free, and nothing is learnt of it."""
         self._unlearnt.remove(live.seq)
         self._leave(live)
+        live.seq.drafting.clear()
 
     def _share(self, one: Live) -> None:
         """Tell a sequence and its rule how many share a round, where that has changed."""
@@ -167,6 +168,7 @@ class Batch:
         while self._unlearnt and self._unlearnt[0].reason is not None:
             seq = self._unlearnt.popleft()
             self.drafter.finish(seq)
+            seq.drafting.clear()
             self.learnt(seq)
         return told
 
@@ -190,7 +192,7 @@ class Batch:
 
     def _leave(self, one: Live) -> None:
         one.slot.held = one.seq.tokens[: one.slot.length]
-        one.seq.drafting.clear()
+        release_rows(one.seq)
         one.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
         self.live.remove(one)
         self._free.append(one.slot)

@@ -13,11 +13,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from sampling.arguments import check_room
 from sampling.branches import Branches
 from sampling.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
-from sampling.loop import check_room
 from utils.errors import UserError
 from utils.logits_processor import no_distribution
 from utils.timing import PhaseClock

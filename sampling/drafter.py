@@ -16,9 +16,13 @@ class Drafter(ABC):
 
     What it keeps for one sequence lies in `seq.drafting[self]`; its own attributes are weights, parameters and what
     it remembers of earlier prompts.
+
+    needs_hidden: layers of the target whose states it wants. keeps_rows: what it keeps for a sequence holds rows of a
+    model, which are given up when the text is over, before `finish`.
     """
 
     needs_hidden: tuple[int, ...] = ()
+    keeps_rows = False
 
     @classmethod
     @abstractmethod
@@ -41,7 +45,10 @@ class Drafter(ABC):
         """Learn from a judged round; `seq.tokens` already ends with `round.emitted`."""
 
     def finish(self, seq: Sequence) -> None:  # noqa: B027
-        """The text is whole, after its last `observe`. Not called for a run that was abandoned."""
+        """The text is whole, after its last `observe`. Not called for a run that was abandoned.
+
+        In a batch it waits for those that began before. What is kept for the sequence is still there, but for rows.
+        """
 
     def adopt(self, earlier: "Drafter") -> None:  # noqa: B027
         """Go on with what `earlier`, of the same kind, remembers of earlier prompts, as far as it fits."""

@@ -6,14 +6,13 @@ sequences (`sampling/batch.py`) calls the same three.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from egag.controller import GammaController
 from sampling import sequence
+from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
 from sampling.drafter import Drafter
 from sampling.events import Event, Finished, FinishReason, Round
 from sampling.forward.runner import Output, Runner
@@ -23,33 +22,10 @@ from sampling.judge import Judge
 from sampling.proposal import Proposal
 from sampling.verifier import Verdict, Verifier
 from utils.coins import Draws
-from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.sent import sent
-from utils.text import quoted
 from utils.timing import PhaseClock
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
-
-# The latest text of each runner: whoever begins another one takes the runner over.
-_LATEST: WeakKeyDictionary[Runner, object] = WeakKeyDictionary()
-
-
-class Windowed(Protocol):
-    """What holds so many tokens at most."""
-
-    @property
-    def window(self) -> int: ...
-
-
-_KINDS: Mapping[str, type] = {
-    "target": Runner,
-    "drafter": Drafter,
-    "gamma": GammaController,
-    "verifier": Verifier,
-    "processor": LogitsProcessor,
-    "max_new_tokens": int,
-    "seed": int,
-}
 
 
 @torch.inference_mode()
@@ -79,14 +55,15 @@ def decode(
     Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids that the target does
     not know, fewer than one new token, a part of another kind, and once another text was begun on the runner.
     """
-    _refuse_other_kinds(target, drafter, gamma, verifier, processor, max_new_tokens, seed)
+    check_kinds(target=target, drafter=drafter, gamma=gamma, verifier=verifier, processor=processor)
+    check_kinds(max_new_tokens=max_new_tokens, seed=seed)
     ids = known("prompt", token_ids("prompt", prompt), target.vocab_size)
-    refuse_empty(ids)
+    check_not_empty(ids)
     stop = frozenset(one_or_more("stop", stop))
-    text = _LATEST[target] = object()
     clock = PhaseClock(target.device)
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
+    generation = target.generation
     judging = Judge(target, verifier, processor)
     seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover)
     clock.lap("prefill")
@@ -95,7 +72,7 @@ def decode(
     yield prefilled(len(ids), clock.stop(), handover)
 
     while seq.reason is None:
-        _refuse_taken_over(target, text)
+        check_generation(target, generation)
         clock.start()
         proposal = propose(seq, drafter)
         clock.lap("draft")
@@ -171,7 +148,15 @@ def learn(seq: sequence.Sequence, drafter: Drafter, round: Round) -> None:
     """Let the drafter learn from a committed round."""
     drafter.observe(seq, round)
     if seq.reason is not None:
+        release_rows(seq)
         drafter.finish(seq)
+        seq.drafting.clear()
+
+
+def release_rows(seq: sequence.Sequence) -> None:
+    """Give up the rows of models that drafters keep for a text that is over."""
+    for drafter in [drafter for drafter in seq.drafting if drafter.keeps_rows]:
+        del seq.drafting[drafter]
 
 
 def begin(
@@ -199,37 +184,6 @@ def fed(seq: sequence.Sequence, proposal: Proposal) -> Tensor:
 def timed(round: Round, seconds: Mapping[str, float]) -> Round:
     """The round with the time of its phases."""
     return replace(round, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
-
-
-def check_room(target: Windowed, start: Sequence[int], max_new_tokens: int) -> None:
-    """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
-    refuse_empty(start)
-    if len(start) >= target.window:
-        raise UserError(
-            f"the prompt has {len(start)} tokens; the context window of {target.window} leaves no room for one more"
-        )
-    if max_new_tokens < 1:
-        raise UserError(f"{max_new_tokens} new tokens asked for; expected 1 or more")
-
-
-def refuse_empty(prompt: Sequence[int]) -> None:
-    """Raises `UserError` for a prompt without a token."""
-    if not prompt:
-        raise UserError("the prompt is empty; expected at least one token")
-
-
-def _refuse_other_kinds(*parts: object) -> None:
-    """Raises `UserError` for the first argument of `decode` that is not of its kind."""
-    for (name, kind), part in zip(_KINDS.items(), parts, strict=True):
-        if not isinstance(part, kind):
-            expected = "an integer" if kind is int else f"a {kind.__name__}"
-            raise UserError(f"{name} {quoted(part)} given; expected {expected}")
-
-
-def _refuse_taken_over(target: Runner, text: object) -> None:
-    """Raises `UserError` where another text was begun on the runner, whose rows are gone."""
-    if _LATEST[target] is not text:
-        raise UserError("another text was begun on this runner; expected one at a time, or target.another() for each")
 
 
 def _cut(round: Round, stop: Collection[int]) -> Round:

@@ -13,9 +13,9 @@ from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.dialogue import Dialogue
 from ablation.run.execute import Done, Unwatched, Watcher, known_lossless
+from sampling.arguments import check_room
 from sampling.engine import Engine, Text, in_formats
 from sampling.events import Answered, Event, Failed, Finished, Prefilled, Round
-from sampling.loop import check_room
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import REFERENCE

@@ -29,6 +29,7 @@ class ForwardDrafter(AskingDrafter):
     same lossless under sampling.
     """
 
+    keeps_rows = True
     shape: TreeShape | BestFirst | None = None
 
     @classmethod

@@ -31,6 +31,8 @@ class SlemDrafter(AskingDrafter):
     is one over another vocabulary.
     """
 
+    keeps_rows = True
+
     def __init__(self, runner: Runners, crossing: Crossing) -> None:
         self.runner, self.crossing = runner, crossing
 

@@ -61,6 +61,8 @@ class StagedDrafter(AskingDrafter):
     What an inner round emits beyond the last draft is forgotten; that does not depend on what it is.
     """
 
+    keeps_rows = True
+
     def __init__(self, inner: Drafter, model: ModelDrafter, staged_gamma: int = 2) -> None:
         self.inner, self.runner, self.steps = inner, model.runner, staged_gamma
         self.head: Head | None = None if hasattr(inner, "continuation") else inner  # type: ignore[assignment]

@@ -19,6 +19,7 @@ class RecomputingRunner:
         self.device = model.device
         self._fed = torch.empty(0, dtype=torch.long, device=self.device)
         self._encoder_ids: tuple[int, ...] = ()
+        self.generation = 0
 
     def on(self, model: CausalModel) -> "RecomputingRunner":
         """See `WholeRunner.on`."""
@@ -48,6 +49,7 @@ class RecomputingRunner:
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `Runner.read`."""
         self.crop(0)
+        self.generation += 1
         reading = self.model.read(prompt)
         self._encoder_ids = reading.encoder_ids
         return reading

@@ -132,6 +132,11 @@ class Runner(Protocol):
         """Tokens of the sequence that were fed and count."""
         ...
 
+    @property
+    def generation(self) -> int:
+        """How many texts were begun on it, by `read`: who began an earlier one has no rows left."""
+        ...
+
     def crop(self, length: int) -> None:
         """Forget the tokens from `length` on."""
         ...
@@ -293,6 +298,7 @@ class CachedRunner(ABC):
         self.vocab_size = vocab_size or model.vocab_size
         self.window, self.device = model.window, model.device
         self._read = model.read
+        self.generation = 0
 
     @property
     @abstractmethod
@@ -316,6 +322,7 @@ class CachedRunner(ABC):
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `Runner.read`."""
         self.crop(0)
+        self.generation += 1
         reading = self._read(prompt)
         self.cache.memory = reading.memory
         return reading

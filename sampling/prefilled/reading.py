@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from sampling.arguments import check_room
 from sampling.forward.runner import Runner, prefill
 from sampling.forward.state import taken
 from sampling.handover import Handover
-from sampling.loop import check_room
 from utils.timing import PhaseClock
 
 

@@ -73,6 +73,7 @@ class MemoRunner:
         self._memory = memory or _Memory(runner.another())
         self._encoder_ids: _Path = ()
         self._fed: _Path = ()
+        self.generation = 0
 
     def on(self, model: CausalModel) -> "MemoRunner":
         """See `WholeRunner.on`."""
@@ -104,6 +105,7 @@ class MemoRunner:
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `Runner.read`."""
         self._fed = ()
+        self.generation += 1
         reading = self._memory.reading(tuple(prompt))
         self._encoder_ids = reading.encoder_ids
         return reading

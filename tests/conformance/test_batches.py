@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+import sampling.sequence
+from egag.controller import FixedGamma
 from egag.price import ASSUMED, Price
 from sampling.batch import Batch, Request, decode_many
-from sampling.drafter import Drafter
+from sampling.drafter import Drafter, NullDrafter
+from sampling.drafters.model import ModelDrafter
 from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward import rows, sharing
 from sampling.forward.lean import LeanModel, from_transformers
@@ -25,6 +28,7 @@ from sampling.loop import decode
 from sampling.methods import VERIFIERS
 from sampling.pair import ModelInfo, Pair
 from sampling.share import shared_runner
+from sampling.verifier import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case
 from tests.conformance.suite import Case
@@ -375,3 +379,45 @@ def test_a_place_is_given_to_the_next_text() -> None:
 
 def test_the_module_has_no_slot_of_its_own() -> None:
     assert sharing.SharedRunner(weights(0)).cache.keys.shape[1] == 0, "no place before somebody asks for one"
+
+
+class Keeping(NullDrafter):
+    """Writes down each round of a text, and what is written there when the text is whole."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, ...], list[int]] = {}
+
+    def begin(self, seq: sampling.sequence.Sequence) -> None:
+        seq.drafting[self] = []
+
+    def observe(self, seq: sampling.sequence.Sequence, round: Round) -> None:
+        seq.drafting[self].append(round.number)
+
+    def finish(self, seq: sampling.sequence.Sequence) -> None:
+        self.kept[tuple(seq.tokens[: seq.prompt_length])] = seq.drafting[self]
+
+
+def test_a_drafter_finishes_a_text_with_what_it_keeps_for_it() -> None:
+    """Alone and among others, though a short text waits there for a long one that began before."""
+    one, lonely, shared = case("none"), Keeping(), Keeping()
+    for number, prompt in enumerate(PROMPTS):
+        stream = decode(
+            *(ModelRunner(weights(0)), lonely, one.gamma(), one.verifier(), GreedyProcessor(), prompt),
+            max_new_tokens=LENGTHS[number],
+            seed=0,
+        )
+        assert isinstance([*stream][-1], Finished)
+    together(one, GreedyProcessor(), 3, [*range(len(PROMPTS))], shared)
+    assert lonely.kept.keys() == shared.kept.keys() == {*PROMPTS}
+    assert all(kept == [*range(len(kept))] for kept in (*lonely.kept.values(), *shared.kept.values()))
+
+
+def test_a_text_that_waits_gives_its_rows_back() -> None:
+    """One long text, and nine short ones that are over long before it."""
+    drafter = ModelDrafter.build(pair(shared=True), {"draft_weights": "full"})
+    batch = Batch(SharedRunner(weights(0)), drafter, FixedGamma, RejectionVerifier(), 2)
+    asked = [Request([1, 2], GreedyProcessor(), length, 0) for length in (30, *[2] * 9)]
+    cache = drafter.runner.cache  # type: ignore[attr-defined]
+    before = cache._taken - len(cache._free)
+    most = max(cache._taken - len(cache._free) for _ in decode_many(batch, asked))
+    assert most - before <= 2

@@ -1,0 +1,61 @@
+"""What `decode` and its like are called with, refused in plain words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from egag.controller import GammaController
+from sampling.drafter import Drafter
+from sampling.forward.runner import Runner
+from sampling.verifier import Verifier
+from utils.errors import UserError
+from utils.logits_processor import LogitsProcessor
+from utils.text import quoted
+
+_KINDS: Mapping[str, type] = {
+    "target": Runner,
+    "drafter": Drafter,
+    "gamma": GammaController,
+    "verifier": Verifier,
+    "processor": LogitsProcessor,
+    "max_new_tokens": int,
+    "seed": int,
+}
+
+
+class Windowed(Protocol):
+    """What holds so many tokens at most."""
+
+    @property
+    def window(self) -> int: ...
+
+
+def check_kinds(**arguments: object) -> None:
+    """Raises `UserError` for the first argument, by its name, that is not of its kind."""
+    for name, argument in arguments.items():
+        kind = _KINDS[name]
+        if not isinstance(argument, kind):
+            expected = "an integer" if kind is int else f"a {kind.__name__}"
+            raise UserError(f"{name} {quoted(argument)} given; expected {expected}")
+
+
+def check_room(target: Windowed, start: Sequence[int], max_new_tokens: int) -> None:
+    """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
+    check_not_empty(start)
+    if len(start) >= target.window:
+        raise UserError(
+            f"the prompt has {len(start)} tokens; the context window of {target.window} leaves no room for one more"
+        )
+    if max_new_tokens < 1:
+        raise UserError(f"{max_new_tokens} new tokens asked for; expected 1 or more")
+
+
+def check_not_empty(prompt: Sequence[int]) -> None:
+    """Raises `UserError` for a prompt without a token."""
+    if not prompt:
+        raise UserError("the prompt is empty; expected at least one token")
+
+
+def check_generation(target: Runner, generation: int) -> None:
+    """Raises `UserError` where another text was begun on the runner, whose rows are gone."""
+    if target.generation != generation:
+        raise UserError("another text was begun on this runner; expected one at a time, or target.another() for each")
