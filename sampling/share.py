@@ -6,6 +6,7 @@ import torch
 
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.alike import FAILURES, close, probe_tokens
+from sampling.forward.cache import row_shapes
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharded.model import ShardedModel
@@ -46,7 +47,7 @@ def why_not_shared(model: TransformersModel) -> str | None:
             (one.forward(text[:-1]).logits, one.forward(text[-1:]).logits)
             for one, text in zip(singles, texts, strict=True)
         ]
-        shapes = singles[0]._cache.row_shapes
+        shapes = row_shapes(singles[0].kept.rows())
         if len(shapes) != 1:
             return "its layers keep rows of several shapes"
         model.rows_shape = BlockShape(0, *shapes.pop())

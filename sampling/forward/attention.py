@@ -16,22 +16,28 @@ _NO_CHANGE = frozenset(
 )
 
 
-def folded_attention(
+def grouped_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
 ) -> Tensor:
-    """`[1, heads, n, D]` queries on `[1, kv_heads, L, D]` keys, `[1, kv_heads, L, E]` values -> `[1, heads, n, E]`.
+    """`[B * n, heads, D]` queries on `[B, kv_heads, L, D]` keys, `[B, kv_heads, L, E]` values -> `[B * n, heads * E]`.
 
-    Head h reads key/value head h // group. mask: additive, `[n, L]` or `[1, 1, n, L]`; None = all rows
-    are seen.
+    Head h reads key/value head h // group. mask: additive, see `folded_mask`; None = all rows are seen. What the kernel
+    returns is laid out as the kernel likes, on a card otherwise than on a CPU.
     """
-    batch, heads, count, dim = query.shape
-    kv_heads = keys.shape[1]
-    group = heads // kv_heads
-    folded = query.reshape(batch, kv_heads, group * count, dim)
-    if mask is not None and group > 1:
-        mask = mask.repeat(*[1] * (mask.dim() - 2), group, 1)
+    batch, kv_heads = keys.shape[:2]
+    heads, dim = query.shape[1:]
+    group, count = heads // kv_heads, query.shape[0] // batch
+    by_head = query.reshape(batch, count, heads, dim).transpose(1, 2)
+    folded = by_head.reshape(batch, kv_heads, group * count, dim)
     out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
-    return out.reshape(batch, heads, count, values.shape[-1])
+    width = values.shape[-1]
+    by_row = out.reshape(batch, kv_heads, group, count, width).permute(0, 3, 1, 2, 4)
+    return by_row.reshape(batch * count, heads * width)
+
+
+def folded_mask(mask: Tensor, group: int) -> Tensor:
+    """A mask `[.., n, L]` for the rows of a group's heads, which lie below each other: `[.., group * n, L]`."""
+    return mask.repeat(*[1] * (mask.dim() - 2), group, 1) if group > 1 else mask
 
 
 def _folded_for_transformers(
@@ -44,7 +50,7 @@ def _folded_for_transformers(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`folded_attention` with the signature that transformers' attention modules call.
+    """`grouped_attention` with the signature that transformers' attention modules call.
 
     A module that asks for more (scores that are capped, sinks, a bias of positions) gets its family's own function.
     """
@@ -56,8 +62,12 @@ def _folded_for_transformers(
         return own.eager_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-    out = folded_attention(query, key, value, attention_mask, scaling)
-    return out.transpose(1, 2).contiguous(), None
+    batch, heads, count, dim = query.shape
+    if attention_mask is not None:
+        attention_mask = folded_mask(attention_mask, heads // key.shape[1])
+    rows = query.transpose(1, 2).reshape(batch * count, heads, dim)
+    out = grouped_attention(rows, key, value, attention_mask, scaling)
+    return out.reshape(batch, count, heads, value.shape[-1]), None
 
 
 def register() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, overload
 import torch
 from torch import Tensor
 
+from sampling.forward.attention import folded_mask
 from sampling.forward.kernels import make_linear
 from sampling.forward.linear import Kernel, Product
 from sampling.forward.steps import BlockShape, Norm, Steps
@@ -74,7 +75,7 @@ class Blocks:
     ) -> Iterator[Tensor]:
         """The state `[n, H]` after each block. `read`: what the first attention reads instead of its norm of x."""
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
-        mask = None if mask is None else mask.repeat(self.shape.heads // self.shape.kv_heads, 1)
+        mask = None if mask is None else folded_mask(mask, self.shape.heads // self.shape.kv_heads)
         steps, first = self.steps, self.layers[0]
         if read is None:
             read = x if first.attention_norm is None else first.attention_norm(x)
@@ -96,14 +97,6 @@ class Blocks:
     def with_kernel(self, kernel: Kernel) -> "Blocks":
         """The same blocks, their products computed by another kernel."""
         return replace(self, layers=tuple(layer.with_kernel(kernel) for layer in self.layers), compiled=None)
-
-
-class AttendingLayer(Protocol):
-    """Where one layer keeps keys and values."""
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """See `RollbackLayer.attend`."""
-        ...
 
 
 class Attending(Protocol):

@@ -5,15 +5,16 @@ one buffer, so that the accepted rows of a tree move in one gather. The cache al
 what they see, on the device it lives on: it alone knows its rows.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from sampling.forward.attention import grouped_attention
 from sampling.forward.tree import is_chain, seen_in_tree
 from utils.sent import sent
 
@@ -81,28 +82,85 @@ class RollbackLayer:
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Store the rows and attend from them: `[n, heads, D]` on `[n, kv_heads, D]` -> `[n, heads * D]`.
 
-        Query heads of one group become rows of one product, so that no key is ever repeated; mask: additive,
-        `[group * n, L]`, the rows of a group's heads below each other.
+        mask: additive, `[group * n, L]`, the rows of a group's heads below each other.
         """
-        count, heads, dim = query.shape
-        kv_heads = keys.shape[1]
         keys, values = self.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
-        folded = query.transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
-        out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
-        return out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim)
+        return grouped_attention(query, keys, values, mask)
 
 
-class RollbackCache:
-    """The layers of one sequence and the number of rows that count.
+def refuse_crop(held: int, length: int) -> None:
+    """Raise `ValueError` where of `held` rows not so many can be kept."""
+    if not 0 <= length <= held:
+        raise ValueError(f"cannot crop {held} rows to {length}")
+
+
+class SequenceCache(ABC):
+    """The rows of one sequence, of which the first `length` count.
 
     A forward writes behind `length` in every layer; `advance` then makes those rows count. Nothing else
     moves `length` forward, so a forward that is interrupted half-way leaves the cache as it was. `memory` is
     what an encoder left for the decoder: it belongs to the sequence as its rows do.
     """
 
+    device: torch.device
+    dtype: torch.dtype
+    length: int = 0
+    memory: Any = None
+
+    @abstractmethod
+    def move(self, rows: Tensor, to: int) -> None:
+        """Copy `rows` `[m]` to the row `to` and those behind it, in all layers."""
+
+    def advance(self, rows: int) -> None:
+        """Count `rows` more rows: the ones that a forward has just written."""
+        self.length += rows
+
+    def crop(self, length: int) -> None:
+        """Forget the rows from `length` on; O(1). Raises `ValueError` for more rows than there are."""
+        refuse_crop(self.length, length)
+        self.length = length
+
+    @torch.inference_mode()
+    def keep(self, base: int, path: Sequence[int]) -> None:
+        """Of the rows written from `base` on, keep row `base` and the accepted drafts.
+
+        Draft i sits in row base + 1 + i. A path (0, 1, ..., m - 1), which is all a chain can have, is a
+        crop; any other is compacted. Example: base 10, path (1, 4) -> row 12 moves to 11, row 15 to 12,
+        length 13.
+        """
+        if not is_chain(path):
+            self.move(sent(path, self.device) + base + 1, base + 1)
+        self.crop(base + 1 + len(path))
+
+    def positions(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
+        """Where n tokens stand that are fed next, `[n]`: the root behind the committed rows, a draft at its depth."""
+        return positions(self.length, count, parents, self.device)
+
+    def mask(self, count: int, parents: Sequence[int] | None = None) -> Tensor | None:
+        """What they see, additive, `[n, length + n]`: all committed rows, and among the new ones the ancestors."""
+        return None if count == 1 else self.additive(seen(self.length, count, parents, self.device))
+
+    def additive(self, seen: Tensor) -> Tensor | None:
+        """See `additive`; None from a cache whose layers know it without."""
+        return additive(seen, self.dtype)
+
+
+class KeptCache(Protocol):
+    """A cache whose rows can be taken out and put into another."""
+
+    def rows(self) -> dict[int, Rows]:
+        """What the layers hold that count, of each that was ever written: views, good until the next forward."""
+        ...
+
+    def fill(self, rows: Mapping[int, Rows], count: int) -> None:
+        """Hold copies of these `count` rows of each layer, and no others."""
+        ...
+
+
+class RollbackCache(SequenceCache):
+    """The layers of one sequence, in buffers that grow with it."""
+
     def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.length = 0
-        self.memory: Any = None
         self.device, self.dtype = device, dtype
         self.layers = [RollbackLayer(self, index) for index in range(num_layers)]
         self._buffers: _Buffers | None = None
@@ -127,36 +185,14 @@ class RollbackCache:
         buffers.known.add(index)
         return buffers
 
-    def advance(self, rows: int) -> None:
-        """Count `rows` more rows: the ones that a forward has just written."""
-        self.length += rows
-
-    def crop(self, length: int) -> None:
-        """Forget the rows from `length` on; O(1). Raises `ValueError` for more rows than there are."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot crop {self.length} rows to {length}")
-        self.length = length
-
-    @torch.inference_mode()
-    def keep(self, base: int, path: Sequence[int]) -> None:
-        """Of the rows written from `base` on, keep row `base` and the accepted drafts.
-
-        Draft i sits in row base + 1 + i. A path (0, 1, ..., m - 1), which is all a chain can have, is a
-        crop; any other is compacted. Example: base 10, path (1, 4) -> row 12 moves to 11, row 15 to 12,
-        length 13.
-        """
-        if not is_chain(path):
-            self.move(sent(path, self.device) + base + 1, base + 1)
-        self.crop(base + 1 + len(path))
-
     def move(self, rows: Tensor, to: int) -> None:
-        """Copy `rows` `[m]` to the row `to` and those behind it, in all layers."""
+        """See `SequenceCache.move`."""
         stop = to + rows.shape[0]
         for stack in (one for pair in self._buffers.stacks for one in pair) if self._buffers else ():
             stack[:, :, :, to:stop] = stack.index_select(3, rows)
 
     def rows(self) -> dict[int, Rows]:
-        """What the layers hold that count, of each that was ever written: views, good until the next forward."""
+        """See `KeptCache.rows`."""
         buffers = self._buffers
         if buffers is None:
             return {}
@@ -167,7 +203,7 @@ class RollbackCache:
         }
 
     def fill(self, rows: Mapping[int, Rows], count: int) -> None:
-        """Hold copies of these `count` rows of each layer, and no others."""
+        """See `KeptCache.fill`."""
         self.crop(0)
         for index, (keys, values) in rows.items():
             all_keys, all_values = self.room(index, keys.unsqueeze(0), values.unsqueeze(0), count)
@@ -175,23 +211,10 @@ class RollbackCache:
             all_values[0, :, :count] = values
         self.advance(count)
 
-    @property
-    def row_shapes(self) -> set[tuple[int, int]]:
-        """(kv_heads, head_dim) of all stacks of keys and of values, once rows were written."""
-        stacks = self._buffers.stacks if self._buffers else ()
-        return {(one.shape[2], one.shape[4]) for pair in stacks for one in pair}
 
-    def positions(self, count: int, parents: Sequence[int] | None = None) -> Tensor:
-        """Where n tokens stand that are fed next, `[n]`: the root behind the committed rows, a draft at its depth."""
-        return positions(self.length, count, parents, self.device)
-
-    def mask(self, count: int, parents: Sequence[int] | None = None) -> Tensor | None:
-        """What they see, additive, `[n, length + n]`: all committed rows, and among the new ones the ancestors."""
-        return None if count == 1 else self.additive(seen(self.length, count, parents, self.device))
-
-    def additive(self, seen: Tensor) -> Tensor | None:
-        """See `additive`; None from a cache whose layers know it without."""
-        return additive(seen, self.dtype)
+def row_shapes(rows: Mapping[int, Rows]) -> set[tuple[int, int]]:
+    """(kv_heads, head_dim) of keys and values of all layers."""
+    return {(part.shape[0], part.shape[2]) for layer in rows.values() for part in layer}
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
@@ -200,14 +223,14 @@ def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def positions(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
-    """See `RollbackCache.positions`, behind `length` rows."""
+    """See `SequenceCache.positions`, behind `length` rows."""
     if parents is None:
         return torch.arange(length, length + count, device=device)
     return seen_in_tree(parents, device).sum(1) + (length - 1)
 
 
 def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.device) -> Tensor:
-    """Which rows each of n fed tokens sees, `[n, length + n]` bool: see `RollbackCache.mask`."""
+    """Which rows each of n fed tokens sees, `[n, length + n]` bool: see `SequenceCache.mask`."""
     rows = torch.ones(count, length + count, dtype=torch.bool, device=device)
     if parents is None:
         return rows.tril(length)

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from sampling.forward.adapter import TransformersCache, TransformersWeights
-from sampling.forward.cache import RollbackCache
 from sampling.forward.decoders import FAMILIES
 from sampling.forward.runner import Reading
 from utils.errors import UserError
@@ -95,7 +94,7 @@ class EncoderDecoderModel(TransformersWeights):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache,
+        cache: TransformersCache,
         hidden: Sequence[int],
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
@@ -103,7 +102,6 @@ class EncoderDecoderModel(TransformersWeights):
         memory = cache.memory
         if not isinstance(memory, Memory):
             raise ValueError("the decoder has nothing to answer: read a prompt first")
-        assert isinstance(cache, TransformersCache), "a cache of `new_cache`"
         both = EncoderDecoderCache(cache.view, memory.cross)
         x = self._decoder.embed(tokens, positions)
         biases = self._decoder.biases(positions, mask, cache.length)

@@ -5,21 +5,18 @@ attends over all of a bucket of rows, of which a mask hides those that do not co
 numbers all the same, for 0 times NaN is NaN.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 from weakref import finalize
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from sampling.forward.cache import Rows
+from sampling.forward.attention import grouped_attention
+from sampling.forward.cache import Rows, SequenceCache
 from sampling.forward.steps import BlockShape
-from sampling.forward.tree import is_chain
 from utils.graphed import Graphed, Tensors
-from utils.sent import sent
 
 ROOM = 2048
 """Rows that a cache begins with; it grows as a text does, and graphs, which know the old addresses, are made anew."""
@@ -39,51 +36,41 @@ class FixedLayer:
         assert mask is not None, "rows of a fixed cache are told apart by a mask"
         self._keys.index_copy_(1, cache.slots, keys.transpose(0, 1))
         self._values.index_copy_(1, cache.slots, values.transpose(0, 1))
-        count, heads, dim = query.shape
-        kv_heads, columns = keys.shape[1], mask.shape[1]
-        folded = query.transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
-        known, told = self._keys[:, :columns].unsqueeze(0), self._values[:, :columns].unsqueeze(0)
-        out = F.scaled_dot_product_attention(folded, known, told, attn_mask=mask)
-        return out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim)
+        columns = mask.shape[1]
+        keys, values = self._keys[:, :columns].unsqueeze(0), self._values[:, :columns].unsqueeze(0)
+        return grouped_attention(query, keys, values, mask)
 
 
-class FixedCache:
-    """Keys and values of all layers, `[2, layers, kv_heads, capacity, head_dim]`, and how many rows count.
+class FixedCache(SequenceCache):
+    """Keys and values of all layers, `[2, layers, kv_heads, capacity, head_dim]`.
 
     length: on the host; `length_there` `[1]` is the same number on the device. slots `[n]`: where the rows of the
-    forward under way go, and columns, how many rows it attends over: set by whoever feeds. memory: what an encoder left
-    for the decoder.
+    forward under way go, and columns, how many rows it attends over: set by whoever feeds.
     """
 
     def __init__(self, layers: int, shape: BlockShape, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.length, self.capacity, self.columns = 0, capacity, capacity
-        self.memory: Any = None
+        self.device, self.dtype, self.capacity, self.columns = device, dtype, capacity, capacity
         self.buffer = torch.zeros(2, layers, shape.kv_heads, capacity, shape.head_dim, device=device, dtype=dtype)
         self.length_there = torch.zeros(1, dtype=torch.long, device=device)
         self.slots = torch.zeros(1, dtype=torch.long, device=device)
         self.layers = [FixedLayer(self, *self.buffer[:, layer]) for layer in range(layers)]
 
     def advance(self, rows: int) -> None:
-        """Count the `rows` rows that a forward has just written."""
-        self._set(self.length + rows)
+        """See `SequenceCache.advance`."""
+        super().advance(rows)
+        self._send_length()
 
     def crop(self, length: int) -> None:
-        """Forget the rows from `length` on. Raises `ValueError` for more rows than there are."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot crop {self.length} rows to {length}")
-        self._set(length)
+        """See `SequenceCache.crop`."""
+        super().crop(length)
+        self._send_length()
 
-    @torch.inference_mode()
-    def keep(self, base: int, path: Sequence[int]) -> None:
-        """Of the rows written from `base` on, keep row `base` and the accepted drafts: see `RollbackCache.keep`."""
-        if not is_chain(path):
-            rows = sent(path, self.buffer.device) + base + 1
-            stop = base + 1 + len(path)
-            self.buffer[:, :, :, base + 1 : stop] = self.buffer.index_select(3, rows)
-        self.crop(base + 1 + len(path))
+    def move(self, rows: Tensor, to: int) -> None:
+        """See `SequenceCache.move`."""
+        self.buffer[:, :, :, to : to + len(rows)] = self.buffer.index_select(3, rows)
 
     def rows(self) -> dict[int, Rows]:
-        """See `RollbackCache.rows`."""
+        """See `KeptCache.rows`."""
         return {
             layer: (keys[:, : self.length], values[:, : self.length])
             for layer, (keys, values) in enumerate(zip(*self.buffer, strict=True))
@@ -91,25 +78,25 @@ class FixedCache:
 
     @torch.inference_mode()
     def fill(self, rows: Mapping[int, Rows], count: int) -> None:
-        """See `RollbackCache.fill`; there is room for them."""
+        """See `KeptCache.fill`; there is room for them."""
+        self.crop(0)
         for layer, one in rows.items():
             for buffer, held in zip(self.buffer[:, layer], one, strict=True):
                 buffer[:, :count] = held
-        self._set(count)
+        self.advance(count)
 
     def grown(self, capacity: int) -> "FixedCache":
         """Another one with more room and the same rows."""
         shape = BlockShape(0, self.buffer.shape[2], self.buffer.shape[4])
-        larger = type(self)(self.buffer.shape[1], shape, capacity, self.buffer.device, self.buffer.dtype)
+        larger = type(self)(self.buffer.shape[1], shape, capacity, self.device, self.dtype)
         larger.buffer[:, :, :, : self.length] = self.buffer[:, :, :, : self.length]
         larger.memory = self.memory
         larger.advance(self.length)
         return larger
 
     @torch.inference_mode()
-    def _set(self, length: int) -> None:
-        self.length = length
-        self.length_there.fill_(length)
+    def _send_length(self) -> None:
+        self.length_there.fill_(self.length)
 
 
 def columns_for(rows: int, capacity: int) -> int:

@@ -13,8 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersCache, TransformersModel
-from sampling.forward.cache import RollbackCache, seen
-from sampling.forward.fixed_transformers import FixedTransformersCache
+from sampling.forward.cache import seen
 from sampling.forward.rows_transformers import TransformersRowsCache
 from sampling.forward.runner import PREFILL_CHUNK
 
@@ -51,7 +50,7 @@ class LongRopeCache(TransformersCache):
         self.parents[self.length :] = ((before * rows).amax(dim=1) - 1).tolist()
 
     def move(self, rows: Tensor, to: int) -> None:
-        """See `RollbackCache.move`."""
+        """See `SequenceCache.move`."""
         super().move(rows, to)
         kept = rows.tolist()
         new = {row: row for row in range(-1, to)} | {row: place for place, row in enumerate(kept, start=to)}
@@ -95,13 +94,14 @@ class LongRopeModel(TransformersModel):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache | FixedTransformersCache | TransformersRowsCache,
+        cache: Any,
         hidden: Sequence[int],
         rows: int | Tensor,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. A draft across the border takes both ways, the long one last."""
-        assert isinstance(cache, LongRopeCache) and isinstance(rows, int), "a cache of `new_cache`"
-        cache.note(tokens, positions, mask)
+        assert isinstance(rows, int), "which rows is asked by batches alone"
+        rows_noted: LongRopeCache = cache
+        rows_noted.note(tokens, positions, mask)
         is_long = positions >= self.border
         if not is_long.any():
             self._turn(cache, False)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sampling.forward.cache import refuse_crop
 from sampling.forward.runner import CausalModel, Output, Reading, as_ids
 from utils.sent import sent
 
@@ -36,8 +37,7 @@ class RecomputingRunner:
 
     def crop(self, length: int) -> None:
         """See `Runner.crop`."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot crop {self.length} rows to {length}")
+        refuse_crop(self.length, length)
         self._fed = self._fed[:length]
 
     def keep(self, base: int, path: Sequence[int]) -> None:

@@ -7,7 +7,6 @@ Only to attend are rows laid out by sequence. Rolling one back is an assignment,
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 from weakref import finalize
 
 import torch
@@ -15,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward import cache
+from sampling.forward.attention import folded_mask, grouped_attention
 from sampling.forward.steady import UNIT, Chain, Chains, Sight, sight
 from sampling.forward.steps import BlockShape
-from sampling.forward.tree import is_chain
 from utils.sent import sent
 
 _ROOM = 256
@@ -100,28 +99,19 @@ class RowsLayer:
 
 
 def _side_by_side(side: Side, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    _, heads, dim = query.shape
-    kv_heads, sequences = keys.shape[1], side.part.stop - side.part.start
     if side.at is not None:
-        query = query.new_zeros(sequences * side.rows, heads, dim).index_copy_(0, side.at, query)
-    by_head = query.view(sequences, side.rows, heads, dim).transpose(1, 2)
-    folded = by_head.reshape(sequences, kv_heads, heads // kv_heads * side.rows, dim)
-    known, meant = (one[side.part, :, : side.columns] for one in (keys, values))
-    out = F.scaled_dot_product_attention(folded, known, meant, attn_mask=side.mask)
-    by_row = out.view(sequences, heads, side.rows, dim).transpose(1, 2).reshape(-1, heads * dim)
-    return by_row if side.at is None else by_row.index_select(0, side.at)
+        rows = (side.part.stop - side.part.start) * side.rows
+        query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
+    keys, values = (stored[side.part, :, : side.columns] for stored in (keys, values))
+    out = grouped_attention(query, keys, values, side.mask)
+    return out if side.at is None else out.index_select(0, side.at)
 
 
 def _apart(one: Apart, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     own, told = keys[one.index : one.index + 1], values[one.index : one.index + 1]
     if one.sees is not None:
         return one.sees.attend(query, own, told)
-    count, heads, dim = query.shape
-    kv_heads = keys.shape[1]
-    folded = query.transpose(0, 1).reshape(1, kv_heads, heads // kv_heads * count, dim)
-    known, meant = own[:, :, : one.columns], told[:, :, : one.columns]
-    out = F.scaled_dot_product_attention(folded, known, meant, attn_mask=one.mask)
-    return out.view(heads, count, dim).transpose(0, 1).reshape(count, heads * dim)
+    return grouped_attention(query, own[:, :, : one.columns], told[:, :, : one.columns], one.mask)
 
 
 class RowsCache:
@@ -182,7 +172,7 @@ class RowsCache:
 
     def folded(self, mask: Tensor) -> Tensor:
         """A mask `[sequences, rows, columns]` as `Side` has it."""
-        return mask.repeat(1, self._group, 1).unsqueeze(1)
+        return folded_mask(mask, self._group).unsqueeze(1)
 
     def _positions(self, feeds: Sequence[Fed], places: Tensor) -> Tensor:
         """A row of a chain stands where it lies."""
@@ -215,7 +205,7 @@ class RowsCache:
                 seen = one.seen
                 if seen is None:
                     seen = cache.seen(one.slot.length, one.count, None, self.device)
-                mask = cache.additive(seen, self.keys.dtype).repeat(self._group, 1)
+                mask = folded_mask(cache.additive(seen, self.keys.dtype), self._group)
             yield Apart(one.slot.index, slice(start, stop), columns, mask, sees)
 
     def _sight(self, one: Fed) -> Sight:
@@ -266,39 +256,20 @@ class RowsCache:
 assert _ROOM % UNIT == 0, "a steady sequence attends over whole units"
 
 
-class RowsSlot:
-    """The rows of one sequence among those of many: see `RollbackCache`."""
+class RowsSlot(cache.SequenceCache):
+    """The rows of one sequence among those of many."""
 
     def __init__(self, owner: RowsCache) -> None:
         self.owner, self.index = owner, owner.take(self)
-        self.length = 0
-        self.memory: Any = None
+        self.device, self.dtype = owner.device, owner.keys.dtype
 
-    def advance(self, rows: int) -> None:
-        """Count the rows that a forward has just written."""
-        self.length += rows
-
-    def crop(self, length: int) -> None:
-        """Forget the rows from `length` on. Raises `ValueError` for more rows than there are."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot crop {self.length} rows to {length}")
-        self.length = length
-
-    @torch.inference_mode()
-    def keep(self, base: int, path: Sequence[int]) -> None:
-        """See `RollbackCache.keep`."""
-        if not is_chain(path):
-            self.owner.move(self.index, sent(path, self.owner.device) + base + 1, base + 1)
-        self.crop(base + 1 + len(path))
+    def move(self, rows: Tensor, to: int) -> None:
+        """See `SequenceCache.move`."""
+        self.owner.move(self.index, rows, to)
 
     def fed(self, count: int, parents: Sequence[int] | None) -> Fed:
         """n rows of a chain or a tree behind those that count."""
         if parents is None:
             return Fed(self, count)
-        device = self.owner.device
-        return Fed(
-            self,
-            count,
-            cache.positions(self.length, count, parents, device),
-            cache.seen(self.length, count, parents, device),
-        )
+        positions = cache.positions(self.length, count, parents, self.device)
+        return Fed(self, count, positions, cache.seen(self.length, count, parents, self.device))

@@ -8,13 +8,13 @@ holds what one sequence has of it: the rows of its cache.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from sampling.forward.asked import Asking, Sharing, alone
-from sampling.forward.cache import RollbackCache, Rows, seen_by_branches
+from sampling.forward.cache import KeptCache, Rows, SequenceCache, seen_by_branches
 from utils.errors import UserError
 from utils.sent import sent
 
@@ -60,7 +60,7 @@ class CausalModel(Protocol):
         """Weights that tell this model from others: the embedding and every norm."""
         ...
 
-    def new_cache(self) -> RollbackCache:
+    def new_cache(self) -> SequenceCache:
         """An empty cache for one sequence."""
         ...
 
@@ -76,16 +76,16 @@ class CausalModel(Protocol):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache,
+        cache: Any,
         hidden: Sequence[int],
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits `[rows, V]` of the last `rows` of the tokens `[n]`, and the asked hidden states `[n, H]`.
 
         positions: `[n]`. mask: additive, `[n, cache.length + n]` in the model's dtype; None when n is 1 or
-        when `rows` see everything. Keys and values go into the cache behind `cache.length`, which the
-        caller advances. Layer numbers count as transformers' `hidden_states` do: 0 is the embedding, i the
-        output of layer i, the last one after the final norm.
+        when `rows` see everything. cache: what `new_cache` gave; keys and values go into it behind
+        `cache.length`, which the caller advances. Layer numbers count as transformers' `hidden_states` do: 0 is
+        the embedding, i the output of layer i, the last one after the final norm.
         """
         ...
 
@@ -111,21 +111,25 @@ class Output:
     hidden: dict[int, Tensor] = field(default_factory=dict)
 
 
-@runtime_checkable
-class Runner(Protocol):
-    """A model on one sequence. `vocab_size` may be lower than the model's: the tokens a pair has in common."""
+class ModelHolder(Protocol):
+    """A model with what it keeps of one sequence, or of several."""
 
     @property
     def model(self) -> CausalModel: ...
-
-    @property
-    def vocab_size(self) -> int: ...
 
     @property
     def window(self) -> int: ...
 
     @property
     def device(self) -> torch.device: ...
+
+
+@runtime_checkable
+class Runner(ModelHolder, Protocol):
+    """A model on one sequence. `vocab_size` may be lower than the model's: the tokens a pair has in common."""
+
+    @property
+    def vocab_size(self) -> int: ...
 
     @property
     def length(self) -> int:
@@ -173,14 +177,8 @@ class Runner(Protocol):
         ...
 
 
-class Runners(Protocol):
+class Runners(ModelHolder, Protocol):
     """A model for any number of sequences."""
-
-    @property
-    def model(self) -> CausalModel: ...
-
-    @property
-    def window(self) -> int: ...
 
     def another(self) -> Runner:
         """A runner for one more sequence."""
@@ -260,31 +258,14 @@ def as_ids(tokens: Tensor | Sequence[int], device: torch.device) -> Tensor:
     return tokens.to(device) if isinstance(tokens, Tensor) else sent(tokens, device)
 
 
-class Cache(Protocol):
-    """The rows of one sequence: see `RollbackCache`."""
-
-    length: int
-    memory: Any
-
-    def crop(self, length: int) -> None: ...
-
-    def keep(self, base: int, path: Sequence[int]) -> None: ...
-
-
-class KeptCache(Cache, Protocol):
-    """A cache whose rows can be taken out and put into another."""
-
-    def rows(self) -> dict[int, Rows]: ...
-
-    def fill(self, rows: Mapping[int, Rows], count: int) -> None: ...
-
-
 @runtime_checkable
 class Keeping(Runner, Protocol):
     """A runner whose rows can be taken out and put into another of the same model."""
 
     @property
-    def cache(self) -> KeptCache: ...
+    def kept(self) -> KeptCache:
+        """Its cache."""
+        ...
 
     def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
         """Forget the sequence, and count copies of these `count` rows of each layer as fed."""
@@ -302,8 +283,13 @@ class CachedRunner(ABC):
 
     @property
     @abstractmethod
-    def cache(self) -> Cache:
+    def cache(self) -> SequenceCache:
         """Where the rows are."""
+
+    @property
+    def kept(self) -> KeptCache:
+        """See `Keeping.kept`; of a model that keeps rows."""
+        return cast(KeptCache, self.cache)
 
     @property
     def length(self) -> int:
@@ -337,14 +323,14 @@ class ModelRunner(CachedRunner):
         self._cache = model.new_cache()
 
     @property
-    def cache(self) -> RollbackCache:
+    def cache(self) -> SequenceCache:
         """See `CachedRunner.cache`."""
         return self._cache
 
     @torch.inference_mode()
     def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
         """See `Keeping.adopt`."""
-        self._cache.fill(rows, count)
+        self.kept.fill(rows, count)
 
     def on(self, model: CausalModel) -> "ModelRunner":
         """See `WholeRunner.on`."""

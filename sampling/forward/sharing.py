@@ -10,7 +10,7 @@ from torch import Tensor
 from sampling.forward import cache
 from sampling.forward.asked import Ask, Sharing
 from sampling.forward.rows import Fed, RowsCache, RowsSlot
-from sampling.forward.runner import CachedRunner, CausalModel, Output, Runner, as_ids
+from sampling.forward.runner import CachedRunner, CausalModel, Output, Runner, Runners, as_ids
 from utils.sent import sent
 
 
@@ -34,17 +34,8 @@ class Place(Runner, Protocol):
         ...
 
 
-class Shared(Protocol):
+class Shared(Runners, Protocol):
     """A model for several sequences, each with a place of its own."""
-
-    @property
-    def model(self) -> CausalModel: ...
-
-    @property
-    def window(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
 
     def another(self) -> Place:
         """A place that nobody has, for as long as it lives."""

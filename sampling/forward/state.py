@@ -36,7 +36,7 @@ class State:
 @torch.inference_mode()
 def taken(runner: Runner, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> State:
     """A copy of what these tokens left in a runner that was fed with them. Raises `UserError`: see `keeping`."""
-    rows = {layer: (keys.clone(), values.clone()) for layer, (keys, values) in keeping(runner).cache.rows().items()}
+    rows = {layer: (keys.clone(), values.clone()) for layer, (keys, values) in keeping(runner).kept.rows().items()}
     return State(tuple(tokens), rows, dict(hidden))
 
 
@@ -61,7 +61,7 @@ def put(state: State, runner: Runner, layers: Sequence[int]) -> dict[int, Tensor
 def _refuse_other_shape(state: State, runner: Keeping) -> None:
     """Raises `UserError` where a state has not the rows that the runner's model keeps, as far as any were seen."""
     shapes = {layer: _shapes(rows) for layer, rows in state.rows.items()}
-    known = {layer: _shapes(rows) for layer, rows in runner.cache.rows().items()}
+    known = {layer: _shapes(rows) for layer, rows in runner.kept.rows().items()}
     tensors = [*(one for rows in state.rows.values() for one in rows), *state.hidden.values()]
     dtypes = {one.dtype for one in tensors} | {runner.model.dtype}
     widths = {one.shape[1] for one in state.hidden.values()} | {runner.model.embedding.shape[1]}

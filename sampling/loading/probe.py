@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.alike import FAILURES, LENGTH, close
+from sampling.forward.cache import row_shapes
 from sampling.forward.runner import CausalModel, ModelRunner
 from sampling.forward.static import StaticRunner
 from sampling.forward.steps import BlockShape
@@ -108,7 +109,7 @@ def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None
     dynamic = ModelRunner(model)
     try:
         expected = [dynamic.forward(part).logits for part in (tokens[:2], tokens[2:4], tokens[4:])]
-        shapes = dynamic._cache.row_shapes
+        shapes = row_shapes(dynamic.kept.rows())
         if len(shapes) != 1:
             return "its layers keep rows of several shapes"
         model.rows_shape = BlockShape(0, *shapes.pop())

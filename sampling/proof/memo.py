@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from sampling.forward.cache import refuse_crop
 from sampling.forward.runner import CausalModel, Output, Reading, WholeRunner
 from sampling.pair import Pair
 from utils.logits_processor import LogitsProcessor
@@ -94,8 +95,7 @@ class MemoRunner:
 
     def crop(self, length: int) -> None:
         """See `Runner.crop`."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot crop {self.length} rows to {length}")
+        refuse_crop(self.length, length)
         self._fed = self._fed[:length]
 
     def keep(self, base: int, path: Sequence[int]) -> None:

@@ -1,18 +1,35 @@
 """The folded attention behind transformers' modules: what it computes, and what it leaves to a family's own."""
 
+from typing import Any
+
+import pytest
 import torch
+from torch.nn import functional
 from transformers import GptOssConfig, GptOssForCausalLM, MistralConfig, MistralForCausalLM
 from transformers.models.gemma2 import modeling_gemma2
 
 from sampling.forward import attention
 from sampling.forward.adapter import TransformersModel
-from sampling.forward.attention import folded_attention
+from sampling.forward.attention import folded_mask, grouped_attention
 
 
-def test_values_may_be_narrower_than_keys() -> None:
-    query, keys, values = torch.randn(1, 4, 3, 6), torch.randn(1, 2, 5, 6), torch.randn(1, 2, 5, 2)
-    expected = torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
-    torch.testing.assert_close(folded_attention(query, keys, values, None), expected)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_values_may_be_narrower_than_keys(transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the layout of what the kernel returns: on a card it is `[B, rows, heads, E]`, transposed."""
+    plain = functional.scaled_dot_product_attention
+    chance = torch.Generator().manual_seed(0)
+    query, keys, values = (torch.randn(2, *size, generator=chance) for size in ((4, 3, 6), (2, 5, 6), (2, 5, 2)))
+    seen = torch.ones(3, 5, dtype=torch.bool).tril(2)
+    mask = torch.zeros(3, 5).masked_fill(~seen, torch.finfo(torch.float32).min)
+    expected = plain(query, keys, values, attn_mask=mask, enable_gqa=True).transpose(1, 2).reshape(6, 8)
+
+    def as_on_a_card(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return plain(*args, **kwargs).transpose(1, 2).contiguous().transpose(1, 2)
+
+    if transposed:
+        monkeypatch.setattr(functional, "scaled_dot_product_attention", as_on_a_card)
+    rows = query.transpose(1, 2).reshape(6, 4, 6)
+    torch.testing.assert_close(grouped_attention(rows, keys, values, folded_mask(mask, 2)), expected)
 
 
 def test_scores_that_are_capped_are_left_to_the_familys_own_function() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sampling.forward.cache import RollbackCache
+from sampling.forward.cache import SequenceCache
 from sampling.forward.runner import CausalModel
 from sampling.forward.sharded.command import Command, Op, seen_again
 from sampling.forward.sharded.group import Group
@@ -23,7 +23,7 @@ class Follower:
     def __init__(self, group: Group, load: Load) -> None:
         self._group, self._load = group, load
         self._models: dict[int, CausalModel] = {}
-        self._caches: dict[int, RollbackCache] = {}
+        self._caches: dict[int, SequenceCache] = {}
         self._does = {Op.LOAD: self._take, Op.FORWARD: self._forward, Op.MOVE: self._move, Op.ROWS: self._rows}
 
     def follow(self) -> None:
@@ -62,7 +62,7 @@ class Follower:
         model = self._models[command.model]
         model.output_rows(torch.tensor(command.ids, device=model.device))
 
-    def _cache(self, command: Command) -> RollbackCache:
+    def _cache(self, command: Command) -> SequenceCache:
         """The cache that a command names, with as many rows as the first process's has."""
         if command.cache not in self._caches:
             self._caches[command.cache] = self._models[command.model].new_cache()

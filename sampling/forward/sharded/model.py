@@ -3,12 +3,12 @@
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import RollbackCache
+from sampling.forward.cache import SequenceCache
 from sampling.forward.runner import CausalModel, Reading
 from sampling.forward.sharded.command import Command, Op, sight_of
 from sampling.forward.sharded.group import Group
@@ -59,13 +59,13 @@ class Leader:
         self.group.leave()
 
 
-class ShardedCache(RollbackCache):
+class ShardedCache(SequenceCache):
     """The rows of one sequence in all processes: this one's part, and a number by which the others know theirs.
 
     Only rows that move are told at once; how many count, every forward says.
     """
 
-    def __init__(self, part: RollbackCache, model: int, leader: Leader) -> None:
+    def __init__(self, part: SequenceCache, model: int, leader: Leader) -> None:
         self.part, self.model, self.number = part, model, leader.new_cache()
         self.device, self.dtype, self._leader = part.device, part.dtype, leader
         weakref.finalize(self, leader.forget, self.number).atexit = False
@@ -79,27 +79,13 @@ class ShardedCache(RollbackCache):
     def length(self, rows: int) -> None:
         self.part.length = rows
 
-    @property
-    def memory(self) -> Any:
-        """What an encoder left; None, as such models are not sharded."""
-        return self.part.memory
-
-    @memory.setter
-    def memory(self, left: Any) -> None:
-        self.part.memory = left
-
-    @property
-    def row_shapes(self) -> set[tuple[int, int]]:
-        """See `RollbackCache.row_shapes`, of this process's part."""
-        return self.part.row_shapes
-
     def move(self, rows: Tensor, to: int) -> None:
-        """See `RollbackCache.move`."""
+        """See `SequenceCache.move`."""
         command = Command(Op.MOVE, self.model, self.number, self.length, to, ids=rows.tolist())
         self._leader.ask(command, lambda: self.part.move(rows, to))
 
     def additive(self, seen: Tensor) -> Tensor | None:
-        """See `RollbackCache.additive`."""
+        """See `SequenceCache.additive`."""
         return self.part.additive(seen)
 
 
@@ -148,12 +134,11 @@ class ShardedModel:
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache,
+        cache: ShardedCache,
         hidden: Sequence[int],
         rows: int,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`."""
-        assert isinstance(cache, ShardedCache), "a cache of `new_cache`"
         sight, bits = sight_of(mask, cache.length)
         places, following = positions.tolist(), list(range(cache.length, cache.length + len(tokens)))
         command = Command(
