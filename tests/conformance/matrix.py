@@ -94,13 +94,12 @@ class Trait:
     """What a drafter was seen to do.
 
     drafts: it proposes something. distribution: it shows rules what it draws from. forms: its proposals, as (a tree,
-    drawn from q). model: its drafts depend on the pair's drafter model.
+    drawn from q).
     """
 
     drafts: bool
     distribution: bool
     forms: frozenset[tuple[bool, bool]]
-    model: bool
 
 
 @cache
@@ -110,9 +109,7 @@ def trait(drafter: str) -> Trait:
     made = case(drafter)
     rounds = _rounds(Case(made.drafter, lambda: rule, made.verifier))
     forms = {(round.parents is not None, any(q != 1.0 for q in round.q)) for round in rounds if round.drafts}
-    with_twin = _rounds(made, drafter_seed=None)
-    differs = [round.drafts for round in rounds] != [round.drafts for round in with_twin]
-    return Trait(bool(forms), rule.heard, frozenset(forms), differs)
+    return Trait(bool(forms), rule.heard, frozenset(forms))
 
 
 @cache
@@ -124,7 +121,7 @@ def lengths(rule: str, distribution: bool) -> tuple[int, ...]:
 
 def _rounds(one: Case, drafter_seed: int | None = 1) -> list[Round]:
     """Those of a run long enough for acceptances and rejections."""
-    events = suite.run(one, toy_pair(drafter_seed=drafter_seed), MultinomialProcessor(1.0), 30)
+    events = suite.run(one, toy_pair(drafter_seed=drafter_seed), MultinomialProcessor(1.0), 16)
     return [event for event in events if isinstance(event, Round)]
 
 
@@ -161,7 +158,19 @@ def judges_of(drafter: str, processor: LogitsProcessor) -> Names:
     return judges
 
 
-def combinations(processor: LogitsProcessor) -> Iterable[tuple[str, str, str]]:
+@cache
+def greedy_combinations() -> tuple[Names, ...]:
+    """Those under greedy. Watching takes seconds: it is done for who asks, and not for who imports this."""
+    return tuple(combinations(GreedyProcessor()))
+
+
+@cache
+def sampled_combinations() -> tuple[Names, ...]:
+    """Those under sampling."""
+    return tuple(combinations(MultinomialProcessor(1.0)))
+
+
+def combinations(processor: LogitsProcessor) -> Iterable[Names]:
     """Drafter, rule and verifier of every combination that can differ under the processor."""
     for drafter in NAMES:
         rules, judges = rules_of(drafter), judges_of(drafter, processor)
@@ -185,7 +194,8 @@ def cut_drafters(every_form: bool) -> list[str]:
 
 def drafter_seeds(drafter: str) -> list[int | None]:
     """Seeds of drafter models that make a difference to a drafter: one unlike the target, and its twin."""
-    return [1, None] if trait(drafter).model else [1]
+    apart, alike = ([round.drafts for round in _rounds(case(drafter), seed)] for seed in (1, None))
+    return [1, None] if apart != alike else [1]
 
 
 def _first(drafter: str, key: Any) -> bool:
@@ -204,7 +214,3 @@ def _copies(drafter: str) -> bool:
 
 def _forms(drafter: str) -> frozenset[tuple[bool, bool]]:
     return trait(drafter).forms
-
-
-GREEDY = list(combinations(GreedyProcessor()))
-SAMPLED = list(combinations(MultinomialProcessor(1.0)))

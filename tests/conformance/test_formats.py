@@ -18,7 +18,7 @@ from sampling.pair import ModelInfo, Pair
 from sampling.proof.faults import batch_wide
 from sampling.proposal import Proposal
 from tests.conformance import suite
-from tests.conformance.matrix import GREEDY, NAMES, case, cut_drafters, trait
+from tests.conformance.matrix import NAMES, case, cut_drafters, greedy_combinations, trait
 from tests.conformance.toy import VOCAB
 from tests.heads import random_heads
 from tests.tiny import llama, random_model
@@ -84,9 +84,11 @@ DRAWN = [name for name in FORMS if any(drawn for _, drawn in trait(name).forms)]
 
 def picked() -> Iterator[tuple[str, Combination]]:
     """Every drafter on every format; on one format the first drafter of each form with all that it meets."""
-    first = {drafter: (drafter, rule, judge) for drafter, rule, judge in reversed(GREEDY)}
+    first = {drafter: (drafter, rule, judge) for drafter, rule, judge in reversed(greedy_combinations())}
     for place, name in enumerate(ROUNDED):
-        yield from ((name, one) for one in GREEDY if one == first[one[0]] or (not place and one[0] in FORMS))
+        yield from (
+            (name, one) for one in greedy_combinations() if one == first[one[0]] or (not place and one[0] in FORMS)
+        )
 
 
 def test_every_drafter_is_picked_on_every_format() -> None:

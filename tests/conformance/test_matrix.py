@@ -5,31 +5,30 @@ import pytest
 from sampling.methods import DRAFTERS, VERIFIERS
 from sampling.rules import CONTROLLERS
 from tests.conformance.matrix import (
-    GREEDY,
     NAMES,
-    SAMPLED,
-    Names,
+    combinations,
     cut_drafters,
     drafter_seeds,
+    greedy_combinations,
     judges_of,
     rules_of,
     trait,
 )
-from utils.logits_processor import GreedyProcessor, MultinomialProcessor
+from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
 
 
-@pytest.mark.parametrize("combinations", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_every_line_of_the_tables_is_tested(combinations: list[Names]) -> None:
-    processor = GreedyProcessor() if combinations is GREEDY else MultinomialProcessor(1.0)
+@pytest.mark.parametrize("processor", [GreedyProcessor(), MultinomialProcessor(1.0)], ids=["greedy", "sampled"])
+def test_every_line_of_the_tables_is_tested(processor: LogitsProcessor) -> None:
+    met = list(combinations(processor))
     lossless = {name for name in VERIFIERS if VERIFIERS[name].build(None, {}).lossless(processor)}
-    drafters, rules, judges = (set(names) for names in zip(*combinations, strict=True))
+    drafters, rules, judges = (set(names) for names in zip(*met, strict=True))
     assert (drafters, rules, judges) == (set(NAMES), set(CONTROLLERS), lossless)
     assert set(DRAFTERS) <= drafters
-    assert len(set(combinations)) == len(combinations)
+    assert len(set(met)) == len(met)
 
 
 def test_who_drafts_nothing_is_tested_once() -> None:
-    assert [one for one in GREEDY if one[0] == "none"] == [("none", "fixed", "rejection")]
+    assert [one for one in greedy_combinations() if one[0] == "none"] == [("none", "fixed", "rejection")]
     assert trait("none").forms == frozenset()
 
 
