@@ -1,14 +1,11 @@
 """AdaEDL (arXiv 2410.18351): stop where a bound on the next draft's acceptance, from its entropy, is too low."""
 
 import math
-from typing import TYPE_CHECKING
 
 from egag.belief import Belief
 from egag.controller import GammaController
 from egag.threshold import AdaptiveThreshold
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class AdaEdlGamma(GammaController):
@@ -33,6 +30,6 @@ class AdaEdlGamma(GammaController):
             return False
         return drafted == 0 or belief is None or 1 - math.sqrt(self.k * belief.entropy) >= self.threshold.value
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         if round.drafts:
             self.threshold.learn(round.accepted / round.depth, hold=round.accepted == round.depth)

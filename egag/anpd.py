@@ -1,11 +1,7 @@
 """The adaptive length of ANPD (Ou et al. 2024, arXiv 2404.08698): one more, or halfway to what was accepted."""
 
-from typing import TYPE_CHECKING
-
 from egag.controller import GammaController
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class AnpdGamma(GammaController):
@@ -23,7 +19,7 @@ class AnpdGamma(GammaController):
     def begin(self) -> None:
         self.gamma = self.start
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         if not round.drafts:
             return
         whole = round.accepted == round.depth

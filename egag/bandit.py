@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 K = TypeVar("K")
 
@@ -36,7 +35,7 @@ class Bandit(Generic[K]):
         self.exploration = exploration
         self.arms: Mapping[K, Arm] = {arm: Arm() for arm in arms}
 
-    def pay(self, arm: K, round: "Round") -> None:
+    def pay(self, arm: K, round: Round) -> None:
         """Count a round that this arm played; its seconds are all of it: drafting, verifying and the rest."""
         played = self.arms[arm]
         played.plays += 1

@@ -6,15 +6,13 @@ tells them the verdict and the times of the round before the next one starts.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from egag.belief import Belief, Token
 from egag.gain import Gain, Weighed, expected_tokens
 from egag.price import ASSUMED, Price
+from utils.events import Round
 from utils.parameter import integer
-
-if TYPE_CHECKING:
-    from sampling.events import Round
 
 # How often a draft is accepted, for a rule that does not learn it.
 _USUAL = 0.7
@@ -112,7 +110,7 @@ class GammaController:
     def placed(self, rows: Sequence[int]) -> None:
         """Where the drafts that it kept stand in the proposal, which has those of others as well."""
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""
 
     def adopt(self, earlier: "GammaController") -> None:

@@ -1,13 +1,10 @@
 """The length with the most expected tokens a second, from acceptance so far and what a round costs (2211.17192)."""
 
 import math
-from typing import TYPE_CHECKING
 
 from egag.controller import GammaController
 from egag.price import Price
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 # What acceptance is taken to be before anything was judged, and how many judged drafts that weighs.
 _ACCEPTANCE, _WEIGHT = 0.7, 4
@@ -39,7 +36,7 @@ class CostRatioGamma(GammaController):
         super().priced(price)
         self.gamma = self._choose()
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         if round.drafts:
             self._accepted = self.decay * self._accepted + round.accepted
             self._judged = self.decay * self._judged + round.tested

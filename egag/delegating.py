@@ -2,15 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from egag.belief import Belief, Token
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed
 from egag.price import Price
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class DelegatingGamma(GammaController):
@@ -71,5 +68,5 @@ class DelegatingGamma(GammaController):
     def placed(self, rows: Sequence[int]) -> None:
         self.rule.placed(rows)
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         self.rule.update(round)

@@ -1,13 +1,9 @@
 """Draft & Verify's rule (Zhang et al. 2023, arXiv 2309.08168): an adaptive threshold of confidence."""
 
-from typing import TYPE_CHECKING
-
 from egag.belief import Belief, Token
 from egag.controller import GammaController
 from egag.threshold import AdaptiveThreshold
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class DraftVerifyGamma(GammaController):
@@ -31,6 +27,6 @@ class DraftVerifyGamma(GammaController):
     def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
         return drafted < self.gamma and (belief is None or belief.top >= self.threshold.value)
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         if round.drafts:
             self.threshold.learn(round.accepted / round.depth, hold=round.depth >= self.gamma)

@@ -1,12 +1,9 @@
 """GammaTune (arXiv 2504.00030): a step up after full acceptance, else the average of what was accepted."""
 
 import math
-from typing import TYPE_CHECKING
 
 from egag.controller import GammaController
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class GammaTune(GammaController):
@@ -31,7 +28,7 @@ class GammaTune(GammaController):
     def begin(self) -> None:
         self.gamma, self._average = self.start, float(self.start)
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         if not round.drafts:
             return
         if round.accepted == round.depth:

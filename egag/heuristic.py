@@ -1,11 +1,7 @@
 """The draft-length schedule of transformers (`num_assistant_tokens_schedule="heuristic"`)."""
 
-from typing import TYPE_CHECKING
-
 from egag.controller import GammaController
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class HeuristicGamma(GammaController):
@@ -21,6 +17,6 @@ class HeuristicGamma(GammaController):
     def begin(self) -> None:
         self.gamma = self.start
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         if round.drafts:
             self.gamma = self.gamma + 2 if round.accepted == round.depth else max(1, self.gamma - 1)

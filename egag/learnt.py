@@ -4,15 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING
 
 from egag.acceptance import Acceptance, Features
 from egag.gain import Allowance, Gain, best_length, expected_tokens
 from egag.live_price import LivePrice
 from egag.price import ASSUMED, Price
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 _FORGETTING = 0.98
 # Rounds that a first guess is worth, and what was measured before.
@@ -88,7 +85,7 @@ class Drafts:
         self.rows.append(read)
         self.parents.append(parent)
 
-    def verdicts(self, round: "Round") -> Iterator[tuple[Features, int, bool]]:
+    def verdicts(self, round: Round) -> Iterator[tuple[Features, int, bool]]:
         """(what was read, depth from 0, accepted) of each draft that was judged: those behind what was accepted.
 
         What stands behind an accepted stop token was not judged.
@@ -174,7 +171,7 @@ class Learnt:
         trust = _MEASURED if self.acceptance.shares else _GUESS
         self.mean.add(expected_tokens(survival[:count]), count, count, trust)
 
-    def judged(self, round: "Round", drafts: Drafts, steps: int) -> None:
+    def judged(self, round: Round, drafts: Drafts, steps: int) -> None:
         """Learn from the verdict on its drafts in a round, which took so many steps of drafting."""
         self._guess()
         reached = 0
@@ -205,7 +202,7 @@ class Learnt:
                 return other
         return best
 
-    def passed(self, round: "Round") -> None:
+    def passed(self, round: Round) -> None:
         """A round is over, whoever drafted."""
         seconds = round.draft_s + round.verify_s + round.other_s
         self.allowance.passed(Gain(float(len(round.emitted)), seconds))

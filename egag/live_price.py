@@ -2,12 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from egag.price import Price
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 _FORGETTING = 0.95
 TRUST = 10.0
@@ -153,12 +150,12 @@ class LivePrice:
             self._listed = target.changes, priced, target.scaled(priced)
         return self._listed[2]
 
-    def see_target(self, round: "Round") -> None:
+    def see_target(self, round: Round) -> None:
         """Learn from what the target's side took; where nothing was drafted, all of it."""
         drafts = len(round.drafts)
         seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
         self.target.update(drafts, seconds, self.price.verify_s(drafts) + self.price.rest_s)
 
-    def see_drafts(self, round: "Round", steps: int) -> None:
+    def see_drafts(self, round: Round, steps: int) -> None:
         """Learn from what so many steps of drafting took."""
         self.drafts.update(round.draft_s, self.price.draft_s(steps))

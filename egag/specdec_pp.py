@@ -1,13 +1,9 @@
 """SpecDec++ (arXiv 2405.19715): stop where a rejection among the drafts so far is likely enough."""
 
-from typing import TYPE_CHECKING
-
 from egag.belief import Belief, Token
 from egag.calibration import Calibration
 from egag.controller import GammaController
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class SpecDecPpGamma(GammaController):
@@ -44,7 +40,7 @@ class SpecDecPpGamma(GammaController):
             self._survival *= self._calibration.acceptance(self._chances[-1])
         return drafted < self.gamma and 1 - self._survival <= self.threshold
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         """From the drafts that were judged, as far as the rule was asked after them."""
         judged = self._chances[: round.tested]
         for place, chance in enumerate(judged):

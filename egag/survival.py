@@ -1,7 +1,6 @@
 """Survival times cost: drafts go on while the tokens expected of a round, over its seconds, rise."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from egag.acceptance import Features, features, told
 from egag.belief import Belief, Token
@@ -9,9 +8,7 @@ from egag.controller import GammaController
 from egag.gain import Gain, Weighed, best_length
 from egag.learnt import Drafts, Learnt
 from egag.price import Price
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 # A chain this unlikely to be reached is not worth looking along.
 _REACHED = 0.02
@@ -140,7 +137,7 @@ class SurvivalGamma(GammaController):
     def choose(self, promises: Mapping[str, Gain]) -> str:
         return self.learnt.chosen(promises)
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         names = round.source.split("+")
         if self.live:
             drafted = self._parts.get(names[0], self)
@@ -153,7 +150,7 @@ class SurvivalGamma(GammaController):
         self.learnt.passed(round)
         self._decide()
 
-    def learn(self, round: "Round", timed: bool = True) -> None:
+    def learn(self, round: Round, timed: bool = True) -> None:
         """Learn from the verdict on its own drafts, and from what they took; not timed: what another's took mostly."""
         if self.live and timed:
             self.learnt.live.see_drafts(round, self._steps)

@@ -1,12 +1,8 @@
 """UCB1 over draft lengths (BanditSpec, arXiv 2505.15141): a bandit that is paid in tokens a second."""
 
-from typing import TYPE_CHECKING
-
 from egag.bandit import Bandit
 from egag.controller import GammaController
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class UcbGamma(GammaController):
@@ -30,7 +26,7 @@ class UcbGamma(GammaController):
             self._bandit = Bandit(self.lengths, self.exploration)
         self.gamma = self._bandit.choose()
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         self._bandit.pay(round.gamma, round)
         self.gamma = self._bandit.choose()
 

@@ -1,15 +1,13 @@
 """UCB1 over draft-length rules (BanditSpec, arXiv 2505.15141): each round one of several rules decides."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from egag.bandit import Bandit
 from egag.controller import GammaController
 from egag.delegating import DelegatingGamma
 from egag.price import Price
-
-if TYPE_CHECKING:
-    from sampling.events import Round
+from utils.events import Round
 
 
 class UcbRules(DelegatingGamma):
@@ -46,7 +44,7 @@ class UcbRules(DelegatingGamma):
             self._bandit = Bandit(self.rules, self.exploration)
         self.playing = self._bandit.choose()
 
-    def update(self, round: "Round") -> None:
+    def update(self, round: Round) -> None:
         self.rule.update(round)
         self._bandit.pay(self.playing, round)
         self.playing = self._bandit.choose()

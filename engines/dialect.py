@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from sampling.events import Acceptance
 from utils.errors import UserError, one_of
+from utils.events import Acceptance
 
 Event = Mapping[str, Any]
 

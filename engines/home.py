@@ -7,11 +7,11 @@ from typing import Any
 from engines.dialect import Wanted
 from sampling.choices import PROCESSORS
 from sampling.engine import Description, Engine, Text
-from sampling.events import Event
 from sampling.forward.referee import Refereed
 from sampling.forward.twice import Twice
 from sampling.profile import Profile
 from utils.errors import UserError
+from utils.events import Event
 from utils.parameter import Chosen
 
 

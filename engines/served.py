@@ -18,11 +18,11 @@ from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
-from sampling.events import Acceptance, Answered, Event, Failed
 from sampling.methods import REFERENCE
 from sampling.pair import ModelInfo
 from sampling.settings import Settings
 from utils.errors import UserError
+from utils.events import Acceptance, Answered, Event, Failed
 
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
 

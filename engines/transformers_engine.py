@@ -13,10 +13,10 @@ from engines.checkpoints import drafter_model, target_model
 from engines.home import Foreign, wanted
 from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
-from sampling.events import Acceptance, Answered, Event
 from sampling.loading.gguf_convert import quiet
 from sampling.pair import ModelInfo
 from sampling.pair_engine import PairEngine
+from utils.events import Acceptance, Answered, Event
 
 _WARM = 4
 

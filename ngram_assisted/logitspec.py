@@ -8,9 +8,9 @@ from typing import Any, Self
 from egag.controller import GammaController
 from ngram_assisted.prompt_lookup import GramIndex
 from sampling.drafter import Drafter
-from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 _SIZES = (3, 2, 1)

@@ -9,9 +9,9 @@ from egag.controller import GammaController
 from ngram_assisted.ngram_storage import NGramStorage
 from sampling.choices import STORAGES
 from sampling.drafter import Drafter
-from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 

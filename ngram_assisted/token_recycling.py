@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from egag.controller import GammaController
 from sampling.drafter import Drafter
-from sampling.events import Round
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 # How often the token of that rank follows, for the shape of the tree: the first about half of the time.

@@ -13,7 +13,7 @@ from utils.machine import Machine
 
 if TYPE_CHECKING:
     from repl.session import Answers, Session
-    from sampling.events import AnyRound
+    from utils.events import AnyRound
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from rich.text import Text
 from repl.loading import Loading
 from repl.replies import Reply
 from repl.round_line import Line
-from sampling.events import AnyRound, Event, Round
 from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
+from utils.events import AnyRound, Event, Round
 from utils.interrupt import silent_keyboard
 from utils.text import shown
 

@@ -7,9 +7,9 @@ from rich.console import Console
 from repl.loading import Loading
 from repl.replies import Reply, Sheet
 from repl.round_line import Line
-from sampling.events import AnyRound, Event
 from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
+from utils.events import AnyRound, Event
 from utils.text import shown
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.plan.prompt_file import Prompt
     from repl.round_line import Line
-    from sampling.events import AnyRound
     from sampling.profile import Profile
+    from utils.events import AnyRound
 
 
 _CONTINUES = {
@@ -188,8 +188,8 @@ class Player:
         if not self.session.own[DEBUG.name]:
             return None
         from repl.round_line import round_line
-        from sampling.events import Round
         from sampling.raw import Raw
+        from utils.events import Round
 
         raw = engine.raw = Raw()
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sampling.events import AnyRound, BeamRound, Round
 from sampling.measure.answer import Decode
+from utils.events import AnyRound, BeamRound, Round
 
 if TYPE_CHECKING:
     from sampling.raw import RawProbabilities

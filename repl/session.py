@@ -21,11 +21,11 @@ from utils.registry import Registry
 
 if TYPE_CHECKING:
     from repl.exchange import Exchange
-    from sampling.events import AnyRound, Event
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
     from sampling.pair_engine import PairEngine
+    from utils.events import AnyRound, Event
     from utils.machine import Machine
 
 DEBUG = toggle(
@@ -220,7 +220,7 @@ class Answers:
 
         The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
         """
-        from sampling.events import AnyRound
+        from utils.events import AnyRound
         from utils.machine import Machine
 
         run = self.runs[name]

@@ -15,9 +15,9 @@ from ablation.results.record import Record
 from ablation.run.execute import Unwatched
 from repl.live import Pace, coloured
 from sampling.engine import Engine
-from sampling.events import Round
 from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
+from utils.events import Round
 from utils.text import shown
 
 _MOST_LINES = 24

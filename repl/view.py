@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
     from repl.loading import Loading
     from repl.round_line import Line
-    from sampling.events import Event
     from sampling.measure.answer import Answer
     from sampling.measure.metrics import RunMetrics
+    from utils.events import Event
 
 
 class View(Protocol):

@@ -14,7 +14,6 @@ import torch
 from egag.controller import GammaController
 from egag.price import ASSUMED, Price
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.asked import together
 from sampling.forward.runner import feed
 from sampling.forward.sharing import Place, Shared
@@ -23,6 +22,7 @@ from sampling.loop import begin, commit, fed, judged, prepare, release_rows, tim
 from sampling.sequence import Sequence
 from sampling.verifier import Verifier
 from utils.errors import UserError
+from utils.events import Event, Finished, Prefilled, Round
 from utils.logits_processor import LogitsProcessor
 from utils.timing import PhaseClock
 

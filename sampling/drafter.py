@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from egag.controller import GammaController
-from sampling.events import Round
 from sampling.forward.asked import Asking, alone
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 
 
 class Drafter(ABC):

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import torch
 
 from egag.price import Price
-from sampling.events import Event
 from sampling.forward.referee import Refereed
 from sampling.forward.traffic import Traffic
 from sampling.forward.twice import Twice
 from sampling.methods import METHODS
 from sampling.pair import ModelInfo
 from sampling.profile import Profile
+from utils.events import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from sampling.events import Prefilled
 from sampling.forward.runner import Runner, prefill
 from sampling.forward.state import State, put
 from utils.errors import UserError
+from utils.events import Prefilled
 
 
 @dataclass(frozen=True, slots=True)

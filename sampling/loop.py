@@ -14,7 +14,6 @@ from egag.controller import GammaController
 from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, FinishReason, Round
 from sampling.forward.runner import Output, Runner
 from sampling.forward.tree import is_chain
 from sampling.handover import Handover, prefilled, read_in
@@ -22,6 +21,7 @@ from sampling.judge import Judge
 from sampling.proposal import Proposal
 from sampling.verifier import Verdict, Verifier
 from utils.coins import Draws
+from utils.events import Event, Finished, FinishReason, Round
 from utils.logits_processor import LogitsProcessor
 from utils.sent import sent
 from utils.timing import PhaseClock

@@ -16,7 +16,6 @@ from sampling.beam import BeamSearch
 from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
-from sampling.events import Event
 from sampling.forward.formats import FULL
 from sampling.forward.referee import Refereed, refereed
 from sampling.forward.runner import Runner
@@ -35,6 +34,7 @@ from sampling.profile_store import with_stored
 from sampling.raw import Raw
 from sampling.verifier import Verifier
 from utils.errors import UserError
+from utils.events import Event
 from utils.logits_processor import LogitsProcessor
 from utils.parameter import Chosen
 from utils.text import first_line

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.events import Round
 from sampling.forward.tree import rows_of, seen_in_tree
+from utils.events import Round
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from egag.belief import Belief, Logits, Token
 from egag.controller import GammaController
 from egag.delegating import DelegatingGamma
-from sampling.events import Round
+from utils.events import Round
 from utils.logits_processor import LogitsProcessor
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from egag.controller import GammaController
-from sampling.events import FinishReason, Round
 from sampling.forward.runner import Runner
 from utils.coins import Draws
+from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
 
 

@@ -16,13 +16,13 @@ from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
 from ablation.plan.prompt_file import read_prompts
 from ablation.run.bar import told
-from sampling.events import Round
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.methods import HEADS
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from scripts.train_drafter import BatchTokens, Epochs, Given, Rate, Seed, Steps, Target, Tokens, check_rate, read_data
 from utils.errors import UserError
+from utils.events import Round
 from utils.files import write_atomically
 from utils.provenance import ROOT
 

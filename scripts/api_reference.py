@@ -98,9 +98,9 @@ def sections() -> list[tuple[str, list[Any]]]:
     import ngram_assisted
     import sampling
     from sampling.api.custom_generate import SpeculativeOutput, speculative
-    from sampling.events import Finished, Prefilled, Round
     from sampling.measure.metrics import RunMetrics
     from utils import logits_processor as processors
+    from utils.events import Finished, Prefilled, Round
 
     return [
         ("Functions", [*(getattr(sampling, name) for name in sampling.__all__ if name != "decode"), speculative]),

@@ -62,8 +62,8 @@ def draw(console: Console, session: "Session", prompt: str, rounds: int) -> None
 def _watch(console: Console, answers: "Answers", decode: "Decode", rounds: int) -> None:
     """Run to the end, and print the view as it is in that round, or in the next with a rejection."""
     from repl.live import coloured, numbers
-    from sampling.events import Round
     from sampling.measure.answer import Answer
+    from utils.events import Round
 
     answer, printed = Answer(decode), False
     for event, account in answers.run(SHOWN):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sampling.events import Prefilled, Round
+from utils.events import Prefilled, Round
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = ("stop", "length", "abort", "error")

@@ -11,7 +11,6 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from sampling.batch import Batch, Live
 from sampling.engine import Text
-from sampling.events import Finished, Round
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
 from sampling.pair_engine import PairEngine
@@ -21,6 +20,7 @@ from serve.errors import ApiError
 from serve.order import Order
 from serve.writing import Writing
 from utils.errors import UserError
+from utils.events import Finished, Round
 
 _log = logging.getLogger(__name__)
 _MOST_IDLE = 4

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from egag.belief import Token
 from egag.controller import GammaController
-from sampling.events import Round
+from utils.events import Round
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from ablation.advise.candidates import Base, bases, run_as_they_are
 from ablation.plan.grid import Configuration
 from egag.price import Price
 from sampling.engine import price_on
-from sampling.events import Round
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
 from sampling.measure.replay.walk import sample
 from sampling.measure.warm_up import warm_up
 from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
+from utils.events import Round
 from utils.parameter import Values
 
 _WARM_TOKENS = 8

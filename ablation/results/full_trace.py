@@ -8,8 +8,8 @@ from ablation.plan.traced import FULL, Traced
 from ablation.results.column import column
 from ablation.results.record import Record
 from ablation.results.trace import GenerationLine, TraceLine, Tracer, of_generation, trace_line
-from sampling.events import Round
 from sampling.methods import METHODS
+from utils.events import Round
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from ablation.results.column import column
-from sampling.events import Round
 from sampling.settings import PARAMETERS
+from utils.events import Round
 
 if TYPE_CHECKING:
     from ablation.plan.grid import Place

@@ -15,11 +15,11 @@ from ablation.run.dialogue import Dialogue
 from ablation.run.execute import Done, Unwatched, Watcher, known_lossless
 from sampling.arguments import check_room
 from sampling.engine import Engine, Text, in_formats
-from sampling.events import Answered, Event, Failed, Finished, Prefilled, Round
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import REFERENCE
 from utils.errors import UserError
+from utils.events import Answered, Event, Failed, Finished, Prefilled, Round
 from utils.machine import Machine
 from utils.memory import reset_peak_memory
 from utils.parameter import Chosen

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.plan.grid import Plan, Side
-from sampling.events import Event, Round
 from sampling.measure.metrics import RunMetrics
 from sampling.settings import PARAMETERS
+from utils.events import Event, Round
 from utils.text import counted, shown
 
 _MINUTE, _HOUR = 60.0, 3600.0

@@ -12,10 +12,10 @@ from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.dialogue import Dialogue
 from sampling.engine import Engine, in_formats
-from sampling.events import Round
 from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS, REFERENCE
 from utils.errors import UserError
+from utils.events import Round
 from utils.machine import Machine
 from utils.memory import reset_peak_memory
 from utils.parameter import Chosen, Values

@@ -17,7 +17,7 @@ from ablation.run.probe import estimated
 from ablation.run.quiet import Quiet
 from engines.home import Foreign
 from sampling.engine import Engine
-from sampling.events import Round
+from utils.events import Round
 from utils.interrupt import Interrupt
 from utils.parameter import Values
 from utils.provenance import HOST

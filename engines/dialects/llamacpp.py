@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of
-from sampling.events import Acceptance
+from utils.events import Acceptance
 
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
 from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of
-from sampling.events import Acceptance
+from utils.events import Acceptance
 
 _TOKENS = "--speculative-num-draft-tokens"
 _DRAFT = "--speculative-draft-model-path"

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
 from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of_choices, openai_body, openai_piece
-from sampling.events import Acceptance
+from utils.events import Acceptance
 
 
 class TensorRtLlm(Dialect):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
 from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of, openai_body, openai_piece
-from sampling.events import Acceptance
+from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
 _COUNT = {"num_speculative_tokens": "num_speculative_tokens"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engines.dialect import Dialect, Event, Piece, Wanted, last_of, openai_body, openai_piece
-from sampling.events import Acceptance
+from utils.events import Acceptance
 
 
 class Workbench(Dialect):

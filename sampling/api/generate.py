@@ -31,7 +31,6 @@ from sampling.beam import BeamSearch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.target_first import TargetFirst
-from sampling.events import BeamRound, Round
 from sampling.forward.encoder_decoder import EncoderDecoderModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, Runner, WholeRunner
@@ -42,6 +41,7 @@ from sampling.lossy import UnadjustedVerifier
 from sampling.measure.metrics import RunMetrics
 from sampling.verifier import RejectionVerifier, Verifier
 from utils.errors import UserError
+from utils.events import BeamRound, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 from utils.token_ids import Ids
 

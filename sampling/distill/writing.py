@@ -18,12 +18,12 @@ from egag.controller import FixedGamma
 from sampling import sequence as decoding
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import NullDrafter
-from sampling.events import Prefilled, Round
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
 from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
+from utils.events import Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKProcessor
 
 OPENINGS = (

@@ -7,16 +7,16 @@ from typing import Any, Self
 from egag.controller import GammaController
 from egag.gain import Gain, Weighed
 from egag.price import ASSUMED, Price
-from ngram_assisted.suffix import SuffixDrafter
 from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.methods import HEADS, MODELS
 from sampling.profile import NOTHING, Profile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 COPIES = "suffix"
@@ -58,7 +58,7 @@ class AutoDrafter(AskingDrafter):
 
     def __init__(
         self,
-        suffix: SuffixDrafter,
+        suffix: ScoredCopier,
         models: abc.Mapping[str, ForwardDrafter],
         trees: bool = True,
         profile: Profile | None = None,
@@ -124,8 +124,9 @@ class AutoDrafter(AskingDrafter):
             price = self.profile.price(name, context, branched=branched) or _guessed(plain)
             gamma.of(name).priced(price.among(seq.live))
 
-    def _all(self) -> tuple[Drafter, ...]:
-        return self.suffix, *self.models.values()
+    def _all(self) -> abc.Iterator[Drafter | ScoredCopier]:
+        yield self.suffix
+        yield from self.models.values()
 
     def _copy(self, seq: Sequence, rule: GammaController, room: int) -> Copy | None:
         """What the suffix trees propose, weighed; one draft of it where none would pay, so that it can be tried."""

@@ -11,12 +11,12 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner
 from sampling.heads.one_pass_sharing import SharedOnePass
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 

@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import AskingDrafter, Drafter
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 
@@ -23,6 +23,38 @@ class Copier(Protocol):
     def finish(self, seq: Sequence) -> None: ...
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """At most `limit` tokens that may follow the text and the drafts `pending`, which it must not learn."""
+
+
+class ScoredDraft(Protocol):
+    """Copied tokens, parents before children. probs: of each, its share among what followed; score: their sum.
+
+    match_length: how many tokens of the text they were found by.
+    """
+
+    @property
+    def tokens(self) -> abc.Sequence[int]: ...
+    @property
+    def parents(self) -> tuple[int, ...]: ...
+    @property
+    def probs(self) -> tuple[float, ...]: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def match_length(self) -> int: ...
+
+
+class ScoredCopier(Protocol):
+    """A copier that says how likely its drafts are. tree: whether it drafts alternatives."""
+
+    tree: bool
+
+    def begin(self, seq: Sequence) -> None: ...
+    def observe(self, seq: Sequence, round: Round) -> None: ...
+    def finish(self, seq: Sequence) -> None: ...
+    def adopt(self, earlier: Any) -> None: ...
+    def memory(self) -> str: ...
+    def draft(self, seq: Sequence, budget: int, room: int) -> ScoredDraft:
+        """`budget` tokens in all and `room` deep at most."""
 
 
 class _Pair(AskingDrafter):
@@ -95,7 +127,9 @@ class SuffixOrModelDrafter(_Pair):
     many as there is room for. The gamma of the draft-length rule bounds either.
     """
 
-    def __init__(self, model: Drafter, copier: Any, num_model_steps: int = 2, suffix_score: float = 0.0) -> None:
+    def __init__(
+        self, model: Drafter, copier: ScoredCopier, num_model_steps: int = 2, suffix_score: float = 0.0
+    ) -> None:
         super().__init__(model, copier)
         self.steps, self.enough = num_model_steps, suffix_score
 

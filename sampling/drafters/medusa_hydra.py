@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.events import Round
 from sampling.forward.asked import Ask, Asking
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import make_linear
@@ -21,6 +20,7 @@ from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.graphed import Graphed
 from utils.sent import sent
 

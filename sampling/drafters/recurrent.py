@@ -12,12 +12,12 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.events import Round
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.inference import RecurrentForward, RecurrentRunner
 from sampling.heads.sharing import SharedHead
 from sampling.heads.static import fixed_rows
 from sampling.sequence import Sequence
+from utils.events import Round
 from utils.sent import sent
 
 NewRows = Callable[[], RecurrentRunner]

@@ -10,13 +10,13 @@ from egag.belief import Logits
 from egag.controller import GammaController
 from sampling.drafter import AskingDrafter
 from sampling.drafters.drawing import BEST
-from sampling.events import Round
 from sampling.forward.asked import Ask, Asking
 from sampling.forward.runner import Runners
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText
+from utils.events import Round
 from utils.logits_processor import one_if_finite
 from utils.sent import sent
 

@@ -13,13 +13,13 @@ from sampling import loop
 from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Output, ask, prefill
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier
 from utils.errors import UserError
+from utils.events import Round
 from utils.logits_processor import no_distribution
 from utils.sent import sent
 

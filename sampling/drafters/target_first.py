@@ -4,10 +4,10 @@ from typing import Any
 
 from egag.controller import GammaController
 from sampling.drafter import AskingDrafter, Drafter
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.events import Round
 
 
 class TargetFirst(AskingDrafter):

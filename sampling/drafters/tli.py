@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Runners
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText
+from utils.events import Round
 
 
 class TliDrafter(ForwardDrafter):

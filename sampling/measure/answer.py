@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sampling.events import AnyRound, BeamRound
+from utils.events import AnyRound, BeamRound
 
 Decode = Callable[[Sequence[int]], str]
 SpanKind = Literal["accepted", "rejected", "target"]

@@ -7,12 +7,12 @@ from typing import Any
 
 from egag.price import Price
 from sampling.engine import Engine, price_on
-from sampling.events import Event
 from sampling.forward.referee import Refereed
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
 from sampling.methods import METHODS, REFERENCE
+from utils.events import Event
 
 
 @dataclass(frozen=True, slots=True)

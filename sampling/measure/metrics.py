@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sampling.events import Answered, BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
+from utils.events import Answered, BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
 
 # What an engine tells of an answer as a whole, by the field of `Acceptance`, and what it never tells.
 _TOLD = {

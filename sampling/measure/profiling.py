@@ -10,7 +10,6 @@ from statistics import median
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
-from sampling.events import Event, Round
 from sampling.loop import decode
 from sampling.lossy import RejectAllVerifier
 from sampling.measure.forward_times import Forwards
@@ -22,6 +21,7 @@ from sampling.profile import NOTHING, DraftTimes, Profile
 from sampling.profile_store import keep
 from sampling.settings import Settings
 from utils.errors import UserError
+from utils.events import Event, Round
 from utils.machine import BUSY_CORES, Machine
 
 BUDGET_S = 30.0

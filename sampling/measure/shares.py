@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sampling.events import Round
+from utils.events import Round
 
 # So many judged drafts make a share.
 _ENOUGH = 8

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from sampling.batch import Batch, Request, decode_many
-from sampling.events import Round
 from sampling.forward.runner import catch_up
 from sampling.method import Method
 from sampling.methods import DRAFTERS
@@ -18,6 +17,7 @@ from sampling.pair import Pair
 from sampling.pair_engine import make_processor
 from sampling.proof.memo import MemoProcessor, memorised
 from sampling.verifier import Verifier
+from utils.events import Round
 from utils.parameter import Chosen
 from utils.statistics import distribution_p_value
 

@@ -20,7 +20,6 @@ import torch
 
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.events import Round
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import WholeRunner
 from sampling.forward.twice import computed_twice
@@ -36,6 +35,7 @@ from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, t
 from sampling.proof.rows import compare_rows, faulty
 from sampling.settings import Settings
 from utils.errors import UserError, one_of
+from utils.events import Round
 from utils.parameter import Chosen
 
 FALSE_ALARM = 1e-3

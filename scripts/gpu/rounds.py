@@ -15,9 +15,9 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from sampling.events import Round
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
+from utils.events import Round
 from utils.provenance import ROOT
 
 WARM_UP = 8

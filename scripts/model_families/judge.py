@@ -23,7 +23,6 @@ from transformers import (
 
 from egag.controller import FixedGamma, GammaController
 from sampling.drafter import Drafter, NullDrafter
-from sampling.events import Round
 from sampling.forward import lean
 from sampling.forward.runner import CausalModel, ModelRunner, prefill
 from sampling.loading.adapt import adapted
@@ -34,6 +33,7 @@ from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier
 from scripts.model_families.configs import VOCABULARY, Family
 from utils.errors import UserError
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor
 
 PROMPTS = ([5, 9, 17, 9, 5, 40, 9, 5], [77, 8, 50, 51, 52, 12])

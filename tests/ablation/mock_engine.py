@@ -10,11 +10,11 @@ import torch
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
 from sampling.engine import Description, Engine, Text
-from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
 from sampling.profile import Profile
 from sampling.settings import Settings
+from utils.events import Event, Finished, Prefilled, Round
 from utils.parameter import Chosen
 
 GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9))

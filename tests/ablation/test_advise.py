@@ -26,7 +26,6 @@ from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from egag.price import Price
 from engines.speculative_config import parse_speculative_config, written_config
-from sampling.events import Event, Round
 from sampling.forward.runner import ModelRunner
 from sampling.measure.replay.walk import depth
 from sampling.pair import Pair
@@ -35,6 +34,7 @@ from sampling.raw import Raw
 from sampling.settings import Settings
 from tests.ablation.conftest import objects, write_lines
 from tests.tiny import tiny_llama, tiny_pair
+from utils.events import Event, Round
 
 CHEAP = Price(((1, 0.010), (17, 0.012)), first_s=0.001, step_s=0.0005, rest_s=0.0001)
 DEAR = Price(((1, 0.010), (17, 0.170)), first_s=0.05, step_s=0.05, rest_s=0.0001)

@@ -13,10 +13,10 @@ from ablation.run.execute import execute
 from ablation.run.priced import priced_pace
 from ablation.run.probe import estimated, foreseen
 from sampling.engine import Description
-from sampling.events import Event, Finished, Prefilled
 from sampling.profile import DraftTimes, Profile
 from sampling.settings import Settings
 from tests.ablation.mock_engine import MockEngine, make_round
+from utils.events import Event, Finished, Prefilled
 from utils.parameter import Chosen
 
 PROMPTS = (Prompt("a", ("x",), "code"), Prompt("b", ("x", "y"), "code", 50), Prompt("c", ("x",)))

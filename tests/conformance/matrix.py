@@ -13,7 +13,6 @@ from typing import Any
 from egag.belief import Belief
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.events import Round
 from sampling.methods import COPIERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
 from sampling.rules import CONTROLLERS
@@ -21,6 +20,7 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
 from tests.conformance.trees import PointTreeDrafter, TreeDrafter
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
 
 TREES: dict[str, type[Drafter]] = {"sampled tree": TreeDrafter, "point tree": PointTreeDrafter}

@@ -15,7 +15,6 @@ from scipy.stats import chi2
 from egag.controller import FixedGamma, GammaController
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, Round
 from sampling.forward.runner import prefill
 from sampling.forward.tree import depths
 from sampling.loop import decode
@@ -26,6 +25,7 @@ from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from tests.conformance.toy import PROMPT
 from tests.sequences import sequence
+from utils.events import Event, Finished, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 FALSE_ALARM = 1e-6

@@ -16,7 +16,6 @@ from egag.price import ASSUMED, Price
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Event, Finished, Prefilled, Round
 from sampling.forward import rows, sharing
 from sampling.forward.lean import LeanModel, from_transformers
 from sampling.forward.linear import DenseLinear
@@ -37,6 +36,7 @@ from tests.heads import random_heads
 from tests.tiny import WIDE, llama, random_model
 from utils.coins import Draws
 from utils.errors import UserError
+from utils.events import Event, Finished, Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, NucleusProcessor
 
 LAYERS = 2

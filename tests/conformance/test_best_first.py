@@ -4,11 +4,11 @@ import pytest
 
 from egag.price import Price
 from egag.survival import SurvivalGamma
-from sampling.events import Round
 from tests.conformance import suite
 from tests.conformance.matrix import case
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, NucleusProcessor
 
 BY_COST = Case(case("medusa best_first tree").drafter, lambda: _survival(0.3), case("medusa").verifier)

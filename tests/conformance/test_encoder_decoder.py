@@ -9,7 +9,6 @@ import pytest
 
 from egag.controller import FixedGamma
 from sampling.drafter import Drafter
-from sampling.events import Event, Finished, Round
 from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair
 from sampling.proof.memo import MemoRunner
@@ -19,6 +18,7 @@ from tests.conformance.test_tables import LEARN_FROM_VERDICTS
 from tests.conformance.toy import PROMPT, VOCAB
 from tests.sequences import sequence
 from tests.tiny_seq2seq import seq2seq_pair
+from utils.events import Event, Finished, Round
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 # Heads continue decoder-only models: where one drafts by default, copies stand in for it.

@@ -10,7 +10,6 @@ from functools import cache
 import pytest
 import torch
 
-from sampling.events import Round
 from sampling.forward import int4, int8, lean
 from sampling.forward.formats import FORMATS, Format
 from sampling.forward.runner import ModelRunner, prefill
@@ -22,6 +21,7 @@ from tests.conformance.matrix import NAMES, case, cut_drafters, greedy_combinati
 from tests.conformance.toy import VOCAB
 from tests.heads import random_heads
 from tests.tiny import llama, random_model
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
 
 pytestmark = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")

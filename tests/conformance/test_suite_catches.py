@@ -20,7 +20,6 @@ from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter, model
 from sampling.drafters.medusa_hydra import MedusaDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Event, Round
 from sampling.forward import cache, runner
 from sampling.forward.asked import Asking
 from sampling.forward.tree import depths
@@ -33,6 +32,7 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
 from tests.conformance.trees import PointTreeDrafter, TreeDrafter
+from utils.events import Event, Round
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 CHAIN = Case(lambda pair: DRAFTERS["model"].build(pair, {}), lambda: FixedGamma(4), RejectionVerifier)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from egag.controller import GammaController
-from sampling.events import Finished, Round
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import VERIFIERS
@@ -23,6 +22,7 @@ from tests.conformance.matrix import (
 from tests.conformance.toy import PROMPT, toy_pair, toy_runner
 from tests.sequences import sequence
 from utils.errors import UserError
+from utils.events import Finished, Round
 from utils.logits_processor import (
     GreedyProcessor,
     LogitsProcessor,

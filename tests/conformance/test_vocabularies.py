@@ -12,7 +12,6 @@ from torch import Tensor
 from egag.controller import GammaController
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
-from sampling.events import Finished, Round
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ask
 from sampling.methods import DRAFTERS, VERIFIERS
@@ -23,6 +22,7 @@ from sampling.vocabularies.own_text import OwnText
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.vocabularies import crossed_pair, thin_pair, twin_pair
+from utils.events import Finished, Round
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor, NucleusProcessor
 
 WAYS = ("tli", "slem")

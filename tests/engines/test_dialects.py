@@ -9,10 +9,10 @@ import pytest
 from engines.dialect import Wanted
 from engines.speculation import config_for
 from engines.tables import DIALECTS
-from sampling.events import Acceptance, Answered
 from sampling.measure.metrics import RunMetrics
 from sampling.settings import Settings
 from utils.errors import UserError
+from utils.events import Acceptance, Answered
 
 RECORDED = Path(__file__).parent / "recorded"
 

@@ -19,11 +19,11 @@ from engines.api import Api
 from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from sampling.engine import Text
-from sampling.events import Answered, Failed
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Answered, Failed
 
 GOOD = [{"choices": [{"text": "x", "token_ids": [5, 6], "finish_reason": "length"}]}]
 FAULTS: dict[str, Any] = {

@@ -15,11 +15,11 @@ from engines.launch import Launcher
 from engines.served import ServedEngine
 from engines.spec import EngineSpec, read_launch
 from engines.tables import DIALECTS
-from sampling.events import Answered
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Answered
 
 FAKE = Path(__file__).with_name("fake_server.py")
 

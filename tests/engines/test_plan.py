@@ -24,7 +24,6 @@ from engines.api import Api
 from engines.fleet import ready
 from engines.served import ServedEngine
 from engines.spec import EngineSpec
-from sampling.events import Answered
 from sampling.forward.referee import refereed
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
@@ -37,6 +36,7 @@ from tests.ablation.conftest import write_lines
 from tests.serve.running import Running, running
 from tests.tiny import llama, save_checkpoint, tiny_pair
 from utils.errors import UserError
+from utils.events import Answered
 
 OWN = EngineSpec("o", "openai", "workbench", model="target")
 METHODS = (

@@ -13,12 +13,12 @@ import pytest
 
 from engines.fleet import ready
 from engines.spec import EngineSpec
-from sampling.events import Answered
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.serve.running import running
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Answered
 
 PROMPT = [9, 8, 7, 6, 5, 40, 41, 42]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from engines.transformers_engine import TransformersEngine
-from sampling.events import Answered
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.measure.metrics import RunMetrics
@@ -13,6 +12,7 @@ from sampling.pair_engine import PairEngine
 from sampling.settings import PARAMETERS, Settings
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
+from utils.events import Answered
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
 

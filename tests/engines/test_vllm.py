@@ -9,12 +9,12 @@ import pytest
 from engines.fleet import ready
 from engines.spec import EngineSpec
 from sampling.engine import Text
-from sampling.events import Acceptance, Answered
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.engines.fake_vllm import write_package
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Acceptance, Answered
 
 
 @pytest.fixture

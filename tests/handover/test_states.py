@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.events import Finished, Prefilled, Round
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.longrope import LongRopeModel
 from sampling.forward.recomputing import RecomputingRunner
@@ -24,6 +23,7 @@ from tests.conformance.toy import VOCAB
 from tests.model.tiny_models import FORMS, ids, make, runner
 from tests.tiny import tiny_llama
 from utils.errors import UserError
+from utils.events import Finished, Prefilled, Round
 
 ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target" and not method.search]
 BY_THE_CLOCK = ("ucb", "survival")

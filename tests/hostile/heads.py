@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sampling.events import Round
 from sampling.forward.lean import from_transformers
 from sampling.loading.heads import heads_for
 from sampling.pair_engine import PairEngine
@@ -22,6 +21,7 @@ from tests.hostile.row import Row
 from tests.model.tiny_heads import pair_of as published_pair
 from tests.model.tiny_models import make
 from tests.tiny import TOKENS, tiny_pair
+from utils.events import Round
 
 Damage = Callable[[Path], object]
 _HEADS = random_heads(32, 3, 512, tuple(range(0, TOKENS, 2)), TOKENS)

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sampling.events import BeamRound, Round
 from sampling.forward.linear import Kernel
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.forward.steps import Norm
@@ -16,6 +15,7 @@ from sampling.settings import Settings
 from tests.heads import random_heads
 from tests.hostile.row import Row
 from tests.tiny import TOKENS, tiny_pair
+from utils.events import BeamRound, Round
 from utils.logits_processor import MultinomialProcessor, NucleusProcessor, TopKNucleusProcessor, TopKProcessor
 
 NAN, INF = float("nan"), float("inf")

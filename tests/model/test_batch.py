@@ -10,7 +10,6 @@ import torch
 from egag.controller import FixedGamma
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
-from sampling.events import Finished, Prefilled, Round
 from sampling.forward import int4, int8, lean
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.formats import FORMATS
@@ -23,6 +22,7 @@ from sampling.share import shared_runner
 from sampling.verifier import RejectionVerifier
 from tests.tiny import gpt2, llama, mistral, qwen2, random_model, tiny_pair
 from utils.errors import UserError
+from utils.events import Finished, Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, NucleusProcessor
 
 PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [40, 41], [9, 8, 7, 9, 8], [3, 3, 3, 3, 3, 3], [70, 5, 70, 5], [1, 2, 3, 4, 1, 2])

@@ -9,10 +9,10 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from sampling.beam import BeamSearch
-from sampling.events import Finished
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, prefill
 from tests.model.tiny_models import FORMS, ids, make, runner, truth
+from utils.events import Finished
 
 LENGTH = 12
 NO_STOP: tuple[int, ...] = ()

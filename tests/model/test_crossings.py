@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.events import Round
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.forward.static import StaticRunner
@@ -24,6 +23,7 @@ from sampling.settings import Settings
 from tests.heads import random_heads
 from tests.pretend_cuda import Crossings, Pretend, pretended, watched
 from tests.tiny import TOKENS, WIDE, llama, random_model
+from utils.events import Round
 
 PROMPT = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 9, 10, 5, 6, 7, 8]
 LAYERS, WINDOW, SKIPPED, ROUNDS = 3, 256, 3, 6

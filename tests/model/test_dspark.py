@@ -12,7 +12,6 @@ from egag.controller import FixedGamma
 from sampling.distill.batches import Batch
 from sampling.distill.one_pass import DsparkTask
 from sampling.drafters.dspark import DsparkDrafter
-from sampling.events import Round
 from sampling.forward import lean
 from sampling.forward.asked import alone, together
 from sampling.forward.runner import prefill
@@ -25,6 +24,7 @@ from sampling.settings import Settings
 from tests.model.tiny_heads import pair_of, rows_of, saved, task_of
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence
+from utils.events import Round
 from utils.logits_processor import MultinomialProcessor
 
 STEPS = 3

@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import GPT2Config
 
-from sampling.events import Round
 from sampling.forward import int4, int8, lean
 from sampling.forward.formats import FORMATS, refuse_format
 from sampling.forward.grid import GROUP
@@ -25,6 +24,7 @@ from tests.model.tiny_heads import saved, task_of
 from tests.model.tiny_models import ids
 from tests.tiny import TOKENS, llama, random_model, save_checkpoint
 from utils.errors import UserError
+from utils.events import Round
 
 pytestmark = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}

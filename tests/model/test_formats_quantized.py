@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.integrations.bitnet import pack_weights
 
-from sampling.events import Round
 from sampling.forward.adapter import TransformersModel
 from sampling.forward.lean import LeanModel
 from sampling.loading.options import LoadOptions
@@ -23,6 +22,7 @@ from sampling.settings import Settings
 from tests.model.tiny_models import ids
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
+from utils.events import Round
 
 BLOCK = 32
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}

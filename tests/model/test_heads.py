@@ -15,7 +15,6 @@ from sampling.distill.tasks import feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
-from sampling.events import Round
 from sampling.forward import lean
 from sampling.forward.asked import Asking, alone
 from sampling.forward.runner import ModelRunner, prefill
@@ -29,6 +28,7 @@ from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, ta
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence
 from utils.errors import UserError
+from utils.events import Round
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from ablation.results.record import resolved_settings
-from sampling.events import Round
 from sampling.forward import int8, lean
 from sampling.forward.int8 import Int8Linear, in_int8
 from sampling.forward.kernels import make_linear
@@ -15,6 +14,7 @@ from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.model.tiny_models import VOCAB, ids, make
 from utils.errors import UserError
+from utils.events import Round
 
 pytestmark = pytest.mark.skipif(not int8.runs(), reason="this CPU or torch has no int8 products")
 

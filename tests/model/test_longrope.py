@@ -19,12 +19,12 @@ from egag.controller import FixedGamma
 from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
 from sampling.drafters.model import ModelDrafter
-from sampling.events import Finished, Round
 from sampling.forward.longrope import LongRopeModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import limits
 from sampling.verifier import RejectionVerifier
 from tests.model.tiny_models import SIZES, ids, truth
+from utils.events import Finished, Round
 from utils.logits_processor import GreedyProcessor
 
 CLOSE = {"rtol": 1e-3, "atol": 1e-4}  # rotary embeddings are computed in float32

@@ -17,7 +17,6 @@ from sampling.distill.start import start
 from sampling.distill.tasks import Task, feature_layers
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
-from sampling.events import Round
 from sampling.forward import lean
 from sampling.forward.asked import alone
 from sampling.forward.runner import ModelRunner, prefill
@@ -35,6 +34,7 @@ from tests.conformance.toy import VOCAB, WINDOW, toy_pair
 from tests.model.tiny_heads import DRAFT_IDS, pair_of, rows_of, saved, task_of, with_config
 from tests.model.tiny_models import ids, make
 from tests.sequences import sequence
+from utils.events import Round
 from utils.logits_processor import MultinomialProcessor
 
 KIND, STEPS = "parallel_eagle", 3

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from sampling.events import Round
 from sampling.forward import fixed as fixed_cache
 from sampling.forward import static
 from sampling.forward.lean import LeanModel, from_transformers
@@ -20,6 +19,7 @@ from sampling.settings import Settings
 from tests.tiny import TOKENS, llama, random_model, tiny_pair
 from utils import graphed as graphed_module
 from utils.captured import failures
+from utils.events import Round
 from utils.graphed import Graphed
 
 TREE = (-1, -1, 0, 0, 1, 3)

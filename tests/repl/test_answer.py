@@ -6,8 +6,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from repl.round_line import judgements, round_line
-from sampling.events import Round
 from sampling.measure.answer import Answer, Span, TokenText
+from utils.events import Round
 
 
 def make_round(

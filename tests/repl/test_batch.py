@@ -14,9 +14,9 @@ from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Session
 from repl.slots import Slots
-from sampling.events import Round
 from tests.ablation.conftest import write_lines
 from tests.ablation.mock_engine import GREEDY, make_round
+from utils.events import Round
 
 PROMPTS = [{"prompt": f"say {word}"} for word in ("ab", "abab", "b", "bb bb", "a")]
 

@@ -11,9 +11,9 @@ from repl.replies import Message
 from repl.round_line import round_line
 from repl.session import Session
 from repl.tables import TableRow, comparison_table, notes, rows
-from sampling.events import BeamRound, Hypothesis
 from sampling.measure.answer import Answer
 from tests.repl.test_tables import REFERENCE, SD
+from utils.events import BeamRound, Hypothesis
 
 PARAMETERS = (("num_beams", "6"), ("beam_top_k", "5"), ("beam_min_length", "0"), ("beam_alpha", "0.5"))
 

@@ -14,9 +14,9 @@ from repl.live import LiveView
 from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Answers, Session
-from sampling.events import Prefilled
 from sampling.forward.runner import ModelRunner
 from sampling.pair_engine import PairEngine
+from utils.events import Prefilled
 
 # What auto draws goes by the clock: a seed repeats it in law only.
 METHODS = ("/egag on", "/drafter on", "/auto off", "/processor multinomial 1")

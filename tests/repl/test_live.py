@@ -11,10 +11,10 @@ from rich.console import Console
 
 from repl.live import LiveView, Pace, coloured, numbers, tail
 from repl.round_line import round_line
-from sampling.events import Event, Finished, Prefilled, Round
 from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
 from tests.repl.test_answer import make_round
+from utils.events import Event, Finished, Prefilled, Round
 
 WORDS = ["the ", "fox ", "🙂", "日本 ", "tree\n", "\x1b[2Jevil "]
 

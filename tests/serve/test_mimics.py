@@ -8,7 +8,6 @@ from engines.api import Api
 from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from engines.tables import DIALECTS
-from sampling.events import Answered
 from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
@@ -19,6 +18,7 @@ from serve.mimics import MIMICS
 from tests.serve.running import running
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Answered
 
 PROMPT = [97, 98, 97, 98, 97, 98, 97]
 

@@ -16,7 +16,6 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from sampling.events import Finished, Round
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharded import lean
 from sampling.forward.sharded.cut import Cut
@@ -32,6 +31,7 @@ from sampling.settings import Settings
 from tests.heads import random_heads
 from tests.tiny import TOKENS, WIDE
 from utils.errors import UserError
+from utils.events import Finished, Round
 from utils.parameter import Chosen
 from utils.torchrun import one_voice, speaks
 

@@ -9,7 +9,6 @@ from egag.controller import FixedGamma
 from egag.survival import SurvivalGamma
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.joined import joined
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
@@ -24,6 +23,7 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair
 from tests.sequences import sequence
+from utils.events import Round
 from utils.logits_processor import MultinomialProcessor
 
 SETTINGS = {**Settings(), "length": 30, "survival_live": False}

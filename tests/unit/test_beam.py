@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from sampling.beam import BeamSearch, Candidate, common_start
-from sampling.events import BeamRound, Event, Finished, Hypothesis
 from sampling.forward.runner import ModelRunner
 from sampling.pair import Pair
 from tests.conformance.toy import PROMPT, VOCAB, toy_pair
 from utils.errors import UserError
+from utils.events import BeamRound, Event, Finished, Hypothesis
 
 STOPS = [frozenset[int](), frozenset({2}), frozenset({0, 3})]
 

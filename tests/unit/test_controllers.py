@@ -11,7 +11,7 @@ from egag.controller import FixedGamma
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
 from egag.heuristic import HeuristicGamma
-from sampling.events import Round
+from utils.events import Round
 
 
 def logits_of_entropy(share: float, size: int = 64) -> torch.Tensor:

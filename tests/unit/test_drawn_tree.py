@@ -8,13 +8,13 @@ import torch
 from egag.controller import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.drawing import WithoutReplacement
-from sampling.events import Round
 from sampling.forward.asked import Asking, alone
 from sampling.methods import HEADS
 from tests.conformance import suite
 from tests.conformance.matrix import case
 from tests.conformance.toy import toy_pair
 from utils.coins import Draws
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, TopKNucleusProcessor
 
 KINDS = ("drawn", "static")

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from egag.controller import DraftBudget, FixedGamma
 from ngram_assisted.logitspec import LogitSpecDrafter
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
-from sampling.events import Round
 from sampling.forward.tree import depths
 from sampling.sequence import Sequence
 from tests.conformance.toy import toy_runner
 from tests.sequences import sequence
+from utils.events import Round
 
 # Candidates behind three rows of a vocabulary of six, the best first: 4 1 0, 5 3 2, 2 0 1.
 ROWS = torch.tensor([[1.0, 2, 0, 0, 3, 0], [0.0, 0, 1, 2, 0, 3], [2.0, 1, 3, 0, 0, 0]])

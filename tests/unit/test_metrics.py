@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from sampling.events import BeamRound, Finished, Hypothesis, Prefilled, Round
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
+from utils.events import BeamRound, Finished, Hypothesis, Prefilled, Round
 
 V = 100
 

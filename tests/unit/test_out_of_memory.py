@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.events import Round
 from sampling.forward.runner import ModelRunner
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Round
 
 ASKED = {**Settings(), "length": 12}
 

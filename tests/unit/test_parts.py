@@ -9,7 +9,6 @@ import pytest
 
 from sampling.choices import PROCESSORS, STORAGES
 from sampling.distill.tasks import Task
-from sampling.events import Round
 from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig
 from sampling.methods import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
@@ -21,6 +20,7 @@ from sampling.rules import CONTROLLERS
 from sampling.settings import PARAMETERS, Settings
 from tests.conformance.toy import PROMPT, toy_pair
 from utils.errors import UserError
+from utils.events import Round
 from utils.parameter import integer
 
 TABLES = (DRAFTERS, CONTROLLERS, VERIFIERS, POLICIES, STORAGES, PROCESSORS)

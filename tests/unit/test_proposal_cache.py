@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sampling.events import Round
 from sampling.forward.cache import RollbackCache
 from sampling.forward.tree import Parents, ancestor_mask, ancestors, depths
 from sampling.proposal import Proposal
 from sampling.verifier import RejectionVerifier, packet
+from utils.events import Round
 
 
 def test_the_docstrings_tree() -> None:

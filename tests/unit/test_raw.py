@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from sampling.events import Round
 from sampling.pair_engine import PairEngine
 from sampling.raw import Raw
 from sampling.settings import Settings
 from tests.tiny import tiny_pair
+from utils.events import Round
 
 PROMPT = (3, 1, 4, 1, 5)
 

@@ -14,7 +14,6 @@ from egag.controller import FixedGamma, GammaController
 from egag.heuristic import HeuristicGamma
 from egag.price import Price
 from egag.survival import SurvivalGamma
-from sampling.events import Round
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import (
     Ahead,
@@ -38,6 +37,7 @@ from tests.conformance.toy import PROMPT as TOY
 from tests.conformance.toy import toy_pair
 from tests.tiny import tiny_pair
 from utils.errors import UserError
+from utils.events import Round
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1)
 PRICE = Price(((1, 10.0), (3, 12.0)), first_s=2.0, step_s=1.0, rest_s=0.5)

@@ -13,7 +13,6 @@ from egag.belief import Belief, Logits, Token
 from egag.controller import FixedGamma, GammaController
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
-from sampling.events import Round
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ModelRunner, Output, prefill
 from sampling.measure.metrics import RunMetrics, stages
@@ -31,6 +30,7 @@ from tests.conformance.suite import FALSE_ALARM, Case
 from tests.conformance.toy import PROMPT, VOCAB, toy_pair, toy_runner
 from tests.sequences import sequence
 from utils.errors import UserError
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKProcessor
 
 TEXT = [1, 2, 3, 4, 5, 1, 2]

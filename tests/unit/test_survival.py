@@ -12,7 +12,7 @@ from egag.learnt import Drafts, Recent
 from egag.live_price import Factor, LivePrice, Side
 from egag.price import ASSUMED, Price
 from egag.survival import SurvivalGamma
-from sampling.events import Round
+from utils.events import Round
 
 PRICE = Price(((1, 20.0), (9, 24.0)), first_s=2.0, step_s=1.0)
 

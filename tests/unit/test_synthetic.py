@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from egag.controller import FixedGamma
-from sampling.events import Round
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import METHODS
 from sampling.pair_engine import make_verifier
@@ -19,6 +18,7 @@ from tests.conformance.matrix import NAMES, build_drafter, trait
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
 from utils.errors import UserError
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
 
 RATES = (0.8, 0.5, 0.25)

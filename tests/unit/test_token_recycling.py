@@ -4,10 +4,10 @@ import torch
 
 from egag.controller import DraftBudget
 from ngram_assisted.token_recycling import TokenRecyclingDrafter, template
-from sampling.events import Round
 from sampling.sequence import Sequence
 from tests.conformance.toy import toy_runner
 from tests.sequences import sequence
+from utils.events import Round
 
 
 def drafted(drafter: TokenRecyclingDrafter, seq: Sequence, budget: int = 4, limit: int = 9) -> list[tuple[int, int]]:

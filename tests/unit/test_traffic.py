@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sampling.events import Round
 from sampling.forward.traffic import Traffic, copy_bandwidth, weight_bytes
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.tiny import tiny_llama, tiny_pair
+from utils.events import Round
 
 
 def test_the_docstrings_bytes() -> None:

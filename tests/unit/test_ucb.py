@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from egag.ucb import UcbGamma
-from sampling.events import Round
+from utils.events import Round
 
 # Tokens a round and its seconds, by length: 20, 25, 24 and 15 tokens a second.
 PAYS = {0: (1, 0.05), 1: (2, 0.08), 2: (3, 0.125), 4: (3, 0.2)}

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from egag.controller import FixedGamma
 from egag.price import Price
-from sampling.events import Round
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.replayed import account, judged, replayed
 from sampling.measure.replay.walk import Walk
+from utils.events import Round
 
 
 @dataclass(frozen=True, slots=True)

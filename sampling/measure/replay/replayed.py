@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from egag.belief import Recorded
 from egag.controller import GammaController
 from egag.price import Price
-from sampling.events import Finished, Prefilled, Round
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.walk import Ahead, Walk, depth
 from utils.errors import UserError
+from utils.events import Finished, Prefilled, Round
 
 Drafted = tuple[tuple[int, ...], tuple[int, ...] | None]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from egag.belief import Recorded
-from sampling.events import Finished, FinishReason, Prefilled, Round
 from sampling.methods import METHODS
 from utils.errors import UserError
+from utils.events import Finished, FinishReason, Prefilled, Round
 
 if TYPE_CHECKING:
     from sampling.pair_engine import PairEngine
