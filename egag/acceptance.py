@@ -27,8 +27,8 @@ def features(top: float, position: int, match: int = 0) -> Features:
     return 1.0, math.log(max(top, _LEAST)) + 0.7, float(position), math.log1p(match)
 
 
-def told(chance: float, position: int) -> Features:
-    """What is read of a draft whose drafter tells its acceptance: with the prior alone `Acceptance` believes it.
+def stated_features(chance: float, position: int) -> Features:
+    """What is read of a draft whose drafter tells its acceptance, which is the estimate with the prior alone.
 
     Verdicts then correct it, as they do a probability.
     """
@@ -36,7 +36,7 @@ def told(chance: float, position: int) -> Features:
     return 1.0, (math.log(chance / (1.0 - chance)) - PRIOR[0]) / PRIOR[1], float(position), 0.0
 
 
-class Acceptance:
+class AcceptanceEstimator:
     """Logistic regression by one Newton step a round; what was learnt fades by `forgetting` a round with verdicts.
 
     Weights w minimise the decayed log loss of all drafts so far plus the prior's, (w - w0)' A0 (w - w0) / 2. Beside it

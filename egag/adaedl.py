@@ -2,13 +2,13 @@
 
 import math
 
-from egag.belief import Belief
-from egag.controller import GammaController
+from egag.draft_distribution import DraftDistribution
+from egag.length_rule import LengthRule
 from egag.threshold import AdaptiveThreshold
 from utils.events import Round
 
 
-class AdaEdlGamma(GammaController):
+class AdaEdlGamma(LengthRule):
     """No further draft where 1 - sqrt(k H) < t, H the entropy (nats) of its distribution; at least one draft.
 
     t follows the share of drafts that are accepted (`AdaptiveThreshold`) and is held by a round that was accepted
@@ -25,10 +25,12 @@ class AdaEdlGamma(GammaController):
     def begin(self) -> None:
         self.threshold = AdaptiveThreshold(self.first)
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         if drafted >= self.gamma:
             return False
-        return drafted == 0 or belief is None or 1 - math.sqrt(self.k * belief.entropy) >= self.threshold.value
+        return (
+            drafted == 0 or distribution is None or 1 - math.sqrt(self.k * distribution.entropy) >= self.threshold.value
+        )
 
     def update(self, round: Round) -> None:
         if round.drafts:

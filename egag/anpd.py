@@ -1,10 +1,10 @@
 """The adaptive length of ANPD (Ou et al. 2024, arXiv 2404.08698): one more, or halfway to what was accepted."""
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class AnpdGamma(GammaController):
+class AnpdGamma(LengthRule):
     """m = L: g + 1, at most gamma_max; else (g + m + 1) // 2, which is never below 1.
 
     m of the L drafts that were proposed were accepted. A round without drafts teaches nothing.

@@ -1,10 +1,10 @@
 """The confidence rule of transformers (`assistant_confidence_threshold`)."""
 
-from egag.belief import Belief, Token
-from egag.controller import GammaController
+from egag.draft_distribution import DraftDistribution, Token
+from egag.length_rule import LengthRule
 
 
-class ConfidenceGamma(GammaController):
+class ConfidenceGamma(LengthRule):
     """Stop after a draft whose probability in the drafter's raw distribution is below a threshold.
 
     The unsure token is kept, as in transformers. A drafter without a distribution drafts to the limit.
@@ -13,7 +13,7 @@ class ConfidenceGamma(GammaController):
     def __init__(self, confidence_threshold: float = 0.4, confidence_gamma_max: int = 20) -> None:
         self.threshold, self.gamma = confidence_threshold, confidence_gamma_max
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
         if drafted >= self.gamma:
             return False
-        return belief is None or token is None or belief.chance(token) >= self.threshold
+        return distribution is None or token is None or distribution.chance(token) >= self.threshold

@@ -2,15 +2,15 @@
 
 import math
 
-from egag.controller import GammaController
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 # What acceptance is taken to be before anything was judged, and how many judged drafts that weighs.
 _ACCEPTANCE, _WEIGHT = 0.7, 4
 
 
-class CostRatioGamma(GammaController):
+class CostRatioGamma(LengthRule):
     """g = argmax over 0..gamma_max of (1 + a + ... + a^g) / (v(g) + d(g)), all costs in forwards over one row.
 
     a: accepted / judged drafts, those of earlier rounds weighing `decay` less with each round that drafted. v(g): the
@@ -32,8 +32,8 @@ class CostRatioGamma(GammaController):
         self._accepted, self._judged, self._idle = _WEIGHT * _ACCEPTANCE, float(_WEIGHT), 0
         self.gamma = self._choose()
 
-    def priced(self, price: Price) -> None:
-        super().priced(price)
+    def use_cost_model(self, cost_model: CostModel) -> None:
+        super().use_cost_model(cost_model)
         self.gamma = self._choose()
 
     def update(self, round: Round) -> None:
@@ -52,7 +52,7 @@ class CostRatioGamma(GammaController):
         return 1 if best == 0 and self._idle and self._idle >= self._apart() else best
 
     def _cost(self, gamma: int) -> float:
-        return self.price.v(gamma) + self.price.draft_s(gamma) / self.price.verify_s(0)
+        return self.cost_model.v(gamma) + self.cost_model.draft_s(gamma) / self.cost_model.verify_s(0)
 
     def _apart(self) -> float:
         """How many rounds without drafts stand between two probes."""

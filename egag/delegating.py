@@ -3,19 +3,19 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from egag.belief import Belief, Token
-from egag.controller import GammaController
-from egag.gain import Gain, Weighed
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.draft_distribution import DraftDistribution, Token
+from egag.expected_round import ExpectedRound, TruncatedProposal
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class DelegatingGamma(GammaController):
+class DelegatingRule(LengthRule):
     """Passes every question on to `rule`, which may be another one in another round."""
 
     @property
     @abstractmethod
-    def rule(self) -> GammaController:
+    def rule(self) -> LengthRule:
         """Who decides this round."""
 
     @property
@@ -26,20 +26,20 @@ class DelegatingGamma(GammaController):
     def survival(self) -> Sequence[float]:  # type: ignore[override]
         return self.rule.survival
 
-    def priced(self, price: Price) -> None:
-        self.rule.priced(price)
+    def use_cost_model(self, cost_model: CostModel) -> None:
+        self.rule.use_cost_model(cost_model)
 
     def begin(self) -> None:
         self.rule.begin()
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        return self.rule.before(drafted, belief)
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        return self.rule.before(drafted, distribution)
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        return self.rule.after(drafted, belief, token)
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        return self.rule.after(drafted, distribution, token)
 
-    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
-        return self.rule.plant(belief, steps)
+    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+        return self.rule.plant(distribution, steps)
 
     def acceptance(self, chance: float, depth: int) -> float:
         return self.rule.acceptance(chance, depth)
@@ -50,19 +50,21 @@ class DelegatingGamma(GammaController):
     def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         return self.rule.keep(chances, match, parents)
 
-    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
+    def weigh(
+        self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
+    ) -> TruncatedProposal:
         return self.rule.weigh(chances, match, parents)
 
     def seconds(self, drafts: int) -> float:
         return self.rule.seconds(drafts)
 
-    def of(self, name: str) -> GammaController:
+    def of(self, name: str) -> LengthRule:
         return self.rule.of(name)
 
-    def promise(self) -> Gain:
+    def promise(self) -> ExpectedRound:
         return self.rule.promise()
 
-    def choose(self, promises: Mapping[str, Gain]) -> str:
+    def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
         return self.rule.choose(promises)
 
     def placed(self, rows: Sequence[int]) -> None:

@@ -1,12 +1,12 @@
 """Draft & Verify's rule (Zhang et al. 2023, arXiv 2309.08168): an adaptive threshold of confidence."""
 
-from egag.belief import Belief, Token
-from egag.controller import GammaController
+from egag.draft_distribution import DraftDistribution, Token
+from egag.length_rule import LengthRule
 from egag.threshold import AdaptiveThreshold
 from utils.events import Round
 
 
-class DraftVerifyGamma(GammaController):
+class DraftVerifyGamma(LengthRule):
     """Stop after a draft whose distribution gives its most likely token less than t; the draft is kept.
 
     t follows the share of drafts that are accepted (`AdaptiveThreshold`) and is held by a round that drafted to the
@@ -24,8 +24,8 @@ class DraftVerifyGamma(GammaController):
     def begin(self) -> None:
         self.threshold = AdaptiveThreshold(self.first)
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        return drafted < self.gamma and (belief is None or belief.top >= self.threshold.value)
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        return drafted < self.gamma and (distribution is None or distribution.top >= self.threshold.value)
 
     def update(self, round: Round) -> None:
         if round.drafts:

@@ -2,11 +2,11 @@
 
 import math
 
-from egag.belief import Belief
-from egag.controller import GammaController
+from egag.draft_distribution import DraftDistribution
+from egag.length_rule import LengthRule
 
 
-class EntropyGamma(GammaController):
+class EntropyGamma(LengthRule):
     """gamma = floor((1 - H / ln V) * gamma_max), clamped to [gamma_min, gamma_max], smoothed by an EMA.
 
     H is the entropy (nats) of the drafter's raw distribution for the first draft of the round: the
@@ -25,9 +25,9 @@ class EntropyGamma(GammaController):
         self.gamma = self.gamma_max
         self._smoothed: float | None = None
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        if drafted == 0 and belief is not None:
-            self.gamma = self._choose(belief.entropy / math.log(belief.size))
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        if drafted == 0 and distribution is not None:
+            self.gamma = self._choose(distribution.entropy / math.log(distribution.size))
         return drafted < self.gamma
 
     def _choose(self, normalised_entropy: float) -> int:

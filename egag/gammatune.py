@@ -2,11 +2,11 @@
 
 import math
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class GammaTune(GammaController):
+class GammaTune(LengthRule):
     """m = L: g + delta; else s = (1 - eta) s + eta m and g = ceil(s), both within [1, gamma_max]; s begins at g.
 
     m of the L drafts that were proposed were accepted. A round without drafts teaches nothing.

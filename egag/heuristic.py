@@ -1,10 +1,10 @@
 """The draft-length schedule of transformers (`num_assistant_tokens_schedule="heuristic"`)."""
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class HeuristicGamma(GammaController):
+class HeuristicGamma(LengthRule):
     """Two more after a round that was accepted whole, one fewer (at least 1) after any other.
 
     A round that drafted nothing, because no room or no match was there, teaches nothing.

@@ -1,12 +1,12 @@
 """SpecDec++ (arXiv 2405.19715): stop where a rejection among the drafts so far is likely enough."""
 
-from egag.belief import Belief, Token
 from egag.calibration import Calibration
-from egag.controller import GammaController
+from egag.draft_distribution import DraftDistribution, Token
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class SpecDecPpGamma(GammaController):
+class SpecDecPpGamma(LengthRule):
     """Stop after a draft where 1 - a_1 a_2 ... a_i > h, a_j the chance that draft j is accepted; it is kept.
 
     The paper trains a head for a. Here it is a calibrated function of the drafter's own probability q of the draft,
@@ -29,14 +29,14 @@ class SpecDecPpGamma(GammaController):
         self._chances: list[float] = []
         self._survival = 1.0
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         if drafted == 0:
             self._chances, self._survival = [], 1.0
         return drafted < self.gamma
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        if belief is not None and token is not None:
-            self._chances.append(belief.chance(token))
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        if distribution is not None and token is not None:
+            self._chances.append(distribution.chance(token))
             self._survival *= self._calibration.acceptance(self._chances[-1])
         return drafted < self.gamma and 1 - self._survival <= self.threshold
 
@@ -47,7 +47,7 @@ class SpecDecPpGamma(GammaController):
             self._calibration.learn(chance, place < round.accepted)
         self._chances = []
 
-    def adopt(self, earlier: GammaController) -> None:
+    def adopt(self, earlier: LengthRule) -> None:
         if isinstance(earlier, SpecDecPpGamma) and self.remember:
             self._calibration = earlier._calibration
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from egag.acceptance import Features, features, told
-from egag.belief import Belief, Token
-from egag.controller import GammaController
-from egag.gain import Gain, Weighed, best_length
-from egag.learnt import Drafts, Learnt
-from egag.price import Price
+from egag.acceptance import Features, features, stated_features
+from egag.cost_model import CostModel
+from egag.draft_distribution import DraftDistribution, Token
+from egag.estimator_state import DraftFeatures, EstimatorState
+from egag.expected_round import ExpectedRound, TruncatedProposal, best_length
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 # A chain this unlikely to be reached is not worth looking along.
@@ -16,13 +16,13 @@ _REACHED = 0.02
 _OF_USE = 0.003
 
 
-class SurvivalGamma(GammaController):
+class SurvivalGamma(LengthRule):
     """Weighs S_i, the chance that draft i is reached and accepted, against what i drafts cost (docs/algorithms).
 
-    S_i = a_1 ... a_i with a_j from `Acceptance`; E_i = 1 + S_1 + ... + S_i tokens are expected of i drafts, which take
-    T_i by `LivePrice`; E_i / T_i is to be the most. A drafter that draws is asked draft by draft, a copy or a tree is
-    cut before it is verified. No drafts at all where E_0 / T_0 is the most: then `Allowance` says when to try again.
-    To read a belief is to wait for the device, once a draft.
+    S_i = a_1 ... a_i with a_j from `AcceptanceEstimator`; E_i = 1 + S_1 + ... + S_i tokens are expected of i drafts,
+    which take T_i by `OnlineCostModel`; E_i / T_i is to be the most. A drafter that draws is asked draft by draft, a
+    copy or a tree is cut before it is verified. No drafts at all where E_0 / T_0 is the most: then `ExplorationBudget`
+    says when to try again. To read a distribution is to wait for the device, once a draft.
 
     Of several drafters that take turns, each has a rule of its own (`of`); who drafts is the one whose proposal has the
     best E / T (`choose`), or one that was not used for long, as the allowance affords it.
@@ -39,16 +39,16 @@ class SurvivalGamma(GammaController):
     ) -> None:
         self.longest, self.explore = survival_gamma_max, survival_explore
         self.live, self.remember = survival_live, survival_remember
-        self.learnt = Learnt.fresh(self.price, self.explore)
+        self.learnt = EstimatorState.fresh(self.cost_model, self.explore)
         self.begin()
 
-    def priced(self, price: Price) -> None:
-        super().priced(price)
-        self.learnt.priced(price)
+    def use_cost_model(self, cost_model: CostModel) -> None:
+        super().use_cost_model(cost_model)
+        self.learnt.use_cost_model(cost_model)
 
     def begin(self) -> None:
         if not self.remember:
-            self.learnt = Learnt.fresh(self.price, self.explore)
+            self.learnt = EstimatorState.fresh(self.cost_model, self.explore)
         self._parts: dict[str, SurvivalGamma] = {}
         for one in (self.learnt, *self.learnt.parts.values()):
             one.sure.begin()
@@ -63,21 +63,21 @@ class SurvivalGamma(GammaController):
             rule.learnt = self.learnt.part(name)
         return self._parts[name]
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         if drafted == 0:
-            self.plant(belief)
-            self.learnt.copies = belief is None
-        if drafted >= self.gamma or belief is None:
+            self.plant(distribution)
+            self.learnt.copies = distribution is None
+        if drafted >= self.gamma or distribution is None:
             return drafted < self.gamma
         self._steps = drafted + 1
-        sure = belief.acceptance
-        read = features(belief.top, drafted) if sure is None else told(sure, drafted)
+        sure = distribution.acceptance
+        read = features(distribution.top, drafted) if sure is None else stated_features(sure, drafted)
         survival = self.survival[-1] * self.learnt.acceptance.chance(read)
         if not drafted:
             self._sure = survival
-        # The forward that told this belief is paid for either way.
+        # The forward that told this distribution is paid for either way.
         without, with_it = (
-            Gain(self._tokens + more, self.seconds(drafted + n)) for n, more in ((0, 0.0), (1, survival))
+            ExpectedRound(self._tokens + more, self.seconds(drafted + n)) for n, more in ((0, 0.0), (1, survival))
         )
         if not self._trying and with_it.rate <= without.rate:
             return False
@@ -86,12 +86,12 @@ class SurvivalGamma(GammaController):
         self._drafts.add(read, drafted - 1)
         return True
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        if drafted >= self.gamma or belief is None:
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        if drafted >= self.gamma or distribution is None:
             return drafted < self.gamma
         return not self._trying and self._promising(drafted)
 
-    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
+    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
         self._start()
         self._steps = steps
         return self.gamma > 0
@@ -115,26 +115,28 @@ class SurvivalGamma(GammaController):
         kept = self.weigh(chances, match, parents)
         if kept.count or not kept.survival:
             return kept.count
-        tried = Gain(1.0 + kept.survival[0], self.seconds(1))
+        tried = ExpectedRound(1.0 + kept.survival[0], self.seconds(1))
         count = int(self._trying or self.learnt.allowance.tries(tried, kept.gain.rate))
         self.placed(range(count))
         return count
 
-    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
+    def weigh(
+        self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
+    ) -> TruncatedProposal:
         if not chances:
-            return Weighed(0, self.learnt.nothing(), ())
+            return TruncatedProposal(0, self.learnt.nothing(), ())
         self._read(chances if parents is not None else chances[: self.longest], match, parents)
         count, gain = best_length(self.survival[1:], self.learnt.live.after(self._steps))
         self.placed(range(count))
-        return Weighed(count, gain, tuple(self.survival[1:]))
+        return TruncatedProposal(count, gain, tuple(self.survival[1:]))
 
     def placed(self, rows: Sequence[int]) -> None:
         self._drafts.place = tuple(rows)
 
-    def promise(self) -> Gain:
+    def promise(self) -> ExpectedRound:
         return self.learnt.promise()
 
-    def choose(self, promises: Mapping[str, Gain]) -> str:
+    def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
         return self.learnt.chosen(promises)
 
     def update(self, round: Round) -> None:
@@ -159,12 +161,12 @@ class SurvivalGamma(GammaController):
         self.learnt.judged(round, self._drafts, self._steps)
         self._start()
 
-    def adopt(self, earlier: GammaController) -> None:
+    def adopt(self, earlier: LengthRule) -> None:
         if isinstance(earlier, SurvivalGamma) and self.remember and earlier.learnt.rounds:
             self.learnt = earlier.learnt
             self.learnt.allowance.share = self.explore
-            if self.price.measured:
-                self.learnt.priced(self.price)
+            if self.cost_model.measured:
+                self.learnt.use_cost_model(self.cost_model)
             if not self.live:
                 self.learnt.forget_times()
 
@@ -173,7 +175,7 @@ class SurvivalGamma(GammaController):
 
     def _start(self) -> None:
         """A round begins: nothing is drafted. survival: that of the text, then of each draft."""
-        self._steps, self._tokens, self._drafts = 0, 1.0, Drafts()
+        self._steps, self._tokens, self._drafts = 0, 1.0, DraftFeatures()
         self._sure = None
         self.survival: list[float] = [1.0]
 
@@ -189,7 +191,7 @@ class SurvivalGamma(GammaController):
             depth.append(deep + 1)
             if survival[-1] < _OF_USE:
                 break
-        self._drafts, self.survival = Drafts(rows, list(above[: len(rows)])), survival
+        self._drafts, self.survival = DraftFeatures(rows, list(above[: len(rows)])), survival
         self._sure = survival[1]
         self._steps = max(1, self._steps)
 

@@ -2,13 +2,13 @@
 
 import math
 
-from egag.belief import Belief, Token
-from egag.controller import GammaController
+from egag.draft_distribution import DraftDistribution, Token
+from egag.length_rule import LengthRule
 
 _SCALE = 0.15
 
 
-class SvipGamma(GammaController):
+class SvipGamma(LengthRule):
     """Stop after a draft where sqrt(0.15 H) > h, H the entropy (nats) of its distribution; the draft is kept.
 
     The root bounds how far drafter and target are apart. The entropy is read on the CPU: a wait a draft on a GPU. A
@@ -20,5 +20,7 @@ class SvipGamma(GammaController):
     def __init__(self, svip_threshold: float = 0.3, svip_gamma_max: int = 40) -> None:
         self.threshold, self.gamma = svip_threshold, svip_gamma_max
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        return drafted < self.gamma and (belief is None or math.sqrt(_SCALE * belief.entropy) <= self.threshold)
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        return drafted < self.gamma and (
+            distribution is None or math.sqrt(_SCALE * distribution.entropy) <= self.threshold
+        )

@@ -1,11 +1,11 @@
 """UCB1 over draft lengths (BanditSpec, arXiv 2505.15141): a bandit that is paid in tokens a second."""
 
 from egag.bandit import Bandit
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class UcbGamma(GammaController):
+class UcbGamma(LengthRule):
     """Plays the length that `Bandit` chooses.
 
     Arms are 0 (no drafts), 1, 2, 4, ... up to `ucb_gamma_max`. With `ucb_remember` on what was learned goes on with the
@@ -30,7 +30,7 @@ class UcbGamma(GammaController):
         self._bandit.pay(round.gamma, round)
         self.gamma = self._bandit.choose()
 
-    def adopt(self, earlier: GammaController) -> None:
+    def adopt(self, earlier: LengthRule) -> None:
         if isinstance(earlier, UcbGamma) and self.remember and earlier.lengths == self.lengths:
             self._bandit.arms = earlier._bandit.arms
             self.gamma = self._bandit.choose()

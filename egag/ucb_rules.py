@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from egag.bandit import Bandit
-from egag.controller import GammaController
-from egag.delegating import DelegatingGamma
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.delegating import DelegatingRule
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
-class UcbRules(DelegatingGamma):
+class UcbRules(DelegatingRule):
     """Lets the rule decide that `Bandit` chooses; the choice of a round stands before it begins.
 
     A rule hears the rounds that it decided, and no others: what it would have made of those it cannot know. With
@@ -19,23 +19,23 @@ class UcbRules(DelegatingGamma):
     Example with s 0: fixed brought 20 tokens a second and svip 25 -> svip decides.
     """
 
-    def __init__(self, rules: Mapping[str, GammaController], exploration: float = 0.2, remember: bool = True) -> None:
+    def __init__(self, rules: Mapping[str, LengthRule], exploration: float = 0.2, remember: bool = True) -> None:
         self.rules, self.exploration, self.remember = rules, exploration, remember
         self._bandit = Bandit(rules, exploration)
         self.playing = self._bandit.choose()
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any], *inside: GammaController) -> Self:
+    def build(cls, pair: Any, values: Mapping[str, Any], *inside: LengthRule) -> Self:
         rules = dict(zip(values["ucb_arms"].split(), inside, strict=True))
         return cls(rules, values["ucb_exploration"], values["ucb_remember"])
 
     @property
-    def rule(self) -> GammaController:
+    def rule(self) -> LengthRule:
         return self.rules[self.playing]
 
-    def priced(self, price: Price) -> None:
+    def use_cost_model(self, cost_model: CostModel) -> None:
         for rule in self.rules.values():
-            rule.priced(price)
+            rule.use_cost_model(cost_model)
 
     def begin(self) -> None:
         for rule in self.rules.values():
@@ -49,7 +49,7 @@ class UcbRules(DelegatingGamma):
         self._bandit.pay(self.playing, round)
         self.playing = self._bandit.choose()
 
-    def adopt(self, earlier: GammaController) -> None:
+    def adopt(self, earlier: LengthRule) -> None:
         if not isinstance(earlier, UcbRules):
             return
         for name in self.rules.keys() & earlier.rules.keys():

@@ -9,7 +9,7 @@ from sampling.choices import PROCESSORS
 from sampling.engine import Description, Engine, Text
 from sampling.forward.referee import Refereed
 from sampling.forward.twice import Twice
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from utils.errors import UserError
 from utils.events import Event
 from utils.parameter import Chosen
@@ -71,7 +71,7 @@ class Foreign(ABC):
         """See `Engine.resolve`."""
         return {}
 
-    def profile(self) -> Profile | None:
+    def profile(self) -> LatencyProfile | None:
         """See `Engine.profile`: nobody has measured it."""
         return None
 

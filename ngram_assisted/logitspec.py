@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Self
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from ngram_assisted.prompt_lookup import GramIndex
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
@@ -68,7 +68,7 @@ class LogitSpecDrafter(Drafter):
         state = seq.drafting[self] = _State()
         state.index.read(seq.text)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
         state: _State = seq.drafting[self]

@@ -5,7 +5,7 @@ from copy import copy, deepcopy
 from itertools import islice
 from typing import Any, Self
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from ngram_assisted.ngram_storage import NGramStorage
 from sampling.choices import STORAGES
 from sampling.drafter import Drafter
@@ -40,7 +40,7 @@ class NgramDrafter(Drafter):
         seq.drafting[self] = self.storage
         self.storage.initialize(seq.text)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         drafts: list[int] = []
         following = self._following(seq.drafting[self], seq.tokens)
         while len(drafts) < limit and gamma.before(len(drafts), None):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_storage import NGramStorage
 from sampling.api.arguments import check, check_switches

@@ -3,7 +3,7 @@
 from collections import abc
 from typing import Any, Self
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -65,7 +65,7 @@ class PromptLookupDrafter(Drafter):
         index = seq.drafting[self] = GramIndex(self.sizes, self.latest)
         index.read(seq.text)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         if not gamma.before(0, None):
             return Proposal.empty(seq.device)
         copied, match = self.found(seq, min(gamma.gamma, limit))

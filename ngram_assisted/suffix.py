@@ -4,7 +4,7 @@ from collections import abc
 from dataclasses import dataclass
 from typing import Any, Self
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Draft, Limits, best_draft
@@ -61,7 +61,7 @@ class SuffixDrafter(Drafter):
         trees = seq.drafting[self] = _Trees(TextTree(self.depth), Recollection(self.memory_tree))
         trees.read(seq.text)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
         draft = self.draft(seq, gamma.gamma, limit)

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Self
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -61,7 +61,7 @@ class TokenRecyclingDrafter(Drafter):
             others = [other for other in self.table.get(token, ()) if other != following]
             self.table[token] = [following, *others][: self.width]
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         """The first `gamma` nodes of the tree, `limit` deep at most, as far as the table knows what follows."""
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from repl.session import Answers
     from sampling.measure.drift import Drift
     from sampling.measure.profiling import Measuring
-    from sampling.profile import Profile
+    from sampling.profile import LatencyProfile
 
 _LOOK_S = 0.1
 GUESSED = (
@@ -62,7 +62,7 @@ class Costs:
         said, self._guessed = self._guessed, True
         return not said and self._loading.engine().profile() is None
 
-    def ensure(self) -> "Profile":
+    def ensure(self) -> "LatencyProfile":
         """The profile; what is missing of it is measured now. Ctrl-C keeps nothing; another call begins anew."""
         from sampling.measure.profiling import BUDGET_S, finished, measuring
         from utils.machine import Machine
@@ -131,7 +131,7 @@ class Costs:
             self._keep(profile, machine.other_cores)
             self._news = MEASURED
 
-    def _keep(self, profile: "Profile", other_cores: float | None) -> None:
+    def _keep(self, profile: "LatencyProfile", other_cores: float | None) -> None:
         """Use it from now on; later processes too where the machine was quiet in every stretch."""
         from sampling.profile_store import keep
         from utils.machine import BUSY_CORES
@@ -142,7 +142,7 @@ class Costs:
             keep(engine.pair, profile)
 
 
-def profile_sheet(profile: "Profile") -> Sheet:
+def profile_sheet(profile: "LatencyProfile") -> Sheet:
     """/profile: forwards by rows, a value a context; drafters; what it means."""
     from ablation.results import profile_table as table
 

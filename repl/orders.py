@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.plan.prompt_file import Prompt
     from repl.replies import Sheet
-    from sampling.profile import Profile
+    from sampling.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class WithModels:
 class WithCosts:
     """A page to show once it is known what rounds cost here."""
 
-    page: Callable[["Profile"], "Sheet"]
+    page: Callable[["LatencyProfile"], "Sheet"]
 
 
 @dataclass(frozen=True, slots=True)

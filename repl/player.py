@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.plan.prompt_file import Prompt
     from repl.round_line import Line
-    from sampling.profile import Profile
+    from sampling.profile import LatencyProfile
     from utils.events import AnyRound
 
 
@@ -159,7 +159,7 @@ class Player:
             self.view.reply(Message(stale))
         self.interrupted = answers.stopped
 
-    def _costs(self) -> "Profile":
+    def _costs(self) -> "LatencyProfile":
         """What rounds cost here; the user is told where that has to be measured first."""
         if self.session.engine.profile() is None:
             self.view.reply(Message("measuring what forwards and drafts cost here, once; half a minute at most"))

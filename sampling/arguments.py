@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.runner import Runner
 from sampling.verifier import Verifier
@@ -14,7 +14,7 @@ from utils.text import quoted
 _KINDS: Mapping[str, type] = {
     "target": Runner,
     "drafter": Drafter,
-    "gamma": GammaController,
+    "gamma": LengthRule,
     "verifier": Verifier,
     "processor": LogitsProcessor,
     "max_new_tokens": int,

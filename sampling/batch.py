@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from egag.controller import GammaController
-from egag.price import ASSUMED, Price
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.asked import together
 from sampling.forward.runner import feed
@@ -43,7 +43,7 @@ class Request:
     seed: int
     stop: Collection[int] = ()
     reuse: int = 0
-    price: Price | None = None
+    price: CostModel | None = None
     arrives_s: float | None = None
     tag: Any = None
 
@@ -70,11 +70,11 @@ class Batch:
 
     target: Shared
     drafter: Drafter
-    rule: Callable[[], GammaController]
+    rule: Callable[[], LengthRule]
     verifier: Verifier
     size: int
     learnt: Callable[[Sequence], None] = lambda seq: None
-    plain: Price = ASSUMED
+    plain: CostModel = ASSUMED_COSTS
     live: list[Live] = field(default_factory=list)
     now_s: float = 0.0
 
@@ -95,7 +95,7 @@ class Batch:
         """Begin a text: its prompt is read, alone. Raises `UserError` as `decode` does; nothing has changed then."""
         slot, rule = self._free[-1], self.rule()
         if request.price is not None:
-            rule.priced(request.price)
+            rule.use_cost_model(request.price)
         self._clock.start()
         seq = begin(slot, rule, request.processor, request.prompt, request.max_new_tokens, request.stop, request.seed)
         start = slot.resume(seq.tokens[:-1], request.reuse)
@@ -152,7 +152,7 @@ class Batch:
         if one.seq.live != count:
             one.seq.live = count
             if one.request.price is not None:
-                one.seq.control.priced(one.request.price.among(count))
+                one.seq.control.use_cost_model(one.request.price.among(count))
 
     def _told(self, rounds: list[Round], seconds: dict[str, float], drafting: list[float]) -> list[tuple[Live, Round]]:
         """The rounds with their times; a rule is told a sequence's share of them."""

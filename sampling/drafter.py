@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.forward.asked import Asking, alone
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -33,10 +33,10 @@ class Drafter(ABC):
         """A new sequence: read `seq.tokens[:-1]` if that helps. Timed as prefill."""
 
     @abstractmethod
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR."""
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         """`propose`, which asks for its forwards, so that many sequences can share them."""
         yield from ()
         return self.propose(seq, gamma, limit)
@@ -61,11 +61,11 @@ class Drafter(ABC):
 class AskingDrafter(Drafter):
     """A drafter that needs forwards, of its own or of one inside it: `drafting` is what it does."""
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         return alone(self.drafting(seq, gamma, limit))
 
     @abstractmethod
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         """See `propose`."""
 
 
@@ -76,5 +76,5 @@ class NullDrafter(Drafter):
     def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
         return cls()
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         return Proposal.empty(seq.device)

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import torch
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.forward.referee import Refereed
 from sampling.forward.traffic import Traffic
 from sampling.forward.twice import Twice
 from sampling.methods import METHODS
 from sampling.pair import ModelInfo
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from utils.events import Event
 
 
@@ -101,7 +101,7 @@ class Engine(Protocol):
         """Settings of a method that were left to the engine, with what they came to."""
         ...
 
-    def profile(self) -> Profile | None:
+    def profile(self) -> LatencyProfile | None:
         """What its forwards and drafts cost, where that was measured."""
         ...
 
@@ -123,10 +123,10 @@ def in_formats(engine: Engine, names: Sequence[str]) -> dict[str, Engine]:
     return {one.describe().target.stored: one for one in engines}
 
 
-def price_on(engine: Engine, name: str, values: Mapping[str, Any], context: int) -> Price | None:
+def price_on(engine: Engine, name: str, values: Mapping[str, Any], context: int) -> CostModel | None:
     """What a round of a method costs behind about so many tokens; None where it was not measured.
 
     A profile is of forwards with a cache.
     """
     profile = engine.profile()
-    return None if profile is None or not values["cache"] else METHODS[name].price(profile, values, context)
+    return None if profile is None or not values["cache"] else METHODS[name].cost_model(profile, values, context)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
 from sampling.drafter import Drafter
@@ -32,7 +32,7 @@ from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 def decode(
     target: Runner,
     drafter: Drafter,
-    gamma: GammaController,
+    gamma: LengthRule,
     verifier: Verifier,
     processor: LogitsProcessor,
     prompt: Ids,
@@ -161,7 +161,7 @@ def release_rows(seq: sequence.Sequence) -> None:
 
 def begin(
     target: Runner,
-    gamma: GammaController,
+    gamma: LengthRule,
     processor: LogitsProcessor,
     prompt: Sequence[int],
     max_new_tokens: int,

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.part import Bound, Part, Unless, merged, without
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from utils.parameter import Parameter, Values
 from utils.registry import Registry
 
@@ -99,7 +99,7 @@ class Method:
         """Whether anything in it reads what rounds cost, which must then be measured before it runs."""
         return any(part.weighs_costs({**values, **self.preset}) for part in self.parts)
 
-    def price(self, profile: Profile, values: Values, context: int = 0) -> Price | None:
+    def cost_model(self, profile: LatencyProfile, values: Values, context: int = 0) -> CostModel | None:
         """What its rounds cost by a profile, behind about so many tokens of text; a hybrid's by what drafts in it.
 
         None where that was not timed, and where the rounds are no drafting for the target.
@@ -108,9 +108,9 @@ class Method:
             return None
         drafter, trees = self.parts[0], self.drafts_trees(values)
         if drafter.hybrid is None:
-            return profile.price(drafter.name, context, branched=trees)
+            return profile.cost_model(drafter.name, context, branched=trees)
         model, paid, copier = drafter.hybrid.named({**values, **self.preset})
-        return profile.price(model, context, paid, copier, trees)
+        return profile.cost_model(model, context, paid, copier, trees)
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those parameters that matter where the others have these values."""

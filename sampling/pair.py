@@ -20,7 +20,7 @@ from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.parameters import VOCABULARY
 from sampling.part import OF_DRAFTER
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.vocabularies.crossing import AUTO, Crossing
 from utils.errors import UserError
 from utils.parameter import Values
@@ -109,7 +109,7 @@ class Pair:
     compile: str = "auto"
     drafter_heads: Mapping[str, Path] = field(default_factory=dict)
     drafts_for: str = ""
-    profile: Profile | None = None
+    profile: LatencyProfile | None = None
     share: Callable[[Any], Shared] | None = None
     crossing: Crossing | None = None
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from egag.controller import FixedGamma, GammaController
-from egag.price import ASSUMED, Price
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.length_rule import FixedGamma, LengthRule
 from sampling import sequence
 from sampling.batch import Batch, Request, decode_many
 from sampling.beam import BeamSearch
@@ -29,7 +29,7 @@ from sampling.pair import MODEL, Pair
 from sampling.parameters import VOCABULARY, WEIGHTS
 from sampling.part import OF_DRAFTER
 from sampling.prefilled.shared import Prefills
-from sampling.profile import NOTHING, Profile
+from sampling.profile import NOTHING, LatencyProfile
 from sampling.profile_store import with_stored
 from sampling.raw import Raw
 from sampling.verifier import Verifier
@@ -56,10 +56,10 @@ def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
     return verifier
 
 
-def _plain(profile: Profile | None) -> Price:
+def _plain(profile: LatencyProfile | None) -> CostModel:
     """What plain decoding costs, guessed where nobody has measured it."""
-    price = None if profile is None else profile.price(NOTHING)
-    return price or ASSUMED
+    price = None if profile is None else profile.cost_model(NOTHING)
+    return price or ASSUMED_COSTS
 
 
 class PairEngine:
@@ -73,7 +73,7 @@ class PairEngine:
         self.pair = pair
         self._earlier: dict[tuple[str, str], Drafter] = {}
         self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
-        self._rules: dict[tuple[str, str], GammaController] = {}
+        self._rules: dict[tuple[str, str], LengthRule] = {}
         self._formats: dict[str, PairEngine] = {}
         self.raw: Raw | None = None
         self.prefills: Prefills | None = None
@@ -182,7 +182,7 @@ class PairEngine:
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
         """A text as such a batch takes it, with the values that are its own: length, processor and seed."""
         method, pair, settings = self._asked(name, values)
-        price = method.price(pair.profile, settings, len(text.prompt)) if pair.profile else None
+        price = method.cost_model(pair.profile, settings, len(text.prompt)) if pair.profile else None
         return Request(
             list(text.prompt),
             make_processor(values["processor"]),
@@ -226,11 +226,11 @@ class PairEngine:
         """See `Engine.lossless`."""
         return make_verifier(METHODS[name], values).lossless(make_processor(values["processor"]))
 
-    def profile(self) -> Profile | None:
+    def profile(self) -> LatencyProfile | None:
         """See `Engine.profile`."""
         return self.pair.profile
 
-    def use_profile(self, profile: Profile | None) -> None:
+    def use_profile(self, profile: LatencyProfile | None) -> None:
         """Let what runs from now on weigh these costs, which also say what is built."""
         self.pair = replace(self.pair, profile=profile)
         self._set_aside()
@@ -282,7 +282,7 @@ class PairEngine:
         self,
         target: Runner,
         drafter: Drafter,
-        rule: GammaController,
+        rule: LengthRule,
         verifier: Verifier,
         values: Mapping[str, Any],
         prompt: Sequence[int],
@@ -351,16 +351,16 @@ class PairEngine:
         self._drafters[key] = wanted, drafter
         return drafter
 
-    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> GammaController:
+    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> LengthRule:
         """A rule for one sequence, which goes on with what the run's last one remembers."""
         rule = self._built(method, pair, values, run)
-        if pair.profile and (price := method.price(pair.profile, values, context)):
-            rule.priced(price)
+        if pair.profile and (price := method.cost_model(pair.profile, values, context)):
+            rule.use_cost_model(price)
         self._rules[run, method.name] = rule
         return rule
 
-    def _built(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> GammaController:
-        rule: GammaController = method.rule.build(pair, values)
+    def _built(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> LengthRule:
+        rule: LengthRule = method.rule.build(pair, values)
         if earlier := self._rules.get((run, method.name)):
             rule.adopt(earlier)
         return rule

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from utils.errors import wrong_value
 
 ROWS = (*range(1, 18), 24, 32)
@@ -45,7 +45,7 @@ class DraftTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class LatencyProfile:
     """Times in seconds. forward: by tokens of context, (rows, seconds) of the target, rows ascending.
 
     prefill: (tokens, seconds). drafters: by the name of what drafts: `model`, a kind of head, a copier. rest_s: what a
@@ -59,28 +59,28 @@ class Profile:
     measured: str = ""
     tree: float = 1.0
 
-    def price(
+    def cost_model(
         self,
         drafter: str,
         context: int = 0,
         paid: int | None = None,
         copier: str | None = None,
         branched: bool = False,
-    ) -> Price | None:
+    ) -> CostModel | None:
         """What a round costs with this drafter, behind about so many tokens; None where it was not timed.
 
-        paid: see `Price`. copier: is asked in every round as well. branched: its drafts are trees.
+        paid: see `CostModel`. copier: is asked in every round as well. branched: its drafts are trees.
         """
         forward = self._behind(context)
         if branched:
             forward = tuple((rows, seconds * (self.tree if rows > 1 else 1.0)) for rows, seconds in forward)
         if drafter == NOTHING:
-            return Price(forward, 0.0, 0.0, self.rest_s)
+            return CostModel(forward, 0.0, 0.0, self.rest_s)
         if drafter not in self.drafters:
             return None
         times, copied = self.drafters[drafter], self.drafters.get(copier or "")
         first_s = times.first_s + (copied.first_s if copied else 0.0)
-        return Price(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
+        return CostModel(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
 
     def _behind(self, context: int) -> Times:
         """What forwards take behind so many tokens: on a line between the contexts around it that were timed."""

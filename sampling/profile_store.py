@@ -16,7 +16,7 @@ import torch
 from sampling.forward.choices import machine_name
 from sampling.heads.head_files import fingerprint
 from sampling.pair import ModelInfo, Pair
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from utils.errors import UserError
 from utils.files import cache_folder, write_atomically
 from utils.provenance import weights_digest
@@ -37,7 +37,7 @@ def with_stored(pair: Pair) -> Pair:
     return pair if found is None else replace(pair, profile=found)
 
 
-def keep(pair: Pair, profile: Profile) -> bool:
+def keep(pair: Pair, profile: LatencyProfile) -> bool:
     """Keep a profile in place of an earlier one; whether it was: a folder that cannot be written keeps nothing."""
     pairs = _pairs()
     pairs[_key(pair)] = {"about": _about(pair), "profile": profile.as_dict()}
@@ -51,14 +51,14 @@ def drop(pair: Pair) -> None:
         _write(pairs)
 
 
-def _stored(pair: Pair) -> Profile | None:
+def _stored(pair: Pair) -> LatencyProfile | None:
     """What was kept; None where nothing was, or nothing that makes sense."""
     pairs = _pairs()
     entry = pairs.get(_key(pair)) if pairs else None  # a digest costs time, which without a file buys nothing
     if not isinstance(entry, dict):
         return None
     try:
-        return Profile.from_dict(entry.get("profile"))
+        return LatencyProfile.from_dict(entry.get("profile"))
     except (UserError, OverflowError):  # JSON knows numbers that no float holds
         return None
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from egag.belief import Belief, Logits, Token
-from egag.controller import GammaController
-from egag.delegating import DelegatingGamma
+from egag.delegating import DelegatingRule
+from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
+from egag.length_rule import LengthRule
 from utils.events import Round
 from utils.logits_processor import LogitsProcessor
 
@@ -46,7 +46,7 @@ class Raw:
     def __init__(self) -> None:
         self.seen = Seen()
 
-    def over(self, processor: LogitsProcessor, rule: GammaController) -> tuple[LogitsProcessor, GammaController]:
+    def over(self, processor: LogitsProcessor, rule: LengthRule) -> tuple[LogitsProcessor, LengthRule]:
         """The same processor and rule, watched."""
         return _Processor(processor, self), _Rule(rule, self)
 
@@ -91,33 +91,37 @@ class _Processor(LogitsProcessor):
         return self.processor(logits)
 
 
-class _Rule(DelegatingGamma):
+class _Rule(DelegatingRule):
     """Remembers what each draft of the round would be drawn from, which every rule is asked with."""
 
-    def __init__(self, rule: GammaController, raw: Raw) -> None:
+    def __init__(self, rule: LengthRule, raw: Raw) -> None:
         self._watched, self.raw = rule, raw
 
     @property
-    def rule(self) -> GammaController:
+    def rule(self) -> LengthRule:
         return self._watched
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        self.raw.seen.drafter[drafted:] = [belief.logits.clone() if isinstance(belief, Logits) else None]
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        self.raw.seen.drafter[drafted:] = [
+            distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
+        ]
         self.raw.seen.steps = max(self.raw.seen.steps, drafted)
-        return self.rule.before(drafted, belief)
+        return self.rule.before(drafted, distribution)
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
         self.raw.seen.steps = max(self.raw.seen.steps, drafted)
-        return self.rule.after(drafted, belief, token)
+        return self.rule.after(drafted, distribution, token)
 
-    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
-        self.raw.seen.drafter[:] = [belief.logits.clone() if isinstance(belief, Logits) else None]
+    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+        self.raw.seen.drafter[:] = [
+            distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
+        ]
         self.raw.seen.steps = max(self.raw.seen.steps, 0)
-        return self.rule.plant(belief, steps)
+        return self.rule.plant(distribution, steps)
 
     def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         self.raw.seen.chances, self.raw.seen.match = tuple(chances), match
         return self.rule.keep(chances, match, parents)
 
-    def of(self, name: str) -> GammaController:
+    def of(self, name: str) -> LengthRule:
         return _Rule(self.rule.of(name), self.raw)

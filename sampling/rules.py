@@ -7,10 +7,10 @@ from utils.parameter import Values, choice, choices, integer
 from utils.registry import Registry
 
 PLAIN = (
-    Part("fixed", "egag.controller:FixedGamma", "one gamma in every round", "arXiv 2211.17192", (parameters.GAMMA,)),
+    Part("fixed", "egag.length_rule:FixedGamma", "one gamma in every round", "arXiv 2211.17192", (parameters.GAMMA,)),
     Part(
         "budget",
-        "egag.controller:DraftBudget",
+        "egag.length_rule:DraftBudget",
         "the same budget in every round, for drafts that cost nothing",
         "num_speculative_tokens of serving engines",
         (integer("num_speculative_tokens", 10, "maximum number of drafts a round, copied ones included", minimum=0),),

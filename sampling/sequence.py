@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.forward.runner import Runner
 from utils.coins import Draws
 from utils.events import FinishReason, Round
@@ -32,7 +32,7 @@ class Sequence:
     slot: Runner
     processor: LogitsProcessor
     draws: Draws
-    control: GammaController
+    control: LengthRule
     max_new_tokens: int
     stop: abc.Collection[int] = ()
     encoder_ids: tuple[int, ...] = ()

@@ -37,7 +37,7 @@ Round by round, with any drafter, rule and verifier. `runner_for` makes the targ
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling import decode, runner_for
 from sampling.verifier import RejectionVerifier

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from egag.belief import Token
-from egag.controller import GammaController
+from egag.draft_distribution import Token
+from egag.length_rule import LengthRule
 from utils.events import Round
 
 
@@ -31,7 +31,7 @@ def judged(
     return Round(0, 9, gamma, tuple(range(drafted)), parents, flat, flat, path, 1, None, 64, 0.0, seconds)
 
 
-def lengths(rule: GammaController, verdicts: Sequence[tuple[int, int]]) -> list[int]:
+def lengths(rule: LengthRule, verdicts: Sequence[tuple[int, int]]) -> list[int]:
     """gamma after each round of (drafted, accepted)."""
     found = []
     for drafted, accepted in verdicts:
@@ -40,13 +40,13 @@ def lengths(rule: GammaController, verdicts: Sequence[tuple[int, int]]) -> list[
     return found
 
 
-def drafts(rule: GammaController, beliefs: Sequence[Told | None]) -> int:
+def drafts(rule: LengthRule, beliefs: Sequence[Told | None]) -> int:
     """How many drafts a rule has drawn from these beliefs, one after the other, as a drafter asks."""
     drawn = 0
-    for belief in beliefs:
-        if not rule.before(drawn, belief):
+    for distribution in beliefs:
+        if not rule.before(drawn, distribution):
             break
         drawn += 1
-        if not rule.after(drawn, belief, None if belief is None else 0):
+        if not rule.after(drawn, distribution, None if distribution is None else 0):
             break
     return drawn

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Ids
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.forward.runner import Runner
 from sampling.sequence import Sequence
 from utils.coins import Draws

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from egag.controller import FixedGamma, GammaController
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, replayed
 from sampling.method import FIXED
@@ -40,7 +40,7 @@ class Base:
         """All settings of a walk."""
         return {**common, **dict(self.configuration.parameters)}
 
-    def replays(self, walk: Walk, price: Price, common: Values) -> Iterator[tuple[Configuration, RunMetrics]]:
+    def replays(self, walk: Walk, price: CostModel, common: Values) -> Iterator[tuple[Configuration, RunMetrics]]:
         """Every candidate on a walk of this drafter, with predicted times: fixed lengths, then rules."""
         own = self.configuration.parameters
         kept = tuple(pair for pair in own if pair[0] != self.length)
@@ -59,8 +59,8 @@ class Base:
                     yield Configuration(self.method, chosen), replayed(walk, _rule(name, common), price, bounded=True)
 
 
-def _rule(name: str, common: Values) -> GammaController:
-    rule: GammaController = CONTROLLERS[name].build(None, common)
+def _rule(name: str, common: Values) -> LengthRule:
+    rule: LengthRule = CONTROLLERS[name].build(None, common)
     return rule
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from ablation.advise.candidates import Base, bases, run_as_they_are
 from ablation.plan.grid import Configuration
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.engine import price_on
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
@@ -122,7 +122,7 @@ class SampleRuns:
                 samples.append(sample(event.drafts, event.parents, event.draft_s, event.verify_s, event.other_s))
         return account, samples
 
-    def price(self, one: Measuring) -> Price:
+    def cost_model(self, one: Measuring) -> CostModel:
         """What rounds with this drafter cost: by the pair's profile at the level of today's rounds, else fitted."""
         values = one.base.values(self.common)
         profiled = price_on(self.engine, one.base.method, values, one.walks[0].prompt_tokens)
@@ -149,13 +149,13 @@ class SampleRuns:
         """By drafter, one a prompt: what knowing beforehand what is accepted would bring."""
         found: Logs = {}
         for one in self.live:
-            price = self.price(one)
+            price = self.cost_model(one)
             found[one.base.configuration.name] = [self._log(oracle(walked, price)) for walked in one.walks]
         return found
 
     def _replays(self, one: Measuring) -> Iterator[tuple[Configuration, list[float]]]:
         """What can be told of every answer; of one of two tokens no rule can be replayed."""
-        price, found = self.price(one), dict[Configuration, list[float]]()
+        price, found = self.cost_model(one), dict[Configuration, list[float]]()
         for walked in one.walks:
             for configuration, account in one.base.replays(walked, price, self.common):
                 found.setdefault(configuration, []).append(self._log(account))

@@ -13,7 +13,7 @@ from utils.parameter import Values
 
 if TYPE_CHECKING:
     from sampling.pair import Pair
-    from sampling.profile import Profile
+    from sampling.profile import LatencyProfile
 
 _BUDGET_S = 30.0
 _PARTS = 100
@@ -47,7 +47,7 @@ def profile(
             _show(found, kept)
 
 
-def _measured(pair: "Pair", seconds: float) -> "Profile":
+def _measured(pair: "Pair", seconds: float) -> "LatencyProfile":
     from ablation.run.bar import told
     from sampling.measure.profiling import measure
 
@@ -55,19 +55,19 @@ def _measured(pair: "Pair", seconds: float) -> "Profile":
         return measure(pair, lambda share: tell(int(share * _PARTS), _PARTS), seconds)
 
 
-def _kept(pair: "Pair", found: "Profile") -> str | None:
+def _kept(pair: "Pair", found: "LatencyProfile") -> str | None:
     """The file that keeps this profile; None where none does."""
     from sampling.profile_store import store_path, with_stored
 
     return str(store_path()) if with_stored(replace(pair, profile=None)).profile == found else None
 
 
-def _facts(pair: "Pair", found: "Profile", kept: str | None) -> dict[str, Any]:
+def _facts(pair: "Pair", found: "LatencyProfile", kept: str | None) -> dict[str, Any]:
     names = {"target": pair.target_info.name, "drafter": pair.drafter_info and pair.drafter_info.name}
     return {**names, "target_weights": pair.target_info.stored, "kept": kept, **found.as_dict()}
 
 
-def _show(found: "Profile", kept: str | None) -> None:
+def _show(found: "LatencyProfile", kept: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -23,7 +23,7 @@ from ablation.results.replay import Asked, Replays, refuse_foreign
 from ablation.results.store import Store
 from ablation.results.table import columns, row
 from ablation.run.results_file import check_output
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator
 from sampling.rules import CONTROLLERS
@@ -113,7 +113,7 @@ def _show(call: Call, console: Console, out: Path | None, records: Sequence[Reco
     print_summary(console, summary, (), bounds=tuple(told))
 
 
-def _loaded(call: Call, price: Price | None) -> Replays:
+def _loaded(call: Call, price: CostModel | None) -> Replays:
     """What the trace holds. Raises `UserError` where a method is not in it."""
     wanted = None if call.methods is None else {name.strip() for name in call.methods.split(",")}
     replays = Replays(read_generations(call.trace), price, call.batch, wanted)
@@ -153,7 +153,7 @@ def _numbers(option: str, text: str | None, least: int) -> list[int | None]:
     return [number for _, number in found]
 
 
-def _price(text: str) -> Price | None:
+def _price(text: str) -> CostModel | None:
     """The price in a file; None for `fitted`. Raises `UserError` for a file that holds none."""
     if text == FITTED:
         return None
@@ -172,7 +172,7 @@ def _price(text: str) -> Price | None:
             f"--price {text!r}: {error!r}; expected fitted, or a file with "
             '{"forward": [[rows, seconds], ...], "first_s": ..., "step_s": ..., "rest_s": ...}'
         ) from None
-    return Price(forward, first_s, step_s, rest_s)
+    return CostModel(forward, first_s, step_s, rest_s)
 
 
 def _expected(replays: Replays, strategy: str) -> Table:

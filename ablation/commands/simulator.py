@@ -9,8 +9,8 @@ from ablation.results.column import measured
 from ablation.results.computed import REPLAYED
 from ablation.results.record import Record, relevant_settings
 from ablation.results.replay import Asked, Replays
-from egag.controller import FixedGamma
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, in_batch, oracle, replayed
 from sampling.measure.replay.simulator import simulator_row, simulator_walks
@@ -38,7 +38,9 @@ def write_simulator(replays: Replays, path: Path) -> None:
         raise UserError(f"--simulator {str(path)!r} cannot be written: {error.strerror or error}") from None
 
 
-def simulated(path: Path, price: Price | None, asked: Sequence[Asked], batch: int) -> tuple[list[Record], list[str]]:
+def simulated(
+    path: Path, price: CostModel | None, asked: Sequence[Asked], batch: int
+) -> tuple[list[Record], list[str]]:
     """Records of plain autoregression, of each length that was asked for and of the oracle, on a simulator's rows.
 
     Raises `UserError` without a price, which such rows do not hold, and for a rule, which would read beliefs.
@@ -64,7 +66,7 @@ def simulated(path: Path, price: Price | None, asked: Sequence[Asked], batch: in
     return records, []
 
 
-def _fixed(walk: Walk, asked: Asked, price: Price) -> RunMetrics:
+def _fixed(walk: Walk, asked: Asked, price: CostModel) -> RunMetrics:
     assert asked.gamma is not None
     return replayed(walk, FixedGamma(asked.gamma), price, bounded=asked.bounded)
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ablation.results.manifest import profiles
 from ablation.results.stamp import unstamped
 from sampling.methods import METHODS, REFERENCE
-from sampling.profile import NOTHING, Profile
+from sampling.profile import NOTHING, LatencyProfile
 from sampling.settings import PARAMETERS
 
 _KEYS = ["processor", "configuration", "task"]
@@ -20,7 +20,7 @@ _KEYS = ["processor", "configuration", "task"]
 class Prices:
     """What a run's manifest knows: the profile of each format, and the settings of each configuration."""
 
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, LatencyProfile]
     settings: Mapping[str, Mapping[str, Any]]
 
     @classmethod
@@ -55,8 +55,8 @@ def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
         return math.nan
     defaults = {parameter.name: parameter.default for parameter in method.parameters}
     given = priced.settings.get(unstamped(row["configuration"]), {})
-    price = method.price(profile, {**defaults, **_values(given)}, round(context))
-    plain = profile.price(NOTHING, round(context))
+    price = method.cost_model(profile, {**defaults, **_values(given)}, round(context))
+    plain = profile.cost_model(NOTHING, round(context))
     drafts, tokens = row["rows"] - 1.0, row["compared_tokens_per_round"]
     if price is None or plain is None or math.isnan(drafts) or math.isnan(tokens):
         return math.nan

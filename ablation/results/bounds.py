@@ -7,7 +7,7 @@ from ablation.results.computed import BOUND
 from ablation.results.generations import Generation
 from ablation.results.record import Record
 from ablation.results.replay import Replays
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, best_fixed, oracle
 from utils.errors import UserError
@@ -27,7 +27,7 @@ class _Along:
 
     generation: Generation
     walk: Walk
-    price: Price
+    price: CostModel
 
 
 def bounds(replays: Replays) -> Bounds:

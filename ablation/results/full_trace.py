@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ablation.plan.grid import Place
-    from egag.belief import Recorded
+    from egag.draft_distribution import RecordedDistribution
     from sampling.engine import Engine
     from sampling.measure.replay.walk import Walk
     from sampling.raw import Seen
@@ -175,7 +175,7 @@ def _line(place: "Place", round: Round, **more: Any) -> FullLine:
     return FullLine(**own, vocab_size=round.vocab_size, most=round.gamma, **more)
 
 
-def _figures(found: "Sequence[Recorded | None]") -> list[list[float] | None]:
+def _figures(found: "Sequence[RecordedDistribution | None]") -> list[list[float] | None]:
     return [None if one is None else [one.entropy, one.top, one.token_chance] for one in found]
 
 

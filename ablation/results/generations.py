@@ -9,7 +9,7 @@ from typing import Any
 
 from ablation.results.record import Record
 from ablation.results.trace import is_trace
-from egag.belief import Recorded
+from egag.draft_distribution import RecordedDistribution
 from sampling.measure.replay.walk import Ahead, Sample, Walk, how_asked, sample
 from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
@@ -146,7 +146,7 @@ def _visit(line: Line, start: int) -> Visit:
 def _ahead(line: Line) -> Ahead:
     size, drafts = line["vocab_size"], tuple(line["drafts"])
     told = [
-        None if figures is None else Recorded(size, figures[0], figures[1], token, figures[2])
+        None if figures is None else RecordedDistribution(size, figures[0], figures[1], token, figures[2])
         for token, figures in zip(drafts, line["beliefs"], strict=False)
     ]
     return Ahead(

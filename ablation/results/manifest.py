@@ -14,7 +14,7 @@ from sampling.measure.quality import Quality
 from sampling.methods import METHODS
 from sampling.parameters import WEIGHTS
 from sampling.part import OF_DRAFTER
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.settings import PARAMETERS
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
@@ -92,13 +92,13 @@ def qualities(manifest: Mapping[str, Any] | None) -> dict[str, Quality]:
     return {format: _quality(format, about) for format, about in known.items()}
 
 
-def add_profiles(manifest: dict[str, Any], known: Mapping[str, Profile]) -> None:
+def add_profiles(manifest: dict[str, Any], known: Mapping[str, LatencyProfile]) -> None:
     """Note by the format of the target's weights what its forwards and drafts cost, where that was measured."""
     if known:
         manifest["profile"] = {name: profile.as_dict() for name, profile in known.items()}
 
 
-def profiles(manifest: Mapping[str, Any] | None) -> dict[str, Profile]:
+def profiles(manifest: Mapping[str, Any] | None) -> dict[str, LatencyProfile]:
     """The profile of each format that was in force; empty where nobody had measured, and without a manifest.
 
     Raises `UserError` for what is no profile.
@@ -106,7 +106,7 @@ def profiles(manifest: Mapping[str, Any] | None) -> dict[str, Profile]:
     known = (manifest or {}).get("profile", {})
     if not isinstance(known, dict):
         raise wrong_value("profile", known, "an object with a format of weights for each key")
-    return {format: Profile.from_dict(about) for format, about in known.items()}
+    return {format: LatencyProfile.from_dict(about) for format, about in known.items()}
 
 
 def _quality(format: str, about: Any) -> Quality:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sampling.profile import NOTHING, Profile
+from sampling.profile import NOTHING, LatencyProfile
 
 DRAFTER_HEADERS = ("drafter", "first draft, ms", "each further, ms", "c", "finds a draft", "accepted at 1, 2, ...")
 MEANING = (
@@ -11,12 +11,12 @@ MEANING = (
 )
 
 
-def forward_headers(profile: Profile) -> tuple[str, ...]:
+def forward_headers(profile: LatencyProfile) -> tuple[str, ...]:
     """A pair of columns for each context."""
     return "rows", *(head for context in profile.forward for head in (f"behind {context:,} tokens, ms", "v(n)"))
 
 
-def forward_rows(profile: Profile) -> list[tuple[str, ...]]:
+def forward_rows(profile: LatencyProfile) -> list[tuple[str, ...]]:
     """One for each number of rows that was timed behind any context; a dash where it was not."""
     known = {context: dict(times) for context, times in profile.forward.items()}
     counts = sorted({count for times in known.values() for count in times})
@@ -29,13 +29,13 @@ def _cells(times: dict[int, float], count: int) -> tuple[str, str]:
     return f"{times[count] * 1e3:.1f}", f"{times[count] / times[1]:.2f}"
 
 
-def drafter_rows(profile: Profile) -> list[tuple[str, ...]]:
+def drafter_rows(profile: LatencyProfile) -> list[tuple[str, ...]]:
     """One for each drafter, in the order of the tables."""
     return [_drafter(profile, name) for name in profile.drafters]
 
 
-def _drafter(profile: Profile, name: str) -> tuple[str, ...]:
-    times, price = profile.drafters[name], profile.price(name)
+def _drafter(profile: LatencyProfile, name: str) -> tuple[str, ...]:
+    times, price = profile.drafters[name], profile.cost_model(name)
     assert price is not None, "a drafter that was timed has a price"
     cells = f"{times.first_s * 1e3:.2f}", f"{times.step_s * 1e3:.2f}", f"{price.c:.3f}", f"{times.found:.0%}"
     return name, *cells, _shares(times.acceptance)
@@ -45,9 +45,9 @@ def _shares(shares: Sequence[float]) -> str:
     return ", ".join(f"{share:.2f}" for share in shares) or "–"
 
 
-def sentences(profile: Profile) -> list[str]:
+def sentences(profile: LatencyProfile) -> list[str]:
     """What stands beside the tables."""
-    plain = profile.price(NOTHING)
+    plain = profile.cost_model(NOTHING)
     assert plain is not None, "plain decoding always has a price"
     prefills = ", ".join(f"{tokens:,} tokens {seconds * 1e3:,.0f} ms" for tokens, seconds in profile.prefill)
     return [

@@ -8,8 +8,8 @@ from ablation.results.column import measured
 from ablation.results.computed import REPLAYED
 from ablation.results.generations import Generation, along, furthest
 from ablation.results.record import Record, relevant_settings
-from egag.controller import FixedGamma, GammaController
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Ahead, Sample, Walk, fitted, in_batch, replayed, scaled
 from sampling.methods import DRAFTERS, METHODS, REFERENCE
@@ -48,12 +48,12 @@ class Asked:
         said |= {name: PARAMETERS[name].show(value) for name, value in self.values.items()}
         return ", ".join(f"{name}={text}" for name, text in said.items())
 
-    def rule_of(self, method: str, values: Values) -> GammaController:
+    def rule_of(self, method: str, values: Values) -> LengthRule:
         """The rule, for a method with these values."""
         if self.gamma is not None:
             return FixedGamma(self.gamma)
         part = METHODS[method].rule if self.rule is None else CONTROLLERS[self.rule]
-        rule: GammaController = part.build(None, {**values, **METHODS[method].preset})
+        rule: LengthRule = part.build(None, {**values, **METHODS[method].preset})
         return rule
 
 
@@ -67,7 +67,7 @@ class Replays:
     def __init__(
         self,
         generations: Iterable[Generation],
-        price: Price | None = None,
+        price: CostModel | None = None,
         batch: int = 1,
         methods: Collection[str] | None = None,
     ) -> None:
@@ -76,8 +76,8 @@ class Replays:
         self.price, self.batch = price, batch
         self._references = {_block(one): one for one in self.generations if one.record.configuration == REFERENCE}
         self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
-        self._fits: dict[Key, Price] = {}
-        self._rules: dict[Key, GammaController] = {}
+        self._fits: dict[Key, CostModel] = {}
+        self._rules: dict[Key, LengthRule] = {}
 
     @property
     def drafted(self) -> list[Generation]:
@@ -118,7 +118,7 @@ class Replays:
                 found = furthest(found, one.visits)
         return found
 
-    def cost(self, generation: Generation, alone: bool = False) -> Price:
+    def cost(self, generation: Generation, alone: bool = False) -> CostModel:
         """What a round of its drafter costs on its prompt: as given, else fitted to rounds that were run.
 
         alone: at the level of its own rounds; else of all that were run on the prompt with its drafter.
@@ -153,7 +153,7 @@ class Replays:
         own = f" of {generation.drafter}" if len(drafters) > 1 else ""
         return f"{record.method}{own} {asked.words}"
 
-    def _rule(self, generation: Generation, asked: Asked, told: str) -> GammaController:
+    def _rule(self, generation: Generation, asked: Asked, told: str) -> LengthRule:
         """The rule, which goes on with what it remembers of the prompts before."""
         record = generation.record
         key = told, record.target_weights, record.repeat, record.settings["seed"], record.settings["processor"]
@@ -196,7 +196,7 @@ class Replays:
         key = _block(generation), generation.drafter
         return [one for one in self.generations if (_block(one), one.drafter) == key]
 
-    def _fit(self, generation: Generation) -> Price:
+    def _fit(self, generation: Generation) -> CostModel:
         """The price of a drafter over all prompts."""
         key = generation.record.target_weights, generation.drafter
         if key not in self._fits:

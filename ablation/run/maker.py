@@ -8,7 +8,7 @@ from ablation.plan.grid import Plan
 from ablation.results import manifest
 from sampling.engine import Engine, in_formats
 from sampling.forward.choices import made
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 
 
 class Maker(Protocol):
@@ -17,7 +17,7 @@ class Maker(Protocol):
     def describe(self, plan: Plan, name: str) -> dict[str, Any]:
         """A new manifest of the plan; with `hosts` where rows are to name theirs."""
 
-    def profiles(self, plan: Plan) -> Mapping[str, Profile]:
+    def profiles(self, plan: Plan) -> Mapping[str, LatencyProfile]:
         """The profiles in force by the format of the target's weights, once everything is warmed up."""
 
     def choices(self) -> Mapping[str, str]:
@@ -34,7 +34,7 @@ class OneEngine:
         """See `Maker.describe`."""
         return manifest.describe(plan, self.engine, name)
 
-    def profiles(self, plan: Plan) -> dict[str, Profile]:
+    def profiles(self, plan: Plan) -> dict[str, LatencyProfile]:
         """See `Maker.profiles`."""
         engines = in_formats(self.engine, plan.formats)
         return {name: profile for name, one in engines.items() if (profile := one.profile()) is not None}

@@ -5,24 +5,26 @@ from typing import Any
 
 from ablation.plan.grid import Configuration
 from ablation.run.estimate import Pace
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.method import FIXED, Method
 from sampling.methods import METHODS
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from utils.parameter import Values
 
 # Where a rule has no bound of its own.
 _MOST = 8
 
 
-def priced_pace(profile: Profile, configuration: Configuration, values: Values, prompt: int, text: int) -> Pace | None:
+def priced_pace(
+    profile: LatencyProfile, configuration: Configuration, values: Values, prompt: int, text: int
+) -> Pace | None:
     """The pace behind a prompt of so many tokens, expected behind a text of so many; None for what was not timed.
 
     Trees are none of what was timed, and cost otherwise.
     """
     method = METHODS[configuration.method]
     values = {**values, **dict(configuration.parameters), **method.preset}
-    short, usual = (method.price(profile, values, context) for context in (prompt, text))
+    short, usual = (method.cost_model(profile, values, context) for context in (prompt, text))
     if short is None or usual is None or method.drafts_trees(values):
         return None
     lengths = _lengths(method, values)
@@ -51,13 +53,13 @@ def _tried(method: Method, lengths: range) -> range:
     return lengths if method.controller not in FIXED else lengths[-1:]
 
 
-def _times(profile: Profile, method: Method, values: Values) -> DraftTimes | None:
+def _times(profile: LatencyProfile, method: Method, values: Values) -> DraftTimes | None:
     """What drafts: of a hybrid its model, without what copies add."""
     hybrid = method.parts[0].hybrid
     return profile.drafters.get(method.drafter if hybrid is None else hybrid.named(values)[0])
 
 
-def _expected(price: Price, times: DraftTimes | None, drafts: int) -> float:
+def _expected(price: CostModel, times: DraftTimes | None, drafts: int) -> float:
     """Seconds a token with so many drafts, where as many are found and accepted as on the profile's texts."""
     if times is None or not drafts:
         return price.seconds(0)

@@ -13,7 +13,7 @@ from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
 from sampling.methods import REFERENCE
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.settings import Settings
 from utils.errors import UserError
 from utils.parameter import Chosen, Values
@@ -46,7 +46,7 @@ def foreseen(engine: Engine, plan: Plan) -> Estimate:
     )
 
 
-def _priced(engine: Engine, plan: Plan, profile: Profile) -> Estimate:
+def _priced(engine: Engine, plan: Plan, profile: LatencyProfile) -> Estimate:
     """By prices, of an engine as it is."""
     short, lengths, longest = _prompts(engine, plan)
     turns = [length + plan.length(prompt) // 2 for prompt in plan.prompts for length in lengths[prompt.id]]
@@ -61,7 +61,7 @@ def _priced(engine: Engine, plan: Plan, profile: Profile) -> Estimate:
     return estimate(plan, [paces] * len(plan.processors), timed, lengths, profile.measured)
 
 
-def _reference(profile: Profile, tokens: int) -> Pace:
+def _reference(profile: LatencyProfile, tokens: int) -> Pace:
     """AR behind so many tokens."""
     found = priced_pace(profile, Configuration(REFERENCE), Settings(), tokens, tokens)
     assert found is not None, "every profile prices plain decoding"

@@ -11,7 +11,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.api.arguments import check, refuse_no_model
 from sampling.api.generate import Model, account_of, encodes, name_of, runners
 from sampling.drafter import NullDrafter

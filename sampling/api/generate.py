@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from egag.controller import FixedGamma, GammaController
 from egag.egag import EntropyGamma
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.api.arguments import (
     check,
     check_switches,
@@ -157,7 +157,7 @@ def beam_search_generate(
     return account.output_ids
 
 
-def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_beta: float) -> GammaController:
+def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_beta: float) -> LengthRule:
     check(gamma=gamma)
     if not use_egag:
         return FixedGamma(gamma)
@@ -227,7 +227,7 @@ def name_of(model: Model) -> str:
 def account_of(
     target: Runner,
     drafter: Drafter,
-    gamma: GammaController,
+    gamma: LengthRule,
     inputs: Ids,
     max_gen_len: int,
     processor: LogitsProcessor | None,

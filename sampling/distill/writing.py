@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling import sequence as decoding
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import NullDrafter

@@ -4,16 +4,16 @@ from collections import abc
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from egag.controller import GammaController
-from egag.gain import Gain, Weighed
-from egag.price import ASSUMED, Price
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.expected_round import ExpectedRound, TruncatedProposal
+from egag.length_rule import LengthRule
 from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
 from sampling.forward.asked import Asking
 from sampling.methods import HEADS, MODELS
-from sampling.profile import NOTHING, Profile
+from sampling.profile import NOTHING, LatencyProfile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.events import Round
@@ -45,7 +45,7 @@ class Copy:
     """What the suffix trees propose, of which nothing is drawn, and what their rule makes of it."""
 
     tokens: abc.Sequence[int]
-    weighed: Weighed
+    weighed: TruncatedProposal
 
 
 class AutoDrafter(AskingDrafter):
@@ -61,7 +61,7 @@ class AutoDrafter(AskingDrafter):
         suffix: ScoredCopier,
         models: abc.Mapping[str, ForwardDrafter],
         trees: bool = True,
-        profile: Profile | None = None,
+        profile: LatencyProfile | None = None,
     ) -> None:
         self.suffix, self.models, self.trees, self.profile = suffix, models, trees, profile
         self.needs_hidden = tuple(sorted({layer for one in models.values() for layer in one.needs_hidden}))
@@ -80,7 +80,7 @@ class AutoDrafter(AskingDrafter):
         for drafter in self._all():
             drafter.begin(seq)
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         self._price(seq, gamma)
         room = min(limit, gamma.gamma)
         if room < 1:
@@ -110,25 +110,25 @@ class AutoDrafter(AskingDrafter):
     def memory(self) -> str:
         return self.suffix.memory()
 
-    def _price(self, seq: Sequence, gamma: GammaController) -> None:
+    def _price(self, seq: Sequence, gamma: LengthRule) -> None:
         """Tell the rules what rounds cost behind a text of this length, now and then as it grows."""
         context = len(seq.tokens) // _PRICED * _PRICED
         if self.profile is None or seq.drafting.get(self) == (context, seq.live):
             return
         seq.drafting[self] = context, seq.live
-        plain = self.profile.price(NOTHING, context)
+        plain = self.profile.cost_model(NOTHING, context)
         assert plain is not None
-        gamma.priced(plain.among(seq.live))
+        gamma.use_cost_model(plain.among(seq.live))
         for name in (COPIES, *self.models):
             branched = self.trees and name in HEADS
-            price = self.profile.price(name, context, branched=branched) or _guessed(plain)
-            gamma.of(name).priced(price.among(seq.live))
+            cost_model = self.profile.cost_model(name, context, branched=branched) or _guessed(plain)
+            gamma.of(name).use_cost_model(cost_model.among(seq.live))
 
     def _all(self) -> abc.Iterator[Drafter | ScoredCopier]:
         yield self.suffix
         yield from self.models.values()
 
-    def _copy(self, seq: Sequence, rule: GammaController, room: int) -> Copy | None:
+    def _copy(self, seq: Sequence, rule: LengthRule, room: int) -> Copy | None:
         """What the suffix trees propose, weighed; one draft of it where none would pay, so that it can be tried."""
         draft = self.suffix.draft(seq, room, room)
         if not draft.tokens:
@@ -136,12 +136,10 @@ class AutoDrafter(AskingDrafter):
         weighed = rule.weigh(draft.probs, draft.match_length)
         if not weighed.count:
             rule.placed((0,))
-            weighed = replace(weighed, count=1, gain=Gain(1.0 + weighed.survival[0], rule.seconds(1)))
+            weighed = replace(weighed, count=1, gain=ExpectedRound(1.0 + weighed.survival[0], rule.seconds(1)))
         return Copy(draft.tokens, weighed)
 
-    def _drafted(
-        self, seq: Sequence, gamma: GammaController, name: str, copy: Copy | None, room: int
-    ) -> Asking[Proposal]:
+    def _drafted(self, seq: Sequence, gamma: LengthRule, name: str, copy: Copy | None, room: int) -> Asking[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
         rule = gamma.of(name)
         own = yield from self.models[name].drafting(seq, rule, room)
@@ -154,21 +152,21 @@ class AutoDrafter(AskingDrafter):
         return replace(both, source=f"{name}+{COPIES}")
 
 
-def _guessed(plain: Price) -> Price:
+def _guessed(plain: CostModel) -> CostModel:
     """The price of a drafter that was not timed, on a target that was."""
     forward_s = plain.verify_s(0)
-    return replace(plain, first_s=ASSUMED.first_s * forward_s, step_s=ASSUMED.step_s * forward_s)
+    return replace(plain, first_s=ASSUMED_COSTS.first_s * forward_s, step_s=ASSUMED_COSTS.step_s * forward_s)
 
 
-def _with_copy(own: Gain, copy: Copy | None, nothing: Gain) -> Gain:
+def _with_copy(own: ExpectedRound, copy: Copy | None, nothing: ExpectedRound) -> ExpectedRound:
     """A model's drafts beside a copy: they are of use where the copy is wrong from its first token on."""
     if copy is None:
         return own
     tokens = copy.weighed.gain.tokens + (1.0 - copy.weighed.survival[0]) * (own.tokens - 1.0)
-    return Gain(tokens, copy.weighed.gain.seconds + own.seconds - nothing.seconds)
+    return ExpectedRound(tokens, copy.weighed.gain.seconds + own.seconds - nothing.seconds)
 
 
-def worth_trying(profile: Profile, drafters: abc.Sequence[str]) -> list[str]:
+def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[str]:
     """Those that may be the best of these: nearly so by what was measured, and hardly slower than no drafts at all.
 
     What was not measured may be.
@@ -178,14 +176,14 @@ def worth_trying(profile: Profile, drafters: abc.Sequence[str]) -> list[str]:
     return [name for name in drafters if name not in rates or 0.0 < rates[name] >= _NEAR * best]
 
 
-def _rate(profile: Profile, drafter: str) -> float | None:
+def _rate(profile: LatencyProfile, drafter: str) -> float | None:
     """Tokens a second at the best length; 0 where no length could beat plain decoding, None where it was not timed."""
-    price, plain = profile.price(drafter), profile.price(NOTHING)
-    if price is None or plain is None:
+    cost_model, plain = profile.cost_model(drafter), profile.cost_model(NOTHING)
+    if cost_model is None or plain is None:
         return None
     times = profile.drafters[drafter]
     tokens, seconds = max(
-        ((times.tokens(count), price.seconds(count)) for count in range(1, _DRAFTS + 1)),
+        ((times.tokens(count), cost_model.seconds(count)) for count in range(1, _DRAFTS + 1)),
         key=lambda one: one[0] / one[1],
     )
     return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egag.belief import Logits
-from egag.controller import GammaController
+from egag.draft_distribution import LogitsDistribution
+from egag.length_rule import LengthRule
 from sampling.proposal import Proposal
 from utils.logits_processor import no_distribution, one_if_finite
 from utils.sent import moved, sent
@@ -44,14 +44,14 @@ class Node(NamedTuple):
     chance: float
 
 
-def best_first(logits: Tensor, most: int, rule: GammaController) -> Proposal:
+def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
     """At most `most` drafts, as many as the rule keeps, from the raw logits `[depth, V]` of the next places.
 
     They are chosen and not drawn: point masses, which is what makes the tree lossless under sampling as well. The
     places' best tokens are read from the device once a round; the heap itself is a few steps of the host a node.
     """
     first = logits[0].clone()  # what a forward gave holds until the next one
-    if not rule.plant(Logits(first), len(logits)):
+    if not rule.plant(LogitsDistribution(first), len(logits)):
         return Proposal.empty(logits.device)
     nodes = list(likeliest(choices(logits, most, rule), most))
     tokens, parents, chances = zip(*nodes, strict=True)
@@ -64,7 +64,7 @@ def best_first(logits: Tensor, most: int, rule: GammaController) -> Proposal:
     return Proposal(sent(tokens[:kept], logits.device), parents[:kept], None, first, told)
 
 
-def choices(logits: Tensor, most: int, rule: GammaController) -> list[list[Choice]]:
+def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[Choice]]:
     """What may stand at each place, what the rule thinks likeliest first: `most` tokens are enough for so many nodes.
 
     A token that cannot stand there is left out.
@@ -74,7 +74,7 @@ def choices(logits: Tensor, most: int, rule: GammaController) -> list[list[Choic
     return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(zip(*told, strict=True))]
 
 
-def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: GammaController) -> list[Choice]:
+def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: LengthRule) -> list[Choice]:
     found = [Choice(int(token), chance, rule.acceptance(chance, depth)) for token, chance in told if chance]
     return sorted(found, key=lambda choice: choice.accepted, reverse=True)
 

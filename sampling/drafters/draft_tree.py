@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.forward.asked import Asking
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
@@ -115,7 +115,7 @@ class _Nodes:
 
 
 def grow_tree(
-    shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: GammaController, pick: Pick = likeliest
+    shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: LengthRule, pick: Pick = likeliest
 ) -> Asking[Tree]:
     """At most `shape.tokens` drafts, `depth` deep, as deep and as many as the rule has them.
 
@@ -140,7 +140,7 @@ def grow_tree(
     return _kept(nodes, shape.tokens, rule)
 
 
-def _kept(nodes: _Nodes, most: int, rule: GammaController) -> Tree:
+def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
     """The best nodes, and as many of them as the rule keeps."""
     places = nodes.best(most)
     best = nodes.at(places)

@@ -5,8 +5,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from egag.belief import Logits
-from egag.controller import GammaController
+from egag.draft_distribution import LogitsDistribution
+from egag.length_rule import LengthRule
 from sampling.drafter import AskingDrafter
 from sampling.drafters.best_first import BestFirst, best_first
 from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
@@ -72,7 +72,7 @@ class ForwardDrafter(AskingDrafter):
         """
         raise NotImplementedError(f"{type(self).__name__} drafts place by place")
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
@@ -89,7 +89,7 @@ class ForwardDrafter(AskingDrafter):
         first = logits[0].clone()  # what a forward gave holds until the next one
         if self.shape is None:
             return (yield from self._chain(seq, gamma, limit, logits, first, feed))
-        if not gamma.plant(Logits(first)):
+        if not gamma.plant(LogitsDistribution(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
         pick: Pick = WithoutReplacement(seq.processor, seq.draws) if self.shape.drawn else likeliest
@@ -102,12 +102,12 @@ class ForwardDrafter(AskingDrafter):
         return Proposal(tokens, parents, None, first, one_if_finite(tree.chances.to(seq.device)))
 
     def _chain(
-        self, seq: Sequence, gamma: GammaController, limit: int, logits: Tensor, first: Tensor, feed: Feed
+        self, seq: Sequence, gamma: LengthRule, limit: int, logits: Tensor, first: Tensor, feed: Feed
     ) -> Asking[Proposal]:
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []
-        while gamma.before(len(tokens), belief := Logits(logits[0], self.acceptance(seq))):
+        while gamma.before(len(tokens), distribution := LogitsDistribution(logits[0], self.acceptance(seq))):
             if seq.processor.greedy:
                 token, chance = yield Ask(BEST, logits.to(seq.device))
                 tokens.append(token)
@@ -116,7 +116,7 @@ class ForwardDrafter(AskingDrafter):
                 token, q = yield Ask(drawing(seq.processor), (logits.to(seq.device), seq.draws))
                 tokens.append(token)
                 probs.append(q)
-            if len(tokens) == limit or not gamma.after(len(tokens), belief, tokens[-1][0]):
+            if len(tokens) == limit or not gamma.after(len(tokens), distribution, tokens[-1][0]):
                 break
             logits = yield from feed(tokens[-1], None)
         if not tokens:

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch.nn import functional as F
 
-from egag.controller import FixedGamma, GammaController
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import AskingDrafter, Drafter
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
@@ -99,7 +99,7 @@ class ExtendedDrafter(_Pair):
         model, copier = inside
         return cls(model, copier, values["num_model_steps"])
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)
@@ -138,7 +138,7 @@ class SuffixOrModelDrafter(_Pair):
         model, suffix = inside
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)

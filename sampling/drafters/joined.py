@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch.nn import functional as F
 
-from egag.gain import best_length
+from egag.expected_round import best_length
 from sampling.proposal import Proposal
 from utils.sent import sent
 

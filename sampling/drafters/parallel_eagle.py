@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.drafters.recurrent import OverStates, Shown
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
@@ -41,7 +41,7 @@ class ParallelEagleDrafter(OverStates):
             return 0
         return min(self._forward.config.steps - self._unseen(seq), self._forward.window - len(seq.tokens))
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         seq.drafting[self].most = max(1, min(limit, gamma.gamma))
         return (yield from super().drafting(seq, gamma, limit))
 

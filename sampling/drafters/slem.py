@@ -6,8 +6,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from egag.belief import Logits
-from egag.controller import GammaController
+from egag.draft_distribution import LogitsDistribution
+from egag.length_rule import LengthRule
 from sampling.drafter import AskingDrafter
 from sampling.drafters.drawing import BEST
 from sampling.forward.asked import Ask, Asking
@@ -44,7 +44,7 @@ class SlemDrafter(AskingDrafter):
         text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
         text.begin(seq.tokens)
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         text: OwnText = seq.drafting[self]
         room = min(limit, text.room(seq.tokens))
         if room <= 0 or gamma.gamma == 0:
@@ -52,11 +52,11 @@ class SlemDrafter(AskingDrafter):
         logits = yield from text.caught_up(seq.tokens)
         own: list[Tensor] = []
         best: list[Tensor] = []
-        while gamma.before(len(own), belief := Logits(logits[0])):
+        while gamma.before(len(own), distribution := LogitsDistribution(logits[0])):
             token, chance = yield Ask(BEST, logits)
             own.append(token)
             best.append(chance)
-            if len(own) == room or not gamma.after(len(own), belief, token[0]):
+            if len(own) == room or not gamma.after(len(own), distribution, token[0]):
                 break
             logits = yield from text.feed(token)
         if not own:

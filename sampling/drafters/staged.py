@@ -7,8 +7,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from egag.belief import Logits
-from egag.controller import FixedGamma, GammaController
+from egag.draft_distribution import LogitsDistribution
+from egag.length_rule import FixedGamma, LengthRule
 from sampling import loop
 from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.hybrid import Copier
@@ -31,7 +31,7 @@ class Head(Protocol):
     shape: Any
 
     def begin(self, seq: Sequence) -> None: ...
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]: ...
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
         """What forgets again all that is learnt of the sequence from now on."""
@@ -88,7 +88,7 @@ class StagedDrafter(AskingDrafter):
         self.inner.begin(seq if self.head is None else text)
         seq.drafting[self] = self._settled(text)
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.runner.window - len(seq.tokens))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
@@ -102,11 +102,11 @@ class StagedDrafter(AskingDrafter):
             room = min(gamma.gamma, limit) - (len(stage.text.tokens) - len(seq.tokens))
             for logits, q, token in (yield from self._round(seq, stage, room - 1)):
                 first = logits if first is None else first
-                belief = Logits(logits)
-                if going := gamma.before(len(tokens), belief):
+                distribution = LogitsDistribution(logits)
+                if going := gamma.before(len(tokens), distribution):
                     tokens.append(token)
                     chances.append(q)
-                    going = len(tokens) < limit and gamma.after(len(tokens), belief, token)
+                    going = len(tokens) < limit and gamma.after(len(tokens), distribution, token)
                 if not going:
                     break
         rounds = tuple(stage.rounds)

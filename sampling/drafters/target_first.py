@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.drafter import AskingDrafter, Drafter
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
@@ -24,7 +24,7 @@ class TargetFirst(AskingDrafter):
         seq.drafting[self] = True
         self.drafter.begin(seq)
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         if seq.drafting[self]:
             seq.drafting[self] = False
             return Proposal.empty(seq.device)

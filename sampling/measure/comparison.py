@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.engine import Engine, price_on
 from sampling.forward.referee import Refereed
 from sampling.measure.divergence import Divergence, judge
@@ -138,7 +138,7 @@ class Comparison:
         price = self._price(name)
         return None if price is None else plain_at(price)
 
-    def _price(self, name: str) -> Price | None:
+    def _price(self, name: str) -> CostModel | None:
         run = self._runs[name]
         if METHODS[run.method].other is not None:
             return None

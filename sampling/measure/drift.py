@@ -8,7 +8,7 @@ from sampling.method import FIXED
 from sampling.methods import METHODS, REFERENCE
 from sampling.pair_engine import PairEngine
 from sampling.parameters import WEIGHTS
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.profile_store import drop
 from utils.machine import BUSY_CORES
 from utils.parameter import Values
@@ -23,7 +23,7 @@ _FORWARD = "the target's forward"
 class Drift:
     """The times of runs over those of a profile, of runs that no other process disturbed."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: LatencyProfile) -> None:
         self.profile = profile
         self._ratios: dict[str, list[float]] = {}
 
@@ -33,7 +33,7 @@ class Drift:
         Drafts count where the profile timed the same: one drafter in its usual weights, its length a plain number.
         """
         method = METHODS[name]
-        price = method.price(self.profile, values, round(context))
+        price = method.cost_model(self.profile, values, round(context))
         quiet = other_cores is not None and other_cores <= BUSY_CORES
         if not quiet or price is None or not run.rounds or run.rounds < _ROUNDS:
             return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol
 
-from egag.price import Price
+from egag.cost_model import CostModel
 
 PARTS: Mapping[str, str] = {
     "verify": "the target's forwards, as if each fed one row",
@@ -148,7 +148,7 @@ def plain_of(reference: Account) -> Plain | None:
     return Plain(verify / 1e3, (draft + other) / 1e3)
 
 
-def plain_at(price: Price) -> Plain:
+def plain_at(price: CostModel) -> Plain:
     """A round of AR as a profile has it."""
     return Plain(price.verify_s(0), price.rest_s)
 
@@ -162,7 +162,7 @@ def ledger(run: Account, plain: Plain) -> Ledger | None:
     return _split(run, plain, draft, verify, other)
 
 
-def predicted(run: Account, price: Price) -> Ledger | None:
+def predicted(run: Account, price: CostModel) -> Ledger | None:
     """The ledger that a profile's prices give for the rounds of a run: its counts, not its times.
 
     A round is taken at the mean number of drafts; the levels of a head's tree count as its draft steps.

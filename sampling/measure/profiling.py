@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import cycle
 from statistics import median
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
 from sampling.loop import decode
@@ -17,7 +17,7 @@ from sampling.measure.shares import judged, shares
 from sampling.methods import CHAIN, COPIERS, DRAFTERS, MODELS
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine, make_processor
-from sampling.profile import NOTHING, DraftTimes, Profile
+from sampling.profile import NOTHING, DraftTimes, LatencyProfile
 from sampling.profile_store import keep
 from sampling.settings import Settings
 from utils.errors import UserError
@@ -39,7 +39,7 @@ TEXTS = (
 """Of three kinds: an answer, a copy, code."""
 
 Tell = Callable[[float], None]
-Measuring = Generator[float, None, Profile]
+Measuring = Generator[float, None, LatencyProfile]
 
 
 def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.perf_counter) -> Measuring:
@@ -60,12 +60,12 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
                 break
     yield 1.0
     measured = datetime.now(UTC).isoformat(timespec="seconds")
-    return Profile(
+    return LatencyProfile(
         forwards.forward(), forwards.prefill(), drafts.rest_s(), drafts.drafters(), measured, forwards.tree()
     )
 
 
-def measure(pair: Pair, tell: Tell = lambda share: None, budget_s: float | None = None) -> Profile:
+def measure(pair: Pair, tell: Tell = lambda share: None, budget_s: float | None = None) -> LatencyProfile:
     """Measure now, in `BUDGET_S` or another number of seconds; Ctrl-C keeps nothing.
 
     Kept for later processes where the machine was quiet meanwhile.
@@ -76,17 +76,17 @@ def measure(pair: Pair, tell: Tell = lambda share: None, budget_s: float | None 
     return profile
 
 
-def finished(steps: Measuring, tell: Tell = lambda share: None) -> Profile:
+def finished(steps: Measuring, tell: Tell = lambda share: None) -> LatencyProfile:
     """What the steps that are left come to."""
     while True:
         try:
             tell(next(steps))
         except StopIteration as end:
-            profile: Profile = end.value
+            profile: LatencyProfile = end.value
             return profile
 
 
-def keep_quiet(pair: Pair, profile: Profile, machine: Machine) -> bool:
+def keep_quiet(pair: Pair, profile: LatencyProfile, machine: Machine) -> bool:
     """Keep a profile that was measured while others left the machine free; whether it was kept."""
     quiet = machine.other_cores is not None and machine.other_cores <= BUSY_CORES
     return quiet and keep(pair, profile)

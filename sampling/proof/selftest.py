@@ -18,7 +18,7 @@ from typing import Literal
 
 import torch
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import WholeRunner

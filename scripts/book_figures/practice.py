@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ablation.report.acceptance import summed
 from ablation.report.figure import COLOURS, GREY, MARKERS
-from egag.belief import Logits
+from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
 from sampling.methods import REFERENCE
 from scripts.book_figures.common import axes, by_configuration, expected_tokens, look
@@ -56,7 +56,7 @@ def logits_of(normalised_entropy: float) -> Tensor:
 
 def rounds_gamma(rule: EntropyGamma, logits: Tensor) -> int:
     """The draft length that the rule chooses where the first draft is drawn from these logits."""
-    rule.before(0, Logits(logits))
+    rule.before(0, LogitsDistribution(logits))
     return rule.gamma
 
 

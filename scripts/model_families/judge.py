@@ -21,7 +21,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from egag.controller import FixedGamma, GammaController
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import Drafter, NullDrafter
 from sampling.forward import lean
 from sampling.forward.runner import CausalModel, ModelRunner, prefill
@@ -69,7 +69,7 @@ class RehearsedDrafter(Drafter):
     def begin(self, seq: Sequence) -> None:
         self._start = len(seq.tokens)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         place = len(seq.tokens) - self._start
         coming = self._said[place : place + 3]
         if limit < 3 or len(coming) < 3:

@@ -12,7 +12,7 @@ from ablation.plan.prompt_file import Prompt
 from sampling.engine import Description, Engine, Text
 from sampling.forward.twice import Twice
 from sampling.pair import ModelInfo
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.settings import Settings
 from utils.events import Event, Finished, Prefilled, Round
 from utils.parameter import Chosen
@@ -52,7 +52,7 @@ class MockEngine:
     stored: str = "full"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     forgotten: int = 0
-    known: Profile | None = None
+    known: LatencyProfile | None = None
 
     def describe(self) -> Description:
         target = ModelInfo("mock", "cpu", "float32", stored=self.stored)
@@ -99,7 +99,7 @@ class MockEngine:
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         return True
 
-    def profile(self) -> Profile | None:
+    def profile(self) -> LatencyProfile | None:
         return self.known
 
     def forget(self) -> None:

@@ -24,7 +24,7 @@ from ablation.plan.file import read_experiment
 from ablation.plan.grid import Configuration
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
-from egag.price import Price
+from egag.cost_model import CostModel
 from engines.speculative_config import parse_speculative_config, written_config
 from sampling.forward.runner import ModelRunner
 from sampling.measure.replay.walk import depth
@@ -36,15 +36,15 @@ from tests.ablation.conftest import objects, write_lines
 from tests.tiny import tiny_llama, tiny_pair
 from utils.events import Event, Round
 
-CHEAP = Price(((1, 0.010), (17, 0.012)), first_s=0.001, step_s=0.0005, rest_s=0.0001)
-DEAR = Price(((1, 0.010), (17, 0.170)), first_s=0.05, step_s=0.05, rest_s=0.0001)
+CHEAP = CostModel(((1, 0.010), (17, 0.012)), first_s=0.001, step_s=0.0005, rest_s=0.0001)
+DEAR = CostModel(((1, 0.010), (17, 0.170)), first_s=0.05, step_s=0.05, rest_s=0.0001)
 WORDS = ("a b a b a", "one two three", "x y z x y", "hello", "1 2 3 1 2", "so it goes")
 
 
 class Priced(PairEngine):
     """An engine whose rounds take what a price says, on any machine."""
 
-    def __init__(self, pair: Pair, price: Price) -> None:
+    def __init__(self, pair: Pair, price: CostModel) -> None:
         super().__init__(pair)
         self.times = price
 
@@ -80,7 +80,7 @@ def untold(done: int, total: int, note: str) -> None:
     pass
 
 
-def advised(price: Price, count: int = 6, pair: Pair | None = None, tell: Callable[..., None] = untold) -> Advice:
+def advised(price: CostModel, count: int = 6, pair: Pair | None = None, tell: Callable[..., None] = untold) -> Advice:
     return advise(Priced(pair or tiny_pair(), price), prompts(count), common(), 5.0, tell)
 
 

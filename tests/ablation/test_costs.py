@@ -25,7 +25,7 @@ from ablation.run.job import Job
 from sampling.measure import drift, profiling
 from sampling.measure.drift import Drift, settle
 from sampling.pair_engine import PairEngine
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from sampling.profile_store import keep, with_stored
 from sampling.rules import CONTROLLERS
 from sampling.settings import Settings
@@ -37,7 +37,9 @@ from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
 
 # As the mock takes: AR 0.05 + 0.05 s, drafting two 0.025 s, verifying them 0.05 s, the rest 0.025 s.
-PROFILE = Profile({20: ((1, 0.05), (3, 0.05))}, ((20, 0.25),), 0.05, {"model": DraftTimes(0.0125, 0.0125)}, "then")
+PROFILE = LatencyProfile(
+    {20: ((1, 0.05), (3, 0.05))}, ((20, 0.25),), 0.05, {"model": DraftTimes(0.0125, 0.0125)}, "then"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +119,7 @@ def test_what_no_longer_holds_is_dropped() -> None:
 def test_a_plans_own_records_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift, "_ROUNDS", 2)
 
-    def said(profile: Profile) -> str:
+    def said(profile: LatencyProfile) -> str:
         err = StringIO()
         engine = MockEngine(known=profile)
         (tmp_path / "r.csv").unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from ablation.run.execute import execute
 from ablation.run.priced import priced_pace
 from ablation.run.probe import estimated, foreseen
 from sampling.engine import Description
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from sampling.settings import Settings
 from tests.ablation.mock_engine import MockEngine, make_round
 from utils.events import Event, Finished, Prefilled
@@ -116,7 +116,7 @@ def test_the_table_shows_what_would_run() -> None:
         assert said in text
 
 
-PROFILE = Profile(
+PROFILE = LatencyProfile(
     {100: ((1, 0.1), (5, 0.14)), 900: ((1, 0.2), (5, 0.24))},
     ((100, 0.5), (900, 4.5)),
     0.02,

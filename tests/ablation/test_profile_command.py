@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import infer
 from sampling.measure import profiling
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.profile_store import store_path
 from tests.tiny import llama, save_checkpoint
 from utils import machine
@@ -38,7 +38,7 @@ def test_it_is_measured_once_and_kept(call: Call) -> None:
     found = json.loads(first.stdout)
     assert found == json.loads(again.stdout) and found["kept"] == str(store_path())
     assert found["target"] and found["drafter"] and found["target_weights"] == "full"
-    profile = Profile.from_dict({name: found[name] for name in Profile.__dataclass_fields__})
+    profile = LatencyProfile.from_dict({name: found[name] for name in LatencyProfile.__dataclass_fields__})
     assert list(profile.forward) == [64] and "model" in profile.drafters
     anew = json.loads(call("--json", "--refresh").stdout)
     assert anew["forward"] != found["forward"]

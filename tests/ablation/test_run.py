@@ -18,7 +18,7 @@ from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import MockEngine
@@ -75,7 +75,7 @@ def test_the_ledger_of_a_token_adds_up(invoke: Invoke) -> None:
 
 def test_a_profile_stands_in_for_the_reference_and_predicts(pair: Pair) -> None:
     price = {"first_s": 0.002, "step_s": 0.001}
-    profile = Profile({8: ((1, 0.040), (9, 0.064))}, (), 0.0004, {"model": DraftTimes(**price)})
+    profile = LatencyProfile({8: ((1, 0.040), (9, 0.064))}, (), 0.0004, {"model": DraftTimes(**price)})
     engine = PairEngine(replace(pair, profile=profile))
     settings = Settings()
     settings.assign_all([("length", "12"), ("gamma", "2")])

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling import judge
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import int8
@@ -34,7 +34,7 @@ def checks(pair: Pair, method: str = "speculative") -> dict[str, str]:
     return {check.name: check.verdict for check in report.checks}
 
 
-def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
     """`ModelDrafter.propose` as it should not be: rows of rejected drafts stay in the cache."""
     if limit <= 0:
         return Proposal.empty(seq.device)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from egag.belief import Belief
-from egag.controller import FixedGamma
+from egag.draft_distribution import DraftDistribution
+from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.methods import COPIERS, DRAFTERS, HEADS, VERIFIERS
 from sampling.pair import Pair
@@ -84,9 +84,9 @@ class Listener(FixedGamma):
 
     heard = False
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        self.heard |= belief is not None
-        return super().before(drafted, belief)
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        self.heard |= distribution is not None
+        return super().before(drafted, distribution)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from itertools import product
 import torch
 from scipy.stats import chi2
 
-from egag.controller import FixedGamma, GammaController
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
 from sampling.forward.runner import prefill
@@ -37,7 +37,7 @@ class Case:
     """One combination under test, built afresh for a pair."""
 
     drafter: Callable[[Pair], Drafter]
-    gamma: Callable[[], GammaController]
+    gamma: Callable[[], LengthRule]
     verifier: Callable[[], Verifier]
 
 

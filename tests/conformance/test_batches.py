@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import sampling.sequence
-from egag.controller import FixedGamma
-from egag.price import ASSUMED, Price
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.length_rule import FixedGamma
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
@@ -230,7 +230,7 @@ def test_a_rule_is_told_what_its_own_drafts_cost() -> None:
         batch.admit(request)
     told = batch.play()
     shares = [live.seq.last for live, _ in told]
-    price = ASSUMED.among(3)
+    price = ASSUMED_COSTS.among(3)
     for phase in ("draft_s", "verify_s", "other_s"):
         whole = getattr(told[0][1], phase)
         assert sum(getattr(share, phase) for share in shares if share) == pytest.approx(whole)
@@ -243,7 +243,7 @@ def test_a_rule_is_told_what_its_own_drafts_cost() -> None:
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_rule_knows_what_rounds_cost_from_the_first_one_on(size: int) -> None:
     """Alone in its batch as well, and its share once there are more."""
-    one, told = case("none"), Price(((1, 20.0), (3, 24.0)), 1.0, 1.0)
+    one, told = case("none"), CostModel(((1, 20.0), (3, 24.0)), 1.0, 1.0)
     batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), size)
     for request in requests(GreedyProcessor(), [2, 6][:size]):
         live, _ = batch.admit(replace(request, price=told))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from egag.survival import SurvivalGamma
 from tests.conformance import suite
 from tests.conformance.matrix import case
@@ -17,7 +17,7 @@ BY_COST = Case(case("medusa best_first tree").drafter, lambda: _survival(0.3), c
 def _survival(row_s: float) -> SurvivalGamma:
     """A rule that learns nothing of times, so that every run of a seed is the same."""
     rule = SurvivalGamma(survival_live=False)
-    rule.priced(Price(((1, 20.0), (17, 20.0 + 16 * row_s)), 0.5, 0.1))
+    rule.use_cost_model(CostModel(((1, 20.0), (17, 20.0 + 16 * row_s)), 0.5, 0.1))
     return rule
 
 

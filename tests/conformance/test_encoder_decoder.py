@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from egag.controller import FixedGamma, GammaController
+from egag.length_rule import FixedGamma, LengthRule
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
@@ -69,7 +69,7 @@ def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatc
         def observe(self, seq: Sequence, round: Round) -> None:
             pass
 
-        def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
             slot = seq.drafting[self]
             crop = slot.crop
             slot.crop = lambda length: crop(min(slot.length, length + 1))
@@ -125,7 +125,7 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts drawn from the processed distribution but judged against the raw one."""
     propose = ModelDrafter.propose
 
-    def raw(self: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def raw(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         proposal = propose(self, seq, gamma, limit)
         flat = None if proposal.probs is None else torch.full_like(proposal.probs, 1 / proposal.probs.shape[1])
         return Proposal(proposal.tokens, None, flat, proposal.first)
@@ -139,7 +139,7 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
     """An unsure draft that is drawn and then thrown away biases the distribution."""
     propose = ModelDrafter.propose
 
-    def dropping(self: ModelDrafter, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def dropping(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         proposal = propose(self, seq, gamma, limit)
         if not len(proposal) or proposal.probs is None or proposal.probs[-1, proposal.tokens[-1]] >= 0.4:
             return proposal
@@ -228,7 +228,7 @@ def test_likeliest_tokens_judged_as_if_they_were_drawn(monkeypatch: pytest.Monke
     """The heads' distributions handed over as q, though nothing was drawn from them."""
     honest = forward_drafter.best_first
 
-    def drawn(logits: Tensor, most: int, rule: GammaController) -> Proposal:
+    def drawn(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
         proposal = honest(logits, most, rule)
         places = [depth - 1 for depth in depths(proposal.parent_rows)]
         return replace(proposal, probs=torch.softmax(logits.float(), -1)[places])

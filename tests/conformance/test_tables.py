@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import VERIFIERS
@@ -74,7 +74,7 @@ def test_every_proposal_equals_a_redraft_without_cache(drafter: str) -> None:
     suite.check_redraft(case(drafter), toy_pair())
 
 
-class EverySecond(GammaController):
+class EverySecond(LengthRule):
     """Four drafts, none, four, and so on."""
 
     gamma = 4

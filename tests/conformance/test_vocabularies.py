@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from egag.controller import GammaController
+from egag.length_rule import LengthRule
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
 from sampling.forward.asked import Asking
@@ -124,7 +124,7 @@ def test_tokens_that_are_not_shared_are_never_drafted_by_intersection() -> None:
 class Unnormalised(TliDrafter):
     """The bug: q is the drafter's own probability of a token, which was drawn from the shared ones alone."""
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         seen: list[Tensor] = []
         crossed = self._crossed
 
@@ -143,7 +143,7 @@ class Unnormalised(TliDrafter):
 class Misplaced(TliDrafter):
     """The bug: q stands at the ids beside those that were drawn."""
 
-    def drafting(self, seq: Sequence, gamma: GammaController, limit: int) -> Asking[Proposal]:
+    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         proposal = yield from super().drafting(seq, gamma, limit)
         return proposal if proposal.probs is None else replace(proposal, probs=proposal.probs.roll(1, -1))
 

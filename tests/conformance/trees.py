@@ -5,8 +5,8 @@ from typing import Any, Self
 
 import torch
 
-from egag.belief import Logits
-from egag.controller import GammaController
+from egag.draft_distribution import LogitsDistribution
+from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner
@@ -33,7 +33,7 @@ class TreeDrafter(Drafter):
     def begin(self, seq: Sequence) -> None:
         self.runner.read(seq.encoder_ids)
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         tokens: list[int] = []
         parents: list[int] = []
         drawn: list[torch.Tensor] = []
@@ -43,7 +43,7 @@ class TreeDrafter(Drafter):
             logits = [self._logits(seq, path) for _, path in nodes]
             if depth == 0:
                 first = logits[0]
-            if not gamma.before(depth, Logits(logits[0])):
+            if not gamma.before(depth, LogitsDistribution(logits[0])):
                 break
             below: list[tuple[int, list[int]]] = []
             for (row, path), node in zip(nodes, logits, strict=True):
@@ -53,7 +53,7 @@ class TreeDrafter(Drafter):
                     parents.append(row)
                     drawn.append(p)
             nodes = below
-            if not gamma.after(depth + 1, Logits(logits[0]), None):
+            if not gamma.after(depth + 1, LogitsDistribution(logits[0]), None):
                 break
         if not tokens:
             return Proposal.empty(seq.device)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, Gemma3TextConfig, GPTNeoConfig, PretrainedConfig
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
 from sampling.api.custom_generate import speculative

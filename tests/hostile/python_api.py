@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TemperatureLogitsWarper
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from ngram_assisted import NGramStorage, ngram_assisted_speculative_generate
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, speculative_generate
@@ -241,7 +241,7 @@ ROWS = [
             "decode: stop None": ({"stop": None}, "stop None given; expected an id, or a list of ids"),
             "decode: stop text": ({"stop": "ab"}, "stop 'ab' given"),
             "decode: drafter class": ({"drafter": PromptLookupDrafter}, "given; expected a Drafter"),
-            "decode: gamma": ({"gamma": 4}, "gamma 4 given; expected a GammaController"),
+            "decode: gamma": ({"gamma": 4}, "gamma 4 given; expected a LengthRule"),
             "decode: verifier": ({"verifier": RejectionVerifier}, "given; expected a Verifier"),
             "decode: processor": ({"processor": GreedyProcessor}, "given; expected a LogitsProcessor"),
             "decode: seed": ({"seed": "x"}, "seed 'x' given; expected an integer"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
 from sampling.forward import int4, int8, lean

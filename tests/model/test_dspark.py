@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from egag.belief import Belief, Token
-from egag.controller import FixedGamma
+from egag.draft_distribution import DraftDistribution, Token
+from egag.length_rule import FixedGamma
 from sampling.distill.batches import Batch
 from sampling.distill.one_pass import DsparkTask
 from sampling.drafters.dspark import DsparkDrafter
@@ -171,12 +171,12 @@ def test_a_rule_is_told_what_the_confidence_head_says(drafter: DsparkDrafter, ta
     told: list[float | None] = []
 
     class Listening(FixedGamma):
-        def before(self, drafted: int, belief: Belief | None) -> bool:
-            told.append(None if belief is None else belief.acceptance)
-            return super().before(drafted, belief)
+        def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+            told.append(None if distribution is None else distribution.acceptance)
+            return super().before(drafted, distribution)
 
-        def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-            return super().after(drafted, belief, token)
+        def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+            return super().after(drafted, distribution, token)
 
     seq = begun(drafter, target)
     with torch.inference_mode():

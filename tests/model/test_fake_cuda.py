@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.block import BlockVerifier
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward import lean, static

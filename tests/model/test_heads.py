@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.distill.batches import Batch
 from sampling.distill.shards import Row
 from sampling.distill.tasks import feature_layers

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
 from sampling.drafters.model import ModelDrafter

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from egag.belief import Belief
-from egag.controller import FixedGamma, GammaController
+from egag.draft_distribution import DraftDistribution
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.distill.batches import Batch
 from sampling.distill.parallel_eagle import ParallelEagleTask
 from sampling.distill.shards import Row
@@ -91,11 +91,11 @@ def test_it_fills_no_more_places_than_the_rule_and_the_text_have(target: lean.Le
 
 def test_a_rule_may_raise_its_gamma_when_it_has_seen_the_first_draft(target: lean.LeanModel, tmp_path: Path) -> None:
     class Later(FixedGamma):
-        def before(self, drafted: int, belief: Belief | None) -> bool:
+        def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
             self.gamma = 3
-            return super().before(drafted, belief)
+            return super().before(drafted, distribution)
 
-    def drafts(name: str, rule: GammaController) -> list[int]:
+    def drafts(name: str, rule: LengthRule) -> list[int]:
         drafter, forward = made(target, tmp_path / name)
         found = drafter.propose(begun(drafter, target), rule, 10).tokens.tolist()
         assert len(forward.fed) == (3 if isinstance(rule, Later) else 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling import profile_store
 from sampling.forward.lean import LeanModel
 from sampling.loading.pairs import LoadOptions, load_pair
@@ -17,7 +17,7 @@ from sampling.measure.profiling import ensure_profile, measure, measuring
 from sampling.methods import COPIERS, HEADS
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
-from sampling.profile import ROWS, Profile
+from sampling.profile import ROWS, LatencyProfile
 from sampling.profile_store import store_path, with_stored
 from sampling.settings import Settings
 from tests.heads import random_heads
@@ -38,7 +38,7 @@ def with_heads() -> Pair:
     return replace(tiny_pair(window=256), heads=random_heads(32, 3, 256, tuple(range(TOKENS)), TOKENS))
 
 
-def profile_of(pair: Pair, steps: int) -> tuple[Profile, list[float]]:
+def profile_of(pair: Pair, steps: int) -> tuple[LatencyProfile, list[float]]:
     """The profile by a budget of so many steps, each of which is a second by this clock."""
     told = []
     work = measuring(pair, steps, clock=count().__next__)
@@ -60,7 +60,7 @@ def test_every_drafter_of_a_pair_is_timed() -> None:
     assert all(0 <= share <= 1 for times in profile.drafters.values() for share in times.acceptance)
     assert profile.drafters["model"].acceptance  # it agrees often, and not always
     assert told == sorted(told) and told[-1] == 1.0
-    assert Profile.from_dict(json.loads(json.dumps(profile.as_dict()))) == profile
+    assert LatencyProfile.from_dict(json.loads(json.dumps(profile.as_dict()))) == profile
 
 
 def test_what_others_add_to_a_forward_does_not_count() -> None:
@@ -81,7 +81,7 @@ def test_a_drafter_that_is_the_target_is_always_right() -> None:
 def test_what_is_not_there_is_not_timed() -> None:
     profile, _ = profile_of(replace(tiny_pair(), drafter=None, drafter_info=None), 1500)
     assert set(profile.drafters) == {*COPIERS, "recycling", "logitspec"}
-    assert profile.price("model") is None and profile.price("suffix") is not None
+    assert profile.cost_model("model") is None and profile.cost_model("suffix") is not None
 
 
 def test_a_target_that_runs_chains_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_target_that_runs_chains_only(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_encoder_decoder_pair() -> None:
     profile, _ = profile_of(seq2seq_pair("bart", TOKENS), 1500)
     assert list(profile.forward) == [WINDOW - 32] and dict(profile.forward[WINDOW - 32]).keys() == set(ROWS)
-    assert "model" in profile.drafters and profile.price("model") is not None
+    assert "model" in profile.drafters and profile.cost_model("model") is not None
 
 
 @pytest.mark.parametrize("steps", [0, 3, 20, 60])
@@ -102,8 +102,8 @@ def test_a_short_budget_measures_less_and_never_nothing(steps: int) -> None:
     assert len(told) <= steps + 5
     first = profile.forward[min(profile.forward)]
     assert dict(first)[1] > 0 and [rows for rows, _ in first] == sorted(dict(first))
-    assert Profile.from_dict(profile.as_dict()) == profile
-    price = profile.price("none")
+    assert LatencyProfile.from_dict(profile.as_dict()) == profile
+    price = profile.cost_model("none")
     assert price is not None and price.seconds(3) > 0
 
 
@@ -161,11 +161,11 @@ def test_an_engine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rule_hears_the_price_of_what_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
-    monkeypatch.setattr(FixedGamma, "priced", lambda rule, price: heard.append(price))
+    monkeypatch.setattr(FixedGamma, "use_cost_model", lambda rule, price: heard.append(price))
     profile, _ = profile_of(tiny_pair(), 600)
     engine = PairEngine(replace(tiny_pair(), profile=profile))
     next(engine.stream("staged", {**Settings(), "staged_drafter": "prompt_lookup"}, [5, 6, 7]))
-    assert heard == [profile.price("model")]
+    assert heard == [profile.cost_model("model")]
 
 
 def test_the_embedded_pair_end_to_end() -> None:
@@ -175,7 +175,7 @@ def test_the_embedded_pair_end_to_end() -> None:
     assert set(profile.drafters) == {"model", *pair.heads, *COPIERS, "recycling", "logitspec"}
     times = dict(profile.forward[128])
     assert times[max(times)] > times[1] > 0
-    price = profile.price("mtp", 128)
+    price = profile.cost_model("mtp", 128)
     assert price is not None and 0 < price.c < 1
     assert profile.drafters["suffix"].first_s < times[1] / 2
     assert with_stored(replace(pair, profile=None)).profile == profile

@@ -18,13 +18,13 @@ from repl.player import Player
 from repl.session import Session
 from sampling.measure import drift, profiling
 from sampling.pair import Pair
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from sampling.profile_store import keep, store_path, with_stored
 from sampling.rules import CONTROLLERS
 from utils import machine
 from utils.files import CACHE_VARIABLE
 
-PROFILE = Profile(
+PROFILE = LatencyProfile(
     {100: ((1, 0.02), (5, 0.03))}, ((100, 0.5),), 0.001, {"model": DraftTimes(0.005, 0.004, (0.7,))}, "then"
 )
 STEPS = 40
@@ -38,7 +38,7 @@ class Work:
         self.gate = threading.Event()
         self.gate.set()
 
-    def measuring(self, pair: Pair, budget_s: float) -> Generator[float, None, Profile]:
+    def measuring(self, pair: Pair, budget_s: float) -> Generator[float, None, LatencyProfile]:
         for self.done in range(1, STEPS + 1):
             self.gate.wait()
             time.sleep(0.005)
@@ -74,7 +74,7 @@ def until(reached: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def kept(session: Session) -> Profile | None:
+def kept(session: Session) -> LatencyProfile | None:
     return with_stored(replace(session.engine.pair, profile=None)).profile
 
 
@@ -192,7 +192,7 @@ def test_what_a_line_needs_is_measured_to_its_end_at_once(session: Session, work
 
 
 def test_ctrl_c_keeps_nothing_and_another_try_begins_anew(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(pair: Pair, budget_s: float) -> Generator[float, None, Profile]:
+    def interrupted(pair: Pair, budget_s: float) -> Generator[float, None, LatencyProfile]:
         yield 0.5
         raise KeyboardInterrupt
 

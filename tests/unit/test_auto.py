@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from egag.survival import SurvivalGamma
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.joined import joined
@@ -15,7 +15,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.methods import DRAFTERS, HEADS, METHODS
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from sampling.proposal import Proposal
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier
@@ -30,10 +30,10 @@ SETTINGS = {**Settings(), "length": 30, "survival_live": False}
 GOOD, USELESS, DEAR = DraftTimes(1.0, 1.0, (0.6, 0.6)), DraftTimes(3.0, 1.0, (0.0,)), DraftTimes(40.0, 9.0, (0.9, 0.9))
 
 
-def profile(**drafters: DraftTimes) -> Profile:
+def profile(**drafters: DraftTimes) -> LatencyProfile:
     """Times of a target of 20 ms."""
     copies = DraftTimes(0.1, 0.0, (0.5,))
-    return Profile({64: ((1, 20.0), (17, 28.0))}, ((64, 50.0),), 0.5, {"suffix": copies, **drafters})
+    return LatencyProfile({64: ((1, 20.0), (17, 28.0))}, ((64, 50.0),), 0.5, {"suffix": copies, **drafters})
 
 
 def built(pair: Pair, **values: object) -> AutoDrafter:
@@ -87,7 +87,7 @@ def test_the_next_prompt_is_drafted_for_as_well() -> None:
 
 def test_a_drafter_that_was_not_timed_is_guessed_in_the_targets_seconds() -> None:
     """In forwards beside a target in seconds it would be fifty times too dear."""
-    timed = Profile({64: ((1, 0.020), (17, 0.028))}, ((64, 0.05),), 0.0005, {})
+    timed = LatencyProfile({64: ((1, 0.020), (17, 0.028))}, ((64, 0.05),), 0.0005, {})
     bare = replace(toy_pair(), drafter=None, heads={}, profile=timed)
     values = {**SETTINGS, "length": 60}
     made = [one for one in PairEngine(bare).stream("auto", values, PROMPT) if isinstance(one, Round)]

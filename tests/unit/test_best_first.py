@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from egag.controller import FixedGamma, GammaController
-from egag.gain import expected_tokens
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.expected_round import expected_tokens
+from egag.length_rule import FixedGamma, LengthRule
 from egag.survival import SurvivalGamma
 from sampling.drafters import best_first as file
 from sampling.drafters.best_first import Node, best_first, choices, likeliest
@@ -40,7 +40,7 @@ def paths_of(nodes: Sequence[Node]) -> list[Path]:
     return paths
 
 
-def grown(logits: Tensor, most: int, rule: GammaController | None = None) -> list[Node]:
+def grown(logits: Tensor, most: int, rule: LengthRule | None = None) -> list[Node]:
     return list(likeliest(choices(logits, most, rule or FixedGamma(9)), most))
 
 
@@ -137,14 +137,14 @@ def test_smaller_trees_are_the_beginning_of_larger_ones() -> None:
     assert all(grown(logits, most) == whole[:most] for most in (1, 5, 12))
 
 
-def price(row_s: float) -> Price:
+def price(row_s: float) -> CostModel:
     """Rows that cost so much beside a forward of 20."""
-    return Price(((1, 20.0), (65, 20.0 + 64 * row_s)), first_s=0.5, step_s=0.5)
+    return CostModel(((1, 20.0), (65, 20.0 + 64 * row_s)), first_s=0.5, step_s=0.5)
 
 
 def survival(row_s: float) -> SurvivalGamma:
     rule = SurvivalGamma(survival_explore=0.0)
-    rule.priced(price(row_s))
+    rule.use_cost_model(price(row_s))
     rule.begin()
     return rule
 
@@ -185,7 +185,7 @@ def test_the_rule_is_told_how_many_steps_the_pass_took() -> None:
     told: list[int] = []
 
     class Telling(FixedGamma):
-        def plant(self, belief: Any, steps: int = 1) -> bool:
+        def plant(self, distribution: Any, steps: int = 1) -> bool:
             told.append(steps)
             return False
 

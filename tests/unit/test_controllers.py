@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from egag.belief import Logits
 from egag.confidence import ConfidenceGamma
-from egag.controller import FixedGamma
+from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
 from egag.heuristic import HeuristicGamma
+from egag.length_rule import FixedGamma
 from utils.events import Round
 
 
@@ -32,7 +32,7 @@ def judged(drafted: int, accepted: int) -> Round:
 def rounds(rule: EntropyGamma, *shares: float) -> list[int]:
     chosen = []
     for share in shares:
-        rule.before(0, Logits(logits_of_entropy(share)))
+        rule.before(0, LogitsDistribution(logits_of_entropy(share)))
         chosen.append(rule.gamma)
     return chosen
 
@@ -70,8 +70,8 @@ def test_each_egag_parameter_changes_something(changed: tuple[int, int, float], 
 
 def test_egag_asks_once_a_round() -> None:
     rule = EntropyGamma(1, 6, 0.0)
-    rule.before(0, Logits(logits_of_entropy(0.45)))
-    assert [rule.before(n, Logits(logits_of_entropy(0.99))) for n in (1, 2, 3)] == [True, True, False]
+    rule.before(0, LogitsDistribution(logits_of_entropy(0.45)))
+    assert [rule.before(n, LogitsDistribution(logits_of_entropy(0.99))) for n in (1, 2, 3)] == [True, True, False]
 
 
 def test_a_drafter_without_a_distribution_drafts_to_egags_limit() -> None:
@@ -93,7 +93,7 @@ def test_the_heuristic_schedule() -> None:
 
 def test_confidence_keeps_the_unsure_token_and_stops() -> None:
     rule = ConfidenceGamma(0.4, 20)
-    sure, unsure = Logits(torch.tensor([0.0, 3.0])), Logits(torch.tensor([0.0, 0.0, 0.0]))
+    sure, unsure = LogitsDistribution(torch.tensor([0.0, 3.0])), LogitsDistribution(torch.tensor([0.0, 0.0, 0.0]))
     assert rule.after(1, sure, torch.tensor(1))
     assert not rule.after(2, unsure, torch.tensor(1))
     assert not rule.after(20, sure, torch.tensor(1))

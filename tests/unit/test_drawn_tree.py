@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.drawing import WithoutReplacement
 from sampling.forward.asked import Asking, alone

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from egag.anpd import AnpdGamma
-from egag.controller import FixedGamma, GammaController
+from egag.cost_model import CostModel
 from egag.cost_ratio import CostRatioGamma
 from egag.gammatune import GammaTune
 from egag.heuristic import HeuristicGamma
-from egag.price import Price
+from egag.length_rule import FixedGamma, LengthRule
 from egag.specdec_pp import SpecDecPpGamma
 from egag.svip import SvipGamma
 from egag.ucb_rules import UcbRules
@@ -27,8 +27,8 @@ from tests.rules import Told, drafts, judged, lengths
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor
 
-FLAT = Price(((1, 1.0),), first_s=0.2, step_s=0.2)  # rows cost nothing, a draft a fifth of the target
-DEAR = Price(((1, 1.0),), first_s=0.9, step_s=0.9)
+FLAT = CostModel(((1, 1.0),), first_s=0.2, step_s=0.2)  # rows cost nothing, a draft a fifth of the target
+DEAR = CostModel(((1, 1.0),), first_s=0.9, step_s=0.9)
 
 
 def test_gammatune_steps_up_or_takes_the_average() -> None:
@@ -50,7 +50,7 @@ def test_anpd_goes_one_up_or_halfway_down() -> None:
 
 
 @pytest.mark.parametrize("rule", [GammaTune(), AnpdGamma(), HeuristicGamma()])
-def test_a_proposal_that_was_cut_short_and_a_tree_can_be_accepted_whole(rule: GammaController) -> None:
+def test_a_proposal_that_was_cut_short_and_a_tree_can_be_accepted_whole(rule: LengthRule) -> None:
     """What counts is what was proposed: two drafts of gamma, and the three levels of a tree of five."""
     first = rule.gamma
     rule.update(judged(2, 2, first))
@@ -62,9 +62,9 @@ def test_a_proposal_that_was_cut_short_and_a_tree_can_be_accepted_whole(rule: Ga
     assert rule.gamma == first
 
 
-def cost_ratio(price: Price = FLAT, **values: Any) -> CostRatioGamma:
+def cost_ratio(price: CostModel = FLAT, **values: Any) -> CostRatioGamma:
     rule = CostRatioGamma(**values)
-    rule.priced(price)
+    rule.use_cost_model(price)
     rule.begin()
     return rule
 
@@ -82,8 +82,8 @@ def test_the_cost_ratio_weighs_tokens_against_costs() -> None:
 
 def test_verifying_more_rows_and_a_dear_first_draft_count() -> None:
     """Rows that cost a tenth: 1.7 / 1.3, 2.19 / 1.6 = 1.369, 2.533 / 1.9 = 1.333. A first draft at 2: none pays."""
-    assert cost_ratio(Price(((1, 1.0), (2, 1.1)), 0.2, 0.2)).gamma == 2
-    assert cost_ratio(Price(((1, 1.0), (2, 1.1)), 2.0, 0.2)).gamma == 0
+    assert cost_ratio(CostModel(((1, 1.0), (2, 1.1)), 0.2, 0.2)).gamma == 2
+    assert cost_ratio(CostModel(((1, 1.0), (2, 1.1)), 2.0, 0.2)).gamma == 0
 
 
 def test_acceptance_is_of_what_was_judged_and_fades() -> None:
@@ -119,7 +119,7 @@ def test_where_drafts_do_not_pay_one_is_tried_now_and_then() -> None:
 
 def test_a_drafter_that_has_become_good_is_found_again() -> None:
     """At c 0.5 a draft must be right in more than half of the cases: after rejections, probes that are accepted."""
-    rule = cost_ratio(Price(((1, 1.0),), 0.5, 0.5))
+    rule = cost_ratio(CostModel(((1, 1.0),), 0.5, 0.5))
     for _ in range(30):
         rule.update(judged(1, 0, 1))
     probes = 0
@@ -181,7 +181,7 @@ def test_the_bandit_of_rules_goes_on_with_the_next_prompt(remember: bool) -> Non
 
 def test_prices_and_memories_reach_the_rules_inside() -> None:
     inside = CostRatioGamma()
-    UcbRules({"cost_ratio": inside}).priced(DEAR)
+    UcbRules({"cost_ratio": inside}).use_cost_model(DEAR)
     assert inside.price is DEAR and inside.gamma == 0
     taught, fresh = (UcbRules({"specdec_pp": SpecDecPpGamma()}) for _ in range(2))
     drafts(taught, [Told(drawn=0.95)] * 3)

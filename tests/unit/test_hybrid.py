@@ -5,7 +5,7 @@ from collections import abc
 import pytest
 import torch
 
-from egag.controller import DraftBudget, FixedGamma, GammaController
+from egag.length_rule import DraftBudget, FixedGamma, LengthRule
 from ngram_assisted.nasd import NgramDrafter
 from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
@@ -37,7 +37,7 @@ class Scripted(Drafter):
     def build(cls, pair: object, values: object) -> "Scripted":
         return cls(())
 
-    def propose(self, seq: Sequence, gamma: GammaController, limit: int) -> Proposal:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         self.asked.append(min(gamma.gamma, limit))
         tokens = torch.tensor(self.tokens[: min(gamma.gamma, limit)], dtype=torch.long)
         return Proposal(tokens, None, torch.full((len(tokens), VOCAB), 0.5)) if len(tokens) else Proposal(tokens)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.forward.runner import prefill
 from tests.conformance.matrix import build_drafter
 from tests.conformance.toy import PROMPT, toy_pair

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.measure.ledger import PARTS, Ledger, Plain, ledger, needed_alpha, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics
 
@@ -110,7 +110,7 @@ def test_what_no_round_reached_is_as_the_last_position() -> None:
 
 def test_a_profile_predicts_the_parts_of_the_rounds_as_they_were() -> None:
     """40 ms and 3 more a row; 2 ms the first draft, 1 each further one; 0.4 ms else."""
-    price = Price(((1, 0.040), (9, 0.064)), first_s=0.002, step_s=0.001, rest_s=0.0004)
+    price = CostModel(((1, 0.040), (9, 0.064)), first_s=0.002, step_s=0.001, rest_s=0.0004)
     assert plain_at(price) == PLAIN
     found = predicted(run(9.6, 52.4, 0.8, 1.2), price)
     assert found is not None and parts(found) == pytest.approx([40 / 1.2, 12 / 1.2, 5 / 1.2, 0.0, 0.4 / 1.2])

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egag.controller import DraftBudget, FixedGamma
+from egag.length_rule import DraftBudget, FixedGamma
 from ngram_assisted.logitspec import LogitSpecDrafter
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling.forward.tree import depths

@@ -10,7 +10,7 @@ import torch
 from sampling import profile_store
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from sampling.profile_store import drop, keep, store_path, with_stored
 from tests.heads import random_heads
 from tests.tiny import TOKENS, tiny_pair
@@ -25,7 +25,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
 
-def known(pair: Pair) -> Profile | None:
+def known(pair: Pair) -> LatencyProfile | None:
     return with_stored(pair).profile
 
 

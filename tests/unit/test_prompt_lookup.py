@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from egag.controller import DraftBudget
+from egag.length_rule import DraftBudget
 from ngram_assisted.prompt_lookup import GramIndex, PromptLookupDrafter
 from sampling.sequence import Sequence
 from sampling.settings import Settings

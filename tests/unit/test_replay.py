@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from egag.belief import Belief, Recorded, Token
 from egag.confidence import ConfidenceGamma
-from egag.controller import FixedGamma, GammaController
+from egag.cost_model import CostModel
+from egag.draft_distribution import DraftDistribution, RecordedDistribution, Token
 from egag.heuristic import HeuristicGamma
-from egag.price import Price
+from egag.length_rule import FixedGamma, LengthRule
 from egag.survival import SurvivalGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import (
@@ -40,7 +40,7 @@ from utils.errors import UserError
 from utils.events import Round
 
 PROMPT = (3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1)
-PRICE = Price(((1, 10.0), (3, 12.0)), first_s=2.0, step_s=1.0, rest_s=0.5)
+PRICE = CostModel(((1, 10.0), (3, 12.0)), first_s=2.0, step_s=1.0, rest_s=0.5)
 
 
 def settings(**values: str) -> Settings:
@@ -102,20 +102,24 @@ def test_a_rule_on_a_walk_has_the_rounds_of_the_run(method: str, values: dict[st
     assert [one.entropy or 0.0 for one in again] == pytest.approx([one.entropy or 0.0 for one in made], rel=1e-4)
 
 
-class Svip(GammaController):
+class Svip(LengthRule):
     """Stops after a draft by its entropy, and before one that is less likely than the last, as rules to come do."""
 
     def __init__(self) -> None:
         self.gamma, self.last = 8, 0.0
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        assert belief is not None
-        held, self.last = drafted > 0 and belief.top < 0.8 * self.last, belief.top
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        assert distribution is not None
+        held, self.last = drafted > 0 and distribution.top < 0.8 * self.last, distribution.top
         return drafted < self.gamma and not held
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        assert belief is not None and token is not None
-        return drafted < self.gamma and math.sqrt(0.15 * belief.entropy) <= 0.75 and belief.chance(token) > 0.01
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        assert distribution is not None and token is not None
+        return (
+            drafted < self.gamma
+            and math.sqrt(0.15 * distribution.entropy) <= 0.75
+            and distribution.chance(token) > 0.01
+        )
 
 
 @pytest.mark.parametrize("method", ["speculative", "staged", "mtp", "medusa", "parallel_eagle"])
@@ -217,7 +221,7 @@ def test_what_a_walk_cannot_answer_is_said() -> None:
 
 
 def test_beliefs_are_read_by_the_rule() -> None:
-    sure, unsure = (Recorded(256, 0.1, p, 0, p) for p in (0.9, 0.2))
+    sure, unsure = (RecordedDistribution(256, 0.1, p, 0, p) for p in (0.9, 0.2))
     ahead = (
         replace(
             HAND.ahead[0],

@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from egag.belief import Belief, Logits, Token
-from egag.controller import FixedGamma, GammaController
+from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
 from sampling.forward.asked import Asking
@@ -37,10 +37,10 @@ TEXT = [1, 2, 3, 4, 5, 1, 2]
 STAGED = ["staged", *(f"staged {kind} {tree}" for kind in HEADS for tree in ("chain", "dynamic")), "staged suffix"]
 
 
-class Asked(GammaController):
+class Asked(LengthRule):
     """A rule that writes down what it is asked, and by which drafter's distributions."""
 
-    def __init__(self, rule: GammaController) -> None:
+    def __init__(self, rule: LengthRule) -> None:
         self.rule = rule
         self.log: list[tuple[Any, ...]] = []
 
@@ -54,15 +54,15 @@ class Asked(GammaController):
     def update(self, round: Round) -> None:
         self.rule.update(replace(round, inner=(), draft_s=1.0, verify_s=1.0, other_s=1.0))
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        assert isinstance(belief, Logits)
-        self.log.append(("before", drafted, *(round(value, 3) for value in belief.logits.tolist())))
-        return self.rule.before(drafted, belief)
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        assert isinstance(distribution, LogitsDistribution)
+        self.log.append(("before", drafted, *(round(value, 3) for value in distribution.logits.tolist())))
+        return self.rule.before(drafted, distribution)
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        assert isinstance(belief, Logits) and token is not None
-        self.log.append(("after", drafted, int(token), *(round(value, 3) for value in belief.logits.tolist())))
-        return self.rule.after(drafted, belief, token)
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        assert isinstance(distribution, LogitsDistribution) and token is not None
+        self.log.append(("after", drafted, int(token), *(round(value, 3) for value in distribution.logits.tolist())))
+        return self.rule.after(drafted, distribution, token)
 
 
 class Counting(ModelRunner):

@@ -7,8 +7,8 @@ import pytest
 
 from egag.adaedl import AdaEdlGamma
 from egag.calibration import Calibration
-from egag.controller import GammaController
 from egag.draft_verify import DraftVerifyGamma
+from egag.length_rule import LengthRule
 from egag.specdec_pp import SpecDecPpGamma
 from egag.svip import SvipGamma
 from egag.threshold import AdaptiveThreshold
@@ -24,11 +24,11 @@ LIMITS = [
 
 @pytest.mark.parametrize(("rule", "limit", "most"), LIMITS)
 def test_a_drafter_without_a_distribution_and_a_sure_one_draft_to_the_limit(
-    rule: Callable[..., GammaController], limit: str, most: int
+    rule: Callable[..., LengthRule], limit: str, most: int
 ) -> None:
     assert drafts(rule(), [None] * 50) == most == rule().gamma
-    for belief in (None, Told()):
-        assert drafts(rule(**{limit: 3}), [belief] * 50) == 3
+    for distribution in (None, Told()):
+        assert drafts(rule(**{limit: 3}), [distribution] * 50) == 3
 
 
 def test_svip_keeps_the_spread_out_draft_and_stops() -> None:

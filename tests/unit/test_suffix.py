@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egag.controller import DraftBudget
+from egag.length_rule import DraftBudget
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from egag.acceptance import PRIOR, Acceptance, features, told
-from egag.gain import Allowance, Gain, best_length
-from egag.learnt import Drafts, Recent
-from egag.live_price import Factor, LivePrice, Side
-from egag.price import ASSUMED, Price
+from egag.acceptance import PRIOR, AcceptanceEstimator, features, stated_features
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.estimator_state import ConfidenceAverages, DraftFeatures
+from egag.expected_round import ExpectedRound, ExplorationBudget, best_length
+from egag.online_cost_model import CorrectionFactor, OnlineCostModel, TargetCorrection
 from egag.survival import SurvivalGamma
 from utils.events import Round
 
-PRICE = Price(((1, 20.0), (9, 24.0)), first_s=2.0, step_s=1.0)
+PRICE = CostModel(((1, 20.0), (9, 24.0)), first_s=2.0, step_s=1.0)
 
 
 @dataclass
@@ -41,30 +41,30 @@ def test_the_best_length_is_where_tokens_over_seconds_are_the_most() -> None:
     seconds = (20.0, 21.0, 22.0, 26.0)
     count, gain = best_length([0.8, 0.4, 0.1], seconds.__getitem__)
     assert count == 2 and gain.rate == pytest.approx(2.2 / 22)
-    assert best_length([0.01], seconds.__getitem__) == (0, Gain(1.0, 20.0))
+    assert best_length([0.01], seconds.__getitem__) == (0, ExpectedRound(1.0, 20.0))
     assert best_length([], seconds.__getitem__)[0] == 0
 
 
 def test_trials_lose_no_more_than_their_share_and_one_round() -> None:
-    allowance, lost, passed, worst = Allowance(0.01), 0.0, 0.0, 0.0
-    bad = Gain(1.0, 28.0)
+    allowance, lost, passed, worst = ExplorationBudget(0.01), 0.0, 0.0, 0.0
+    bad = ExpectedRound(1.0, 28.0)
     for _ in range(2000):
-        tried = allowance.tries(Gain(1.0, 22.0), 1 / 20)
+        tried = allowance.tries(ExpectedRound(1.0, 22.0), 1 / 20)
         seconds = bad.seconds if tried else 20.0
         lost += 8.0 if tried else 0.0
         passed += seconds
-        allowance.passed(Gain(1.0, seconds))
+        allowance.passed(ExpectedRound(1.0, seconds))
         worst = max(worst, lost - 0.01 * passed)
     assert 0.008 * passed < lost and worst <= 8.0
 
 
 def test_nobody_is_tried_without_a_share() -> None:
-    allowance = Allowance(0.0)
-    assert not allowance.tries(Gain(1.0, 20.0), 1 / 20)
+    allowance = ExplorationBudget(0.0)
+    assert not allowance.tries(ExpectedRound(1.0, 20.0), 1 / 20)
 
 
 def test_a_factor_follows_what_is_observed() -> None:
-    factor = Factor()
+    factor = CorrectionFactor()
     assert factor.value == 1.0 and not factor.known
     factor.update(30.0, 20.0)
     assert factor.value == pytest.approx(1.5)
@@ -74,14 +74,14 @@ def test_a_factor_follows_what_is_observed() -> None:
 
 
 def test_a_disturbed_round_counts_as_three_at_most() -> None:
-    factor = Factor(trust=10.0)
+    factor = CorrectionFactor(trust=10.0)
     factor.update(2000.0, 20.0)
     assert factor.value == pytest.approx((0.95 * 200 + 60) / (0.95 * 200 + 20))
 
 
 def test_a_length_whose_price_is_too_low_is_found_out() -> None:
     """Five drafts take 30 where 20 are predicted, all else as predicted: they are, and others are not, made dearer."""
-    side = Side(Factor(trust=10.0))
+    side = TargetCorrection(CorrectionFactor(trust=10.0))
     for _ in range(40):
         for drafts, observed in ((0, 10.0), (5, 30.0), (0, 10.0)):
             side.update(drafts, observed, 20.0 if drafts else 10.0)
@@ -90,7 +90,7 @@ def test_a_length_whose_price_is_too_low_is_found_out() -> None:
 
 
 def test_an_assumed_price_is_in_seconds_after_the_first_round() -> None:
-    live = LivePrice.of(ASSUMED)
+    live = OnlineCostModel.of(ASSUMED_COSTS)
     live.see_target(judged(0, 0, verify_s=0.021))
     assert live.verify_s(0) == pytest.approx(0.021)
     assert live.draft_s(2) == pytest.approx(0.4 * 0.021 / 1.05)
@@ -106,7 +106,7 @@ def test_a_price_that_is_measured_later_is_in_seconds() -> None:
         rule.before(0, Told(0.5))
         rule.update(judged(1, 1, verify_s=0.020, draft_s=0.004))
     later = SurvivalGamma()
-    later.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
+    later.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
     later.adopt(rule)
     assert later.learnt.live.verify_s(0) == pytest.approx(0.020)
     assert later.learnt.live.draft_s(2) == pytest.approx(0.006)
@@ -114,10 +114,10 @@ def test_a_price_that_is_measured_later_is_in_seconds() -> None:
 
 def test_of_two_that_draft_together_the_copier_costs_nothing_more() -> None:
     rule = SurvivalGamma()
-    rule.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
+    rule.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
     rule.begin()
     for name, first_s in (("model", 0.008), ("suffix", 0.0001)):
-        rule.of(name).priced(Price(((1, 0.020), (9, 0.028)), first_s=first_s, step_s=0.0))
+        rule.of(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=first_s, step_s=0.0))
     for _ in range(50):
         rule.of("suffix").keep((0.9, 0.8))
         rule.update(judged(2, 2, verify_s=0.021, draft_s=0.0081, source="model+suffix"))
@@ -126,10 +126,10 @@ def test_of_two_that_draft_together_the_copier_costs_nothing_more() -> None:
 
 def test_a_model_that_drafted_nothing_is_not_credited_with_the_copy() -> None:
     rule = SurvivalGamma()
-    rule.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
+    rule.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
     rule.begin()
     for name in ("model", "suffix"):
-        rule.of(name).priced(Price(((1, 0.020), (9, 0.028)), first_s=0.001, step_s=0.0, acceptance=(0.1,)))
+        rule.of(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.001, step_s=0.0, acceptance=(0.1,)))
     for _ in range(50):
         rule.of("suffix").keep((0.9, 0.8, 0.7))
         rule.update(judged(3, 3, verify_s=0.021, source="model+suffix"))
@@ -138,25 +138,25 @@ def test_a_model_that_drafted_nothing_is_not_credited_with_the_copy() -> None:
 
 def test_settings_of_the_next_prompt_hold() -> None:
     rule = SurvivalGamma()
-    rule.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
+    rule.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
     rule.begin()
     rule.before(0, Told(0.5))
     rule.update(judged(1, 1, verify_s=0.040, draft_s=0.004))
     later = SurvivalGamma(survival_explore=0.0, survival_live=False)
-    later.priced(Price(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
+    later.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
     later.adopt(rule)
     assert later.learnt.allowance.share == 0.0 and later.learnt.live.verify_s(0) == 0.020
 
 
 def test_the_prior_says_what_the_features_weigh() -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptanceEstimator()
     assert acceptance.chance(features(math.exp(-0.7), 0)) == pytest.approx(1 / (1 + math.exp(-PRIOR[0])))
     assert acceptance.chance(features(0.9, 0)) > 0.75 > 0.35 > acceptance.chance(features(0.1, 0))
 
 
 def test_an_estimator_learns_how_likely_drafts_are_and_by_what() -> None:
     """Verdicts of a law unlike the prior: found to a few points, also after the law has changed."""
-    rng, acceptance = random.Random(0), Acceptance()
+    rng, acceptance = random.Random(0), AcceptanceEstimator()
 
     def play(rounds: int, bias: float, weight: float) -> None:
         for _ in range(rounds):
@@ -179,7 +179,7 @@ def test_a_newton_step_is_that_of_the_whole_matrix() -> None:
     """One verdict from the prior: w = w0 + (A0 + p (1 - p) x x')^-1 (y - p) x, by numpy."""
     import numpy
 
-    acceptance, read = Acceptance(), features(0.5, 1, 3)
+    acceptance, read = AcceptanceEstimator(), features(0.5, 1, 3)
     x, p = numpy.array(read), acceptance.chance(read)
     prior = numpy.diag(numpy.array((4.0, 20.0, 20.0, 10.0)) / 4)
     step = numpy.linalg.solve(prior + p * (1 - p) * numpy.outer(x, x), (1 - p) * x)
@@ -189,14 +189,14 @@ def test_a_newton_step_is_that_of_the_whole_matrix() -> None:
 
 
 def test_shares_by_position_begin_with_what_was_measured() -> None:
-    acceptance = Acceptance((0.8, 0.4))
+    acceptance = AcceptanceEstimator((0.8, 0.4))
     assert [acceptance.typical(place) for place in range(3)] == [0.8, 0.4, 0.4]
     acceptance.count(0, False)
     assert acceptance.typical(0) == pytest.approx((0 + 4 * 0.8) / 5)
 
 
 def test_a_position_that_was_not_reached_is_taken_for_like_the_one_before() -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptanceEstimator()
     for _ in range(50):
         acceptance.count(0, True)
     assert acceptance.typical(1) == acceptance.typical(0) > 0.9
@@ -207,14 +207,14 @@ def test_a_position_that_was_not_reached_is_taken_for_like_the_one_before() -> N
 
 def test_verdicts_are_those_behind_what_was_accepted() -> None:
     """a -> b -> c and a -> d in rows 0, 2, 3, 1 of a tree of which a and d were accepted."""
-    drafts = Drafts([features(share, 0) for share in (0.1, 0.2, 0.3, 0.4)], [-1, 0, 1, 0], (0, 2, 3, 1))
+    drafts = DraftFeatures([features(share, 0) for share in (0.1, 0.2, 0.3, 0.4)], [-1, 0, 1, 0], (0, 2, 3, 1))
     made = judged(4, 0, parents=(-1, 0, 0, 2), path=(0, 1))
     told = [(drafts.rows.index(read), depth, accepted) for read, depth, accepted in drafts.verdicts(made)]
     assert told == [(0, 0, True), (1, 1, False), (3, 1, True)]
 
 
 def test_nothing_behind_a_stop_token_was_judged() -> None:
-    drafts = Drafts([features(0.5, place) for place in range(3)], [-1, 0, 1], (0, 1, 2))
+    drafts = DraftFeatures([features(0.5, place) for place in range(3)], [-1, 0, 1], (0, 1, 2))
     told = list(drafts.verdicts(judged(3, 1, next_token=None)))
     assert [(depth, accepted) for _, depth, accepted in told] == [(0, True)]
 
@@ -222,7 +222,7 @@ def test_nothing_behind_a_stop_token_was_judged() -> None:
 def rule(**values: object) -> SurvivalGamma:
     """A rule that was told the price."""
     made = SurvivalGamma(**values)  # type: ignore[arg-type]
-    made.priced(replace(PRICE, acceptance=(0.6, 0.6)))
+    made.use_cost_model(replace(PRICE, acceptance=(0.6, 0.6)))
     made.begin()
     return made
 
@@ -231,11 +231,11 @@ def drafted(by: SurvivalGamma, *tops: float) -> int:
     """How many drafts it allows of a drafter with these beliefs."""
     count = 0
     for top in tops:
-        belief = Told(top, 0.2 if top > 0.8 else 3.0)
-        if not by.before(count, belief):
+        distribution = Told(top, 0.2 if top > 0.8 else 3.0)
+        if not by.before(count, distribution):
             break
         count += 1
-        if not by.after(count, belief, None):
+        if not by.after(count, distribution, None):
             break
     return count
 
@@ -253,9 +253,9 @@ def test_the_length_by_hand() -> None:
     """
     top = math.exp((math.log(0.6 / 0.4) - PRIOR[0]) / PRIOR[1] - 0.7)
     dear = SurvivalGamma()
-    dear.priced(Price(((1, 20.0), (9, 20.8)), first_s=2.0, step_s=10.0, acceptance=(0.6,)))
+    dear.use_cost_model(CostModel(((1, 20.0), (9, 20.8)), first_s=2.0, step_s=10.0, acceptance=(0.6,)))
     cheap = SurvivalGamma()
-    cheap.priced(Price(((1, 20.0), (9, 20.8)), first_s=2.0, step_s=1.0, acceptance=(0.6,)))
+    cheap.use_cost_model(CostModel(((1, 20.0), (9, 20.8)), first_s=2.0, step_s=1.0, acceptance=(0.6,)))
     for made, expected in ((dear, 1), (cheap, 4)):
         made.begin()
         count = 0
@@ -321,7 +321,12 @@ def test_each_of_several_drafters_learns_from_its_own_rounds() -> None:
 
 def test_the_best_drafts_and_the_others_are_tried_by_what_it_loses() -> None:
     made, names = rule(), []
-    promises = {"none": Gain(1.0, 20.0), "near": Gain(1.9, 22.0), "best": Gain(2.0, 22.0), "far": Gain(1.0, 30.0)}
+    promises = {
+        "none": ExpectedRound(1.0, 20.0),
+        "near": ExpectedRound(1.9, 22.0),
+        "best": ExpectedRound(2.0, 22.0),
+        "far": ExpectedRound(1.0, 30.0),
+    }
     for name in ("near", "best", "far"):
         made.of(name)
     for _ in range(3000):
@@ -352,7 +357,7 @@ def test_costs_stay_as_measured_where_rounds_do_not_correct_them() -> None:
 
 def test_a_position_that_is_drafted_no_more_is_forgotten_to_be_bad() -> None:
     """Else nothing would ever be drafted there again."""
-    learnt = Acceptance((0.7, 0.7))
+    learnt = AcceptanceEstimator((0.7, 0.7))
     for _ in range(20):
         learnt.add(features(0.5, 0), True)
         learnt.count(1, False)
@@ -366,7 +371,7 @@ def test_a_position_that_is_drafted_no_more_is_forgotten_to_be_bad() -> None:
 
 def test_how_sure_a_drafter_is_of_a_text_tells_within_a_few_rounds() -> None:
     """Usually .4; on another text .1, which counts against two rounds of what is usual."""
-    sure = Recent()
+    sure = ConfidenceAverages()
     assert sure.share == 1.0
     for _ in range(200):
         sure.add(0.4)
@@ -381,7 +386,7 @@ def test_how_sure_a_drafter_is_of_a_text_tells_within_a_few_rounds() -> None:
 
 def test_a_promise_is_what_rounds_brought_times_how_sure_it_is_here() -> None:
     rule = SurvivalGamma()
-    rule.priced(PRICE)
+    rule.use_cost_model(PRICE)
     rule.begin()
     learnt = rule.learnt
     for _ in range(50):
@@ -396,19 +401,19 @@ def test_a_promise_is_what_rounds_brought_times_how_sure_it_is_here() -> None:
 
 @pytest.mark.parametrize("chance", [0.0, 0.05, 0.4, 0.9, 1.0])
 def test_a_told_acceptance_is_believed_until_verdicts_correct_it(chance: float) -> None:
-    acceptance = Acceptance()
-    assert acceptance.chance(told(chance, 0)) == pytest.approx(min(max(chance, 1e-4), 1 - 1e-4))
+    acceptance = AcceptanceEstimator()
+    assert acceptance.chance(stated_features(chance, 0)) == pytest.approx(min(max(chance, 1e-4), 1 - 1e-4))
     for _ in range(60):
-        acceptance.add(told(0.9, 0), False)
+        acceptance.add(stated_features(0.9, 0), False)
         acceptance.refresh()
-    assert acceptance.chance(told(0.9, 0)) < 0.3
+    assert acceptance.chance(stated_features(0.9, 0)) < 0.3
 
 
 def test_the_rule_goes_by_the_acceptance_that_a_drafter_tells() -> None:
     """What its distribution looks like says nothing then."""
     for acceptance, goes_on in ((0.95, True), (0.01, False), (None, True)):
         rule = SurvivalGamma(8)
-        rule.priced(PRICE)
+        rule.use_cost_model(PRICE)
         rule.begin()
         assert rule.before(0, Told(0.9, acceptance=acceptance)) is goes_on
         assert len(rule.survival) == 1 + goes_on

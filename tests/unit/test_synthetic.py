@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 import torch
 
-from egag.controller import FixedGamma
+from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import METHODS
 from sampling.pair_engine import make_verifier

@@ -2,7 +2,7 @@
 
 import torch
 
-from egag.controller import DraftBudget
+from egag.length_rule import DraftBudget
 from ngram_assisted.token_recycling import TokenRecyclingDrafter, template
 from sampling.sequence import Sequence
 from tests.conformance.toy import toy_runner

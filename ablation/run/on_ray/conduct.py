@@ -21,7 +21,7 @@ from ablation.run.on_ray.lots import Lots
 from ablation.run.on_ray.player import Played, Ready
 from ablation.run.on_ray.team import Seat, Team
 from ablation.run.results_file import Files, ResultsFile
-from sampling.profile import Profile
+from sampling.profile import LatencyProfile
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 from utils.text import counted
@@ -38,7 +38,7 @@ class Elsewhere:
         """See `Maker.describe`."""
         return {**self.about, "fixed": {**self.about["fixed"], "machine": {}}, "hosts": {}}
 
-    def profiles(self, plan: Plan) -> Mapping[str, Profile]:
+    def profiles(self, plan: Plan) -> Mapping[str, LatencyProfile]:
         """See `Maker.profiles`."""
         return self.ready.profiles if self.ready else {}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ablation.results.record import Record
     from ablation.run.execute import Done
     from sampling.measure.quality import Quality
-    from sampling.profile import Profile
+    from sampling.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Ready:
     """A player that is warmed up: how long the whole plan would take it, and what its machine has decided."""
 
     estimate: str
-    profiles: Mapping[str, "Profile"]
+    profiles: Mapping[str, "LatencyProfile"]
     choices: Mapping[str, str]
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from egag.controller import FixedGamma
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.replayed import account, judged, replayed
 from sampling.measure.replay.walk import Walk
@@ -20,7 +20,7 @@ class BestFixed:
     seconds: tuple[float, ...]
 
 
-def best_fixed(walks: Sequence[Walk], price: Price | Sequence[Price], most: int | None = None) -> BestFixed:
+def best_fixed(walks: Sequence[Walk], price: CostModel | Sequence[CostModel], most: int | None = None) -> BestFixed:
     """The best fixed gamma of 0 to `most` over all walks together; for one prompt give its walk alone.
 
     Of trees, whose depth is that of the walks, the best number of nodes. price: one for all walks, or one each. most:
@@ -28,7 +28,7 @@ def best_fixed(walks: Sequence[Walk], price: Price | Sequence[Price], most: int 
 
     Example: seconds (2.0, 1.5, 1.7) for 0, 1 and 2 -> gamma 1.
     """
-    prices = [price] * len(walks) if isinstance(price, Price) else list(price)
+    prices = [price] * len(walks) if isinstance(price, CostModel) else list(price)
     longest = min((longest_fixed(walk) for walk in walks), default=0)
     lengths = range((longest if most is None else min(most, longest)) + 1)
     runs = [[_fixed(walk, gamma, each) for walk, each in zip(walks, prices, strict=True)] for gamma in lengths]
@@ -44,13 +44,13 @@ def longest_fixed(walk: Walk) -> int:
     return min((ahead.most for ahead in walk.ahead), default=0)
 
 
-def _fixed(walk: Walk, length: int, price: Price) -> RunMetrics:
+def _fixed(walk: Walk, length: int, price: CostModel) -> RunMetrics:
     if walk.trees and length:
         return replayed(walk, FixedGamma(walk.ahead[0].most), price, nodes=length)
     return replayed(walk, FixedGamma(length), price)
 
 
-def oracle(walk: Walk, price: Price, most: int | None = None) -> RunMetrics:
+def oracle(walk: Walk, price: CostModel, most: int | None = None) -> RunMetrics:
     """The account of the fastest rounds that this drafter allows: `most` drafts at most, and no more than are accepted.
 
     Of a tree it drafts the path alone. A round that accepts m costs `price.seconds(m)` and gives m + 1 tokens; where a
@@ -59,7 +59,7 @@ def oracle(walk: Walk, price: Price, most: int | None = None) -> RunMetrics:
     return account(walk, _foreseen(walk, price, most))
 
 
-def _foreseen(walk: Walk, price: Price, most: int | None) -> Iterator[Round]:
+def _foreseen(walk: Walk, price: CostModel, most: int | None) -> Iterator[Round]:
     paths = [walk.path(position, one.drafts, one.parents)[:most] for position, one in enumerate(walk.ahead)]
     counts = _fastest([len(path) for path in paths], price)
     position, number = 0, 0
@@ -71,7 +71,7 @@ def _foreseen(walk: Walk, price: Price, most: int | None) -> Iterator[Round]:
         number += 1
 
 
-def _fastest(accepted: Sequence[int], price: Price) -> list[int]:
+def _fastest(accepted: Sequence[int], price: CostModel) -> list[int]:
     """How many drafts to have verified at each position of an answer, so that it ends soonest.
 
     accepted: how many would pass there. Example: rounds of 1 s whatever they verify, accepted 0, 2, 1, 0 -> 0, 2, 1, 0.

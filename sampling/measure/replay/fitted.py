@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from sampling.measure.replay.walk import Sample
 from utils.errors import UserError
 
 
-def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequence[Sample] = ()) -> Price:
+def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequence[Sample] = ()) -> CostModel:
     """The price of rounds like these: a mean for each number of rows, a line through the steps of drafting.
 
     own: measured rounds of the drafter. walked: those of its walks. others: measured rounds of other drafters, plain
@@ -25,10 +25,10 @@ def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequenc
     drafting = [one for one in level if one.steps]
     step = _slope([one for one in (*own, *walked) if one.steps])
     first = fmean(one.draft_s - (one.steps - 1) * step for one in drafting) if drafting else 0.0
-    return Price(_rising(points), max(0.0, first), step, fmean(one.other_s for one in level))
+    return CostModel(_rising(points), max(0.0, first), step, fmean(one.other_s for one in level))
 
 
-def scaled(price: Price, samples: Sequence[Sample]) -> Price:
+def scaled(price: CostModel, samples: Sequence[Sample]) -> CostModel:
     """The same price at the level of these rounds: in all they cost what they took, part by part.
 
     Example: rounds that took 1.1 times the predicted seconds of verifying -> every forward costs 1.1 times as much.
@@ -44,7 +44,7 @@ def scaled(price: Price, samples: Sequence[Sample]) -> Price:
     )
 
 
-def in_batch(price: Price, size: int) -> Price:
+def in_batch(price: CostModel, size: int) -> CostModel:
     """What a round costs when `size` sequences go through it side by side, each with as many drafts.
 
     Every row of the one is `size` rows of the other. What drafts, which reads its own weights once for all of them, is

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from egag.belief import Recorded
-from egag.controller import GammaController
-from egag.price import Price
+from egag.cost_model import CostModel
+from egag.draft_distribution import RecordedDistribution
+from egag.length_rule import LengthRule
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.walk import Ahead, Walk, depth
 from utils.errors import UserError
@@ -14,7 +14,7 @@ Drafted = tuple[tuple[int, ...], tuple[int, ...] | None]
 
 
 def replayed(
-    walk: Walk, rule: GammaController, price: Price, *, nodes: int | None = None, bounded: bool = False
+    walk: Walk, rule: LengthRule, price: CostModel, *, nodes: int | None = None, bounded: bool = False
 ) -> RunMetrics:
     """The account of decoding the walk's answer under a fresh rule, with predicted seconds: see `rounds`."""
     return account(walk, rounds(walk, rule, price, nodes=nodes, bounded=bounded))
@@ -31,14 +31,14 @@ def account(walk: Walk, made: Iterator[Round]) -> RunMetrics:
 
 
 def rounds(
-    walk: Walk, rule: GammaController, price: Price, *, nodes: int | None = None, bounded: bool = False
+    walk: Walk, rule: LengthRule, price: CostModel, *, nodes: int | None = None, bounded: bool = False
 ) -> Iterator[Round]:
     """The rounds of the walk's answer under a fresh rule, asked as its drafter asks, each with predicted seconds.
 
     price: what a round costs; the rule is told it, and the seconds of each round. nodes: most nodes of a tree, the most
     likely ones. bounded: hold the rule to the drafts that the walk has; else `UserError` says where it asked for more.
     """
-    rule.priced(price)
+    rule.use_cost_model(price)
     rule.begin()
     position, number = 0, 0
     last: Round | None = None
@@ -61,7 +61,7 @@ def judged(
     gamma: int,
     drafts: tuple[int, ...],
     parents: tuple[int, ...] | None,
-    price: Price,
+    price: CostModel,
 ) -> Round:
     """The round that verifies these drafts at a position of the answer, with predicted seconds."""
     path = walk.path(position, drafts, parents)
@@ -84,7 +84,7 @@ def judged(
     )
 
 
-def _proposed(walk: Walk, position: int, rule: GammaController, nodes: int | None, bounded: bool) -> Drafted:
+def _proposed(walk: Walk, position: int, rule: LengthRule, nodes: int | None, bounded: bool) -> Drafted:
     """The drafts of a round and their parents, as the walk's drafter would have come to them under the rule."""
     ahead = walk.ahead[position]
     if rule.gamma == 0 or not ahead.most:
@@ -100,16 +100,16 @@ def _proposed(walk: Walk, position: int, rule: GammaController, nodes: int | Non
     return _kept(ahead, min(rule.gamma, len(ahead.drafts)), rule)
 
 
-def _asked_each(walk: Walk, position: int, rule: GammaController, bounded: bool) -> int:
+def _asked_each(walk: Walk, position: int, rule: LengthRule, bounded: bool) -> int:
     """How many drafts are drawn where the rule is asked before and after each."""
     ahead = walk.ahead[position]
     for count, token in enumerate(ahead.drafts):
-        belief = _belief(ahead, count)
-        if not rule.before(count, belief):
+        distribution = _belief(ahead, count)
+        if not rule.before(count, distribution):
             return count
         # A drafter that has no more for a round, as heads of so many steps, stops before the rule is asked.
         last = count + 1 == walk.room(position) or count + 1 == len(ahead.drafts) < ahead.most
-        if last or not rule.after(count + 1, belief, token):
+        if last or not rule.after(count + 1, distribution, token):
             return count + 1
     count = len(ahead.drafts)
     if _unknown(walk, position) and not bounded and rule.before(count, None):
@@ -123,11 +123,11 @@ def _unknown(walk: Walk, position: int) -> bool:
     return len(ahead.drafts) == ahead.most < walk.room(position)
 
 
-def _belief(ahead: Ahead, row: int) -> Recorded | None:
+def _belief(ahead: Ahead, row: int) -> RecordedDistribution | None:
     return ahead.beliefs[row] if row < len(ahead.beliefs) else None
 
 
-def _kept(ahead: Ahead, count: int, rule: GammaController) -> Drafted:
+def _kept(ahead: Ahead, count: int, rule: LengthRule) -> Drafted:
     """The first drafts of a chain, after a rule that leaves out the end of what was copied behind drawn ones."""
     drawn = count if ahead.chances is None else max(0, len(ahead.drafts) - len(ahead.chances))
     if count > drawn and ahead.chances is not None:
@@ -135,7 +135,7 @@ def _kept(ahead: Ahead, count: int, rule: GammaController) -> Drafted:
     return ahead.drafts[:count], None
 
 
-def _tree(walk: Walk, position: int, rule: GammaController, nodes: int | None) -> Drafted:
+def _tree(walk: Walk, position: int, rule: LengthRule, nodes: int | None) -> Drafted:
     """The nodes of a tree, most likely first, as many as the rule keeps and the budget allows."""
     ahead = walk.ahead[position]
     assert ahead.parents is not None
@@ -144,7 +144,7 @@ def _tree(walk: Walk, position: int, rule: GammaController, nodes: int | None) -
             f"{walk.method} drafted trees for a gamma of {ahead.most}, and those for {rule.gamma} have other nodes; "
             f"expected gamma {ahead.most}, or a trace of the other one"
         )
-    if type(rule).deeper is not GammaController.deeper:
+    if type(rule).deeper is not LengthRule.deeper:
         raise UserError(
             f"{walk.method}: this rule says how deep a tree is grown, and the nodes that a flatter one would have are "
             "not in the trace; expected another rule, or draft_tree chain"

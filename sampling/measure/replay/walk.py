@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from egag.belief import Recorded
+from egag.draft_distribution import RecordedDistribution
 from sampling.methods import METHODS
 from utils.errors import UserError
 from utils.events import Finished, FinishReason, Prefilled, Round
@@ -32,7 +32,7 @@ class Ahead:
     """
 
     drafts: tuple[int, ...] = ()
-    beliefs: tuple[Recorded | None, ...] = ()
+    beliefs: tuple[RecordedDistribution | None, ...] = ()
     parents: tuple[int, ...] | None = None
     most: int = DRAFTS
     chances: tuple[float, ...] | None = None
@@ -218,19 +218,19 @@ def ahead(round: Round, seen: "Seen", most: int) -> Ahead:
     )
 
 
-def beliefs(round: Round, seen: "Seen") -> tuple[Recorded | None, ...]:
+def beliefs(round: Round, seen: "Seen") -> tuple[RecordedDistribution | None, ...]:
     """The drafter's belief for each draft of a chain; for the first of a tree; none where nobody was asked with one."""
     import torch
 
     from egag.entropy import entropy
 
     logits = seen.drafter[: len(round.drafts) if round.parents is None else 1]
-    found: list[Recorded | None] = []
+    found: list[RecordedDistribution | None] = []
     for token, row in zip(round.drafts, logits, strict=False):
         if row is None:
             found.append(None)
             continue
         probs = torch.softmax(row.float(), dim=-1)
         figures = torch.stack([entropy(row).float(), probs.max(), probs[token]]).tolist()
-        found.append(Recorded(row.shape[-1], figures[0], figures[1], token, figures[2]))
+        found.append(RecordedDistribution(row.shape[-1], figures[0], figures[1], token, figures[2]))
     return tuple(found)

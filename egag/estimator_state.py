@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
-from egag.acceptance import Acceptance, Features
-from egag.gain import Allowance, Gain, best_length, expected_tokens
-from egag.live_price import LivePrice
-from egag.price import ASSUMED, Price
+from egag.acceptance import AcceptanceEstimator, Features
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.expected_round import ExpectedRound, ExplorationBudget, best_length, expected_tokens
+from egag.online_cost_model import OnlineCostModel
 from utils.events import Round
 
 _FORGETTING = 0.98
@@ -21,7 +21,7 @@ _FAR = 16
 
 
 @dataclass(slots=True)
-class Mean:
+class RoundAverages:
     """Decayed totals over the rounds of a drafter: tokens emitted, drafts verified, steps of drafting."""
 
     tokens: float = 0.0
@@ -39,7 +39,7 @@ class Mean:
 
 
 @dataclass(slots=True)
-class Recent:
+class ConfidenceAverages:
     """How sure a drafter is of its first draft on this text, against what it usually is.
 
     What it brings on a text is known only after many rounds; how sure it is, after a few: on texts of another kind than
@@ -72,7 +72,7 @@ class Recent:
 
 
 @dataclass(slots=True)
-class Drafts:
+class DraftFeatures:
     """What was read of each draft of a round, and its parent's row (-1 = the text). place: its row in the proposal."""
 
     rows: list[Features] = field(default_factory=list)
@@ -102,57 +102,65 @@ class Drafts:
 
 
 @dataclass(slots=True)
-class Learnt:
+class EstimatorState:
     """All of it. copies: its drafts follow from the text, and cost nothing until they are verified.
 
     parts: of the drafters that take turns, by name; they share the factor of the target's side. unused: rounds since it
     drafted.
     """
 
-    live: LivePrice
-    acceptance: Acceptance
-    allowance: Allowance
-    mean: Mean = field(default_factory=Mean)
-    sure: Recent = field(default_factory=Recent)
+    live: OnlineCostModel
+    acceptance: AcceptanceEstimator
+    allowance: ExplorationBudget
+    mean: RoundAverages = field(default_factory=RoundAverages)
+    sure: ConfidenceAverages = field(default_factory=ConfidenceAverages)
     copies: bool = False
     rounds: int = 0
     unused: int = 0
-    parts: dict[str, "Learnt"] = field(default_factory=dict)
+    parts: dict[str, "EstimatorState"] = field(default_factory=dict)
 
     @classmethod
-    def fresh(cls, price: Price, explore: float) -> "Learnt":
+    def fresh(cls, cost_model: CostModel, explore: float) -> "EstimatorState":
         """Nothing but what was measured."""
-        return cls(LivePrice.of(price), Acceptance(price.acceptance), Allowance(explore))
+        return cls(
+            OnlineCostModel.of(cost_model), AcceptanceEstimator(cost_model.acceptance), ExplorationBudget(explore)
+        )
 
-    def part(self, name: str) -> "Learnt":
+    def part(self, name: str) -> "EstimatorState":
         """What is learnt of one of several drafters, which does not try on its own."""
         if name not in self.parts:
-            self.parts[name] = Learnt(LivePrice.of(ASSUMED, self.live.target), Acceptance(), Allowance(0.0))
+            self.parts[name] = EstimatorState(
+                OnlineCostModel.of(ASSUMED_COSTS, self.live.target), AcceptanceEstimator(), ExplorationBudget(0.0)
+            )
         return self.parts[name]
 
-    def priced(self, price: Price) -> None:
+    def use_cost_model(self, cost_model: CostModel) -> None:
         """Another price, such as that of another context; by how much it is off, where that is known, stays."""
-        guessed = price.measured and not self.live.price.measured
+        guessed = cost_model.measured and not self.live.cost_model.measured
         if self.rounds:
-            self.live.price = price
+            self.live.cost_model = cost_model
             if guessed:  # the factors were seconds over forwards
                 self.live.measured()
             return
         target = self.live.target
         if guessed:
             target.measured()
-        self.live, self.acceptance, self.mean = LivePrice.of(price, target), Acceptance(price.acceptance), Mean()
+        self.live, self.acceptance, self.mean = (
+            OnlineCostModel.of(cost_model, target),
+            AcceptanceEstimator(cost_model.acceptance),
+            RoundAverages(),
+        )
 
     def forget_times(self) -> None:
         """Take prices as they are, and what rounds took for nothing."""
         for one in (self, *self.parts.values()):
-            one.live = LivePrice.of(one.live.price)
+            one.live = OnlineCostModel.of(one.live.cost_model)
 
-    def nothing(self) -> Gain:
+    def nothing(self) -> ExpectedRound:
         """A round without drafts."""
-        return Gain(1.0, self.live.verify_s(0))
+        return ExpectedRound(1.0, self.live.verify_s(0))
 
-    def promise(self) -> Gain:
+    def promise(self) -> ExpectedRound:
         """A round with drafts, by what those before brought and how sure the drafter is of this text.
 
         Before the first round by the shares of each position.
@@ -160,7 +168,7 @@ class Learnt:
         self._guess()
         mean = self.mean
         tokens, drafts, steps = (one / mean.weight for one in (mean.tokens, mean.drafts, mean.steps))
-        return Gain(1.0 + (tokens - 1.0) * self.sure.share, self.live.seconds(drafts, steps))
+        return ExpectedRound(1.0 + (tokens - 1.0) * self.sure.share, self.live.seconds(drafts, steps))
 
     def _guess(self) -> None:
         """What rounds would bring if they drafted as many as pay by the shares of each position."""
@@ -171,7 +179,7 @@ class Learnt:
         trust = _MEASURED if self.acceptance.shares else _GUESS
         self.mean.add(expected_tokens(survival[:count]), count, count, trust)
 
-    def judged(self, round: Round, drafts: Drafts, steps: int) -> None:
+    def judged(self, round: Round, drafts: DraftFeatures, steps: int) -> None:
         """Learn from the verdict on its drafts in a round, which took so many steps of drafting."""
         self._guess()
         reached = 0
@@ -187,7 +195,7 @@ class Learnt:
         self.mean.add(1.0 + (reached if known else round.accepted), len(drafts.place if known else round.drafts), steps)
         self.rounds, self.unused = self.rounds + 1, 0
 
-    def chosen(self, promises: Mapping[str, Gain]) -> str:
+    def chosen(self, promises: Mapping[str, ExpectedRound]) -> str:
         """Who drafts: the best tokens over seconds, or whoever is to be tried.
 
         That is the one with the most rounds unused over the seconds that trying it loses: rounds between trials grow as
@@ -205,7 +213,7 @@ class Learnt:
     def passed(self, round: Round) -> None:
         """A round is over, whoever drafted."""
         seconds = round.draft_s + round.verify_s + round.other_s
-        self.allowance.passed(Gain(float(len(round.emitted)), seconds))
+        self.allowance.passed(ExpectedRound(float(len(round.emitted)), seconds))
         self.rounds += 1
         for part in self.parts.values():
             part.unused += 1

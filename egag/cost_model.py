@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class CostModel:
     """Seconds of the parts of a round, for one drafter on one target.
 
     forward: (rows, seconds) of the target's forward, rows ascending, from one row on; between them on a line, behind
@@ -43,7 +43,7 @@ class Price:
         """A whole round with so many drafts, or with so many on average."""
         return self.verify_s(drafts) + self.draft_s(drafts) + self.rest_s
 
-    def among(self, sequences: int) -> "Price":
+    def among(self, sequences: int) -> "CostModel":
         """One sequence's share of a round that so many play together, with as many drafts each.
 
         A forward takes the rows of all. Drafting is thought to grow with its rows as the target's forward does; what
@@ -67,5 +67,5 @@ class Price:
         return self.verify_s(drafts) / self.verify_s(0)
 
 
-ASSUMED = Price(((1, 1.0), (5, 1.25), (17, 2.0)), first_s=0.2, step_s=0.2, rest_s=0.05, measured=False)
+ASSUMED_COSTS = CostModel(((1, 1.0), (5, 1.25), (17, 2.0)), first_s=0.2, step_s=0.2, rest_s=0.05, measured=False)
 """In forwards of the target: what rules go by until somebody has measured."""

@@ -1,4 +1,4 @@
-"""What a drafter believes of the next token, as the rules read it: from its logits, or from a record of them."""
+"""The drafter's distribution of the next token, as the rules read it: from its logits, or from a record of them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from utils.errors import UserError
 Token = Tensor | int
 
 
-class Belief(Protocol):
+class DraftDistribution(Protocol):
     """The drafter's raw distribution at temperature 1 for one draft.
 
     size: of the vocabulary. entropy: nats. top: the probability of the most likely token. chance: that of a token.
@@ -31,8 +31,8 @@ class Belief(Protocol):
     def chance(self, token: Token) -> float: ...
 
 
-class Logits:
-    """The belief that raw logits `[V]` stand for; each figure is computed when it is first asked for.
+class LogitsDistribution:
+    """The distribution of raw logits `[V]`; each figure is computed when it is first asked for.
 
     acceptance: `[1]`, where there is one.
     """
@@ -67,8 +67,8 @@ class Logits:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A belief as it was written down: its figures, and the chance of the one token that was drafted by it."""
+class RecordedDistribution:
+    """A distribution as it was written down: its figures, and the chance of the one token that was drafted by it."""
 
     size: int
     entropy: float
@@ -78,7 +78,7 @@ class Recorded:
     acceptance: float | None = None
 
     def chance(self, token: Token) -> float:
-        """See `Belief.chance`. Raises `UserError` for a token that was not drafted: its chance was not kept."""
+        """Raises `UserError` for a token that was not drafted: its chance was not kept."""
         if int(token) != self.token:
             raise UserError(f"the record holds the chance of the draft {self.token}, not of {int(token)}")
         return self.token_chance

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from egag.price import Price
+from egag.cost_model import CostModel
 from utils.events import Round
 
 _FORGETTING = 0.95
@@ -18,7 +18,7 @@ _ALIKE = 4.0
 
 
 @dataclass(slots=True)
-class Factor:
+class CorrectionFactor:
     """Seconds that were observed over those that were predicted, both fading round by round. 1 = as predicted.
 
     trust: predicted seconds are right at the start as if so many rounds of the first one's length had shown it.
@@ -51,21 +51,21 @@ class Factor:
 
 
 @dataclass(slots=True)
-class Side:
+class TargetCorrection:
     """How far off the price of the target's side is: for all rounds alike, and for so many drafts beside that.
 
     A length whose price happens to be too low would be chosen for it, round after round: what those rounds take tells.
     """
 
-    whole: Factor = field(default_factory=Factor)
+    whole: CorrectionFactor = field(default_factory=CorrectionFactor)
     changes: int = 0
     measured_s: bool = False
-    _counts: dict[int, Factor] = field(default_factory=dict)
+    _counts: dict[int, CorrectionFactor] = field(default_factory=dict)
 
     def measured(self) -> None:
         """Prices are in measured seconds from now on, once: what was learnt of guessed ones is no factor of these."""
         if not self.measured_s:
-            self.whole, self.measured_s = Factor(TRUST), True
+            self.whole, self.measured_s = CorrectionFactor(TRUST), True
             self._counts.clear()
             self.changes += 1
 
@@ -88,13 +88,13 @@ class Side:
         self.changes += 1
         self.whole.update(observed, predicted)
         if drafts not in self._counts:
-            self._counts[drafts] = Factor(_ALIKE)
+            self._counts[drafts] = CorrectionFactor(_ALIKE)
         self._counts[drafts].update(observed, self.whole.value * predicted)
 
 
 @dataclass(slots=True)
-class LivePrice:
-    """A `Price` times what rounds say of it: of what the target's side takes, and of what the drafts take.
+class OnlineCostModel:
+    """A `CostModel` times what rounds say of it: of what the target's side takes, and of what the drafts take.
 
     Longer contexts, another kernel, a busy machine and a price that nobody measured show in the rounds, and are learnt
     from them. Drafts that were not seen yet are thought to be off as much as the target is, so that a price in
@@ -103,33 +103,37 @@ class LivePrice:
     Example: 20 ms were predicted and 30 ms observed, round after round -> every forward counts half as much again.
     """
 
-    price: Price
-    target: Side = field(default_factory=Side)
-    drafts: Factor = field(default_factory=Factor)
-    _priced: tuple[Price, list[float]] | None = field(default=None, repr=False)
+    cost_model: CostModel
+    target: TargetCorrection = field(default_factory=TargetCorrection)
+    drafts: CorrectionFactor = field(default_factory=CorrectionFactor)
+    _priced: tuple[CostModel, list[float]] | None = field(default=None, repr=False)
     _listed: tuple[int, list[float], list[float]] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, price: Price, target: Side | None = None) -> "LivePrice":
+    def of(cls, cost_model: CostModel, target: TargetCorrection | None = None) -> "OnlineCostModel":
         """One that trusts the price as far as it was measured."""
-        trust = TRUST if price.measured else 0.0
-        return cls(price, target or Side(Factor(trust), measured_s=price.measured), Factor(trust))
+        trust = TRUST if cost_model.measured else 0.0
+        return cls(
+            cost_model,
+            target or TargetCorrection(CorrectionFactor(trust), measured_s=cost_model.measured),
+            CorrectionFactor(trust),
+        )
 
     def measured(self) -> None:
         """The price is in measured seconds from now on, and was in guessed ones."""
         self.target.measured()
-        self.drafts = Factor(TRUST)
+        self.drafts = CorrectionFactor(TRUST)
 
     def verify_s(self, drafts: float) -> float:
         """The target's side of a round: its forward and the rest."""
         if isinstance(drafts, int) and drafts < _LISTED:
             return self._list()[drafts]
-        return self.target.value(drafts) * (self.price.verify_s(drafts) + self.price.rest_s)
+        return self.target.value(drafts) * (self.cost_model.verify_s(drafts) + self.cost_model.rest_s)
 
     def draft_s(self, steps: float) -> float:
         """Drafting so many tokens, or levels of a tree."""
         factor = self.drafts if self.drafts.known else self.target.whole
-        return factor.value * self.price.draft_s(steps)
+        return factor.value * self.cost_model.draft_s(steps)
 
     def seconds(self, drafts: float, steps: float | None = None) -> float:
         """A whole round. steps: of drafting, where they are not the drafts that are verified."""
@@ -142,9 +146,9 @@ class LivePrice:
 
     def _list(self) -> list[float]:
         """The target's side by drafts, computed once a round from what the price says, which is read once."""
-        price, target = self.price, self.target
-        if self._priced is None or self._priced[0] is not price:
-            self._priced = price, [price.verify_s(drafts) + price.rest_s for drafts in range(_LISTED)]
+        cost_model, target = self.cost_model, self.target
+        if self._priced is None or self._priced[0] is not cost_model:
+            self._priced = cost_model, [cost_model.verify_s(drafts) + cost_model.rest_s for drafts in range(_LISTED)]
         priced = self._priced[1]
         if self._listed is None or self._listed[0] != target.changes or self._listed[1] is not priced:
             self._listed = target.changes, priced, target.scaled(priced)
@@ -154,8 +158,8 @@ class LivePrice:
         """Learn from what the target's side took; where nothing was drafted, all of it."""
         drafts = len(round.drafts)
         seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
-        self.target.update(drafts, seconds, self.price.verify_s(drafts) + self.price.rest_s)
+        self.target.update(drafts, seconds, self.cost_model.verify_s(drafts) + self.cost_model.rest_s)
 
     def see_drafts(self, round: Round, steps: int) -> None:
         """Learn from what so many steps of drafting took."""
-        self.drafts.update(round.draft_s, self.price.draft_s(steps))
+        self.drafts.update(round.draft_s, self.cost_model.draft_s(steps))

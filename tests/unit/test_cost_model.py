@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from egag.price import ASSUMED, Price
+from egag.cost_model import ASSUMED_COSTS, CostModel
 from sampling.methods import METHODS
-from sampling.profile import DraftTimes, Profile
+from sampling.profile import DraftTimes, LatencyProfile
 from sampling.settings import Settings
 from utils.errors import UserError
 
-PRICE = Price(((1, 20.0), (3, 24.0), (5, 30.0)), first_s=5.0, step_s=3.0, rest_s=1.0)
-PROFILE = Profile(
+PRICE = CostModel(((1, 20.0), (3, 24.0), (5, 30.0)), first_s=5.0, step_s=3.0, rest_s=1.0)
+PROFILE = LatencyProfile(
     {100: ((1, 20.0), (3, 24.0)), 500: ((1, 40.0), (3, 50.0))},
     ((100, 2.0), (200, 6.0)),
     1.0,
@@ -32,7 +32,7 @@ def test_rows_between_lie_on_a_line_and_those_behind_on_the_last_one(drafts: flo
 
 
 def test_one_timed_row_stands_for_all() -> None:
-    assert Price(((1, 20.0),), 5.0, 3.0).verify_s(7) == 20.0
+    assert CostModel(((1, 20.0),), 5.0, 3.0).verify_s(7) == 20.0
 
 
 def test_a_mean_below_one_draft_still_looks_for_the_first() -> None:
@@ -40,32 +40,34 @@ def test_a_mean_below_one_draft_still_looks_for_the_first() -> None:
 
 
 def test_copies_behind_a_models_drafts_are_free() -> None:
-    price = Price(((1, 20.0),), first_s=5.0, step_s=3.0, paid=2)
+    price = CostModel(((1, 20.0),), first_s=5.0, step_s=3.0, paid=2)
     assert [price.draft_s(drafts) for drafts in (1, 2, 3, 10)] == [5, 8, 8, 8]
 
 
 def test_the_assumed_price_is_told_from_a_measured_one() -> None:
-    assert PRICE.measured and not ASSUMED.measured
-    assert ASSUMED.v(0) == 1 and ASSUMED.v(4) == 1.25
+    assert PRICE.measured and not ASSUMED_COSTS.measured
+    assert ASSUMED_COSTS.v(0) == 1 and ASSUMED_COSTS.v(4) == 1.25
 
 
 def test_a_profile_prices_a_drafter_between_the_contexts_that_were_timed() -> None:
-    prices = [PROFILE.price("model", context=context) for context in (50, 100, 200, 500, 900)]
+    prices = [PROFILE.cost_model("model", context=context) for context in (50, 100, 200, 500, 900)]
     assert [price and price.seconds(2) for price in prices] == [33, 33, 24 + 6.5 + 9, 59, 59]
-    shorter = replace(PROFILE, forward={100: ((1, 20.0), (3, 24.0)), 500: ((1, 40.0),)}).price("model", context=200)
+    shorter = replace(PROFILE, forward={100: ((1, 20.0), (3, 24.0)), 500: ((1, 40.0),)}).cost_model(
+        "model", context=200
+    )
     assert shorter and shorter.forward == ((1, 25.0),)
 
 
 def test_a_tree_takes_as_much_longer_as_was_measured() -> None:
     """A row alone is a chain."""
-    tree = replace(PROFILE, tree=1.5).price("model", branched=True)
+    tree = replace(PROFILE, tree=1.5).cost_model("model", branched=True)
     assert tree and (tree.verify_s(0), tree.verify_s(2), tree.draft_s(2)) == (20, 36, 8)
 
 
 def test_what_drafts_nothing_and_what_was_not_timed() -> None:
-    plain = PROFILE.price("none")
+    plain = PROFILE.cost_model("none")
     assert plain and plain.seconds(0) == 21 and plain.draft_s(3) == 0
-    assert PROFILE.price("eagle") is None
+    assert PROFILE.cost_model("eagle") is None
 
 
 @pytest.mark.parametrize(
@@ -83,13 +85,13 @@ def test_what_drafts_nothing_and_what_was_not_timed() -> None:
     ],
 )
 def test_a_method_is_priced_by_what_drafts_in_it(method: str, values: dict[str, object], ten: float) -> None:
-    price = METHODS[method].price(PROFILE, {**Settings(), **values})
+    price = METHODS[method].cost_model(PROFILE, {**Settings(), **values})
     assert price and price.draft_s(10) == pytest.approx(ten)
 
 
 @pytest.mark.parametrize("method", ["drafter", "beam", "mtp", "recycling"])
 def test_what_was_not_timed_has_no_price(method: str) -> None:
-    assert METHODS[method].price(PROFILE, Settings()) is None
+    assert METHODS[method].cost_model(PROFILE, Settings()) is None
 
 
 def test_expected_tokens_go_on_with_the_last_share() -> None:
@@ -104,7 +106,7 @@ def test_a_prefill_lies_on_the_lines_through_what_was_timed(tokens: int, seconds
 
 
 def test_a_profile_comes_back_from_what_it_writes() -> None:
-    assert Profile.from_dict(PROFILE.as_dict()) == PROFILE
+    assert LatencyProfile.from_dict(PROFILE.as_dict()) == PROFILE
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,6 @@ def test_a_profile_comes_back_from_what_it_writes() -> None:
 )
 def test_what_no_measurement_came_to_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises(UserError, match="profile"):
-        Profile.from_dict({**PROFILE.as_dict(), **damage})
+        LatencyProfile.from_dict({**PROFILE.as_dict(), **damage})
     with pytest.raises(UserError, match="profile"):
-        Profile.from_dict([PROFILE.as_dict()])
+        LatencyProfile.from_dict([PROFILE.as_dict()])

@@ -8,9 +8,9 @@ tells them the verdict and the times of the round before the next one starts.
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from egag.belief import Belief, Token
-from egag.gain import Gain, Weighed, expected_tokens
-from egag.price import ASSUMED, Price
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.draft_distribution import DraftDistribution, Token
+from egag.expected_round import ExpectedRound, TruncatedProposal, expected_tokens
 from utils.events import Round
 from utils.parameter import integer
 
@@ -20,7 +20,7 @@ _USUAL = 0.7
 _GAMMA = integer("gamma", None, "", minimum=0)
 
 
-class GammaController:
+class LengthRule:
     """How many tokens to draft this round.
 
     `gamma` is this round's limit: the rule sets it in `begin`, `update`, or in `before` when
@@ -29,7 +29,7 @@ class GammaController:
     """
 
     gamma: int
-    price: Price = ASSUMED
+    cost_model: CostModel = ASSUMED_COSTS
     survival: Sequence[float] = (1.0,)
 
     @classmethod
@@ -37,33 +37,33 @@ class GammaController:
         """The rule with the given parameters; it needs no model."""
         return cls(**values)
 
-    def priced(self, price: Price) -> None:
+    def use_cost_model(self, cost_model: CostModel) -> None:
         """What a round costs here; told before the first round and again as the text grows, where it was measured."""
-        self.price = price
+        self.cost_model = cost_model
 
     def begin(self) -> None:
         """Forget everything about earlier prompts."""
 
-    def before(self, drafted: int, belief: Belief | None) -> bool:
-        """Whether to draw one more draft, given the drafter's belief of it.
+    def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
+        """Whether to draw one more draft, given the drafter's distribution of it.
 
-        `belief` is None for a drafter that has no distribution (n-grams).
+        `distribution` is None for a drafter that has none (n-grams).
         """
         return drafted < self.gamma
 
-    def after(self, drafted: int, belief: Belief | None, token: Token | None) -> bool:
-        """Whether to go on after the draft `token` (0-d) was drawn by this `belief`; it is kept anyway.
+    def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
+        """Whether to go on after the draft `token` (0-d) was drawn from this `distribution`; it is kept anyway.
 
         Asked before the drafter pays for its next forward; `drafted` counts this token.
         """
         return drafted < self.gamma
 
-    def plant(self, belief: Belief | None, steps: int = 1) -> bool:
-        """Whether to grow a tree, given the drafter's belief of its first layer.
+    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+        """Whether to grow a tree, given the drafter's distribution of its first layer.
 
         steps: of drafting that are done then; more than one where a drafter looks at several places in one pass.
         """
-        return self.before(0, belief)
+        return self.before(0, distribution)
 
     def acceptance(self, chance: float, depth: int) -> float:
         """That a node of a tree is accepted if it is judged, at a depth from 0 and with the drafter's chance of it."""
@@ -86,24 +86,30 @@ class GammaController:
         """
         return len(chances)
 
-    def weigh(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> Weighed:
+    def weigh(
+        self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
+    ) -> TruncatedProposal:
         """What `keep` keeps, and what that is expected to bring."""
         count = self.keep(chances, match, parents)
-        return Weighed(count, Gain(expected_tokens(chances[:count]), self.price.seconds(count)), tuple(chances))
+        return TruncatedProposal(
+            count, ExpectedRound(expected_tokens(chances[:count]), self.cost_model.seconds(count)), tuple(chances)
+        )
 
     def seconds(self, drafts: int) -> float:
         """What the round takes with so many drafts verified, after what was drafted so far."""
-        return self.price.seconds(drafts)
+        return self.cost_model.seconds(drafts)
 
-    def of(self, name: str) -> "GammaController":
+    def of(self, name: str) -> "LengthRule":
         """The rule for one of several drafters that take turns: itself, where it treats all alike."""
         return self
 
-    def promise(self) -> Gain:
+    def promise(self) -> ExpectedRound:
         """What a round with drafts is expected to bring before anything is drafted."""
-        return Gain(1.0 + sum(_USUAL ** (draft + 1) for draft in range(self.gamma)), self.price.seconds(self.gamma))
+        return ExpectedRound(
+            1.0 + sum(_USUAL ** (draft + 1) for draft in range(self.gamma)), self.cost_model.seconds(self.gamma)
+        )
 
-    def choose(self, promises: Mapping[str, Gain]) -> str:
+    def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
         """Whose drafts to take of several drafters: the most tokens over seconds, the first of equals."""
         return max(promises, key=lambda name: promises[name].rate)
 
@@ -113,7 +119,7 @@ class GammaController:
     def update(self, round: Round) -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""
 
-    def adopt(self, earlier: "GammaController") -> None:
+    def adopt(self, earlier: "LengthRule") -> None:
         """Go on with what `earlier`, of the same kind, remembers of earlier prompts."""
 
     def memory(self) -> str:
@@ -121,14 +127,14 @@ class GammaController:
         return ""
 
 
-class FixedGamma(GammaController):
+class FixedGamma(LengthRule):
     """The same gamma in every round; 0 is plain autoregression. Raises `UserError` for one below 0."""
 
     def __init__(self, gamma: int = 4) -> None:
         self.gamma = _GAMMA.checked(gamma)
 
 
-class DraftBudget(GammaController):
+class DraftBudget(LengthRule):
     """The same budget in every round, for drafters that copy: drafts that cost nothing may be many."""
 
     def __init__(self, num_speculative_tokens: int = 10) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
+class ExpectedRound:
     """Tokens that a round is expected to emit, and the seconds that it is expected to take."""
 
     tokens: float
@@ -22,11 +22,11 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class TruncatedProposal:
     """How many drafts of a proposal are kept, what is then expected, and the survival of each, kept or not."""
 
     count: int
-    gain: Gain
+    gain: ExpectedRound
     survival: tuple[float, ...]
 
 
@@ -41,7 +41,9 @@ def expected_tokens(survival: Iterable[float]) -> float:
     return 1.0 + sum(survival)
 
 
-def best_length(survival: Sequence[float], seconds: Callable[[int], float], tokens: float = 1.0) -> tuple[int, Gain]:
+def best_length(
+    survival: Sequence[float], seconds: Callable[[int], float], tokens: float = 1.0
+) -> tuple[int, ExpectedRound]:
     """How many of some drafts to verify, so that tokens over seconds are the most, the fewest of equals.
 
     survival: the chance that a draft is reached and accepted, draft after draft. seconds: a round with so many. tokens:
@@ -56,11 +58,11 @@ def best_length(survival: Sequence[float], seconds: Callable[[int], float], toke
         taken = seconds(count)
         if expected * best_s > most * taken:
             best, best_s, most = count, taken, expected
-    return best, Gain(most, best_s)
+    return best, ExpectedRound(most, best_s)
 
 
 @dataclass(slots=True)
-class Allowance:
+class ExplorationBudget:
     """Seconds that may be lost by trying what seems to be worse: a share of all that passes, saved up and spent.
 
     What a trial lost is charged when it is known, so that all trials together never lose more than the share and what
@@ -73,14 +75,14 @@ class Allowance:
     saved: float = 0.0
     rate: float | None = None
 
-    def tries(self, gain: Gain, rate: float) -> bool:
+    def tries(self, gain: ExpectedRound, rate: float) -> bool:
         """Whether the next round is a trial, expected to bring this, where tokens come at this rate otherwise."""
         if self.share and self.saved >= gain.loss(rate):
             self.rate = rate
             return True
         return False
 
-    def passed(self, gain: Gain) -> None:
+    def passed(self, gain: ExpectedRound) -> None:
         """A round is over that brought this."""
         self.saved += self.share * gain.seconds
         if self.rate is not None:
