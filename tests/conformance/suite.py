@@ -25,6 +25,7 @@ from sampling.proposal import Proposal
 from sampling.verifier import Verifier
 from tests.conformance.toy import PROMPT
 from tests.sequences import sequence
+from tests.verdicts import many_verdicts
 from utils.events import Event, Finished, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
@@ -152,16 +153,16 @@ def check_sibling_distribution(verifier: Verifier, runs: int = 20_000) -> None:
     """
     p = torch.tensor([[0.05, 0.15, 0.30, 0.50]]).expand(3, 4)
     q = torch.tensor([0.60, 0.25, 0.10, 0.05])
+    rest = q.expand(4, 4) * (1.0 - torch.eye(4))
+    rest = rest / rest.sum(1, keepdim=True)
     rng = torch.Generator().manual_seed(0)
+    drawn = torch.multinomial((q.unsqueeze(1) * rest).flatten(), runs, replacement=True, generator=rng)
     counts: Counter[tuple[int, ...]] = Counter()
-    for _ in range(runs):
-        first = torch.multinomial(q, 1, generator=rng)
-        rest = q.scatter(0, first, 0.0)
-        rest = rest / rest.sum()
-        second = torch.multinomial(rest, 1, generator=rng)
-        proposal = Proposal(torch.cat([first, second]), (-1, -1), torch.stack([q, rest]))
-        verdict = verifier.verify(proposal, p, rng)
-        counts[(int(proposal.tokens[verdict.path[0]]) if verdict.path else verdict.token,)] += 1
+    for siblings, times in Counter(drawn.tolist()).items():
+        first, second = divmod(siblings, 4)
+        proposal = Proposal(torch.tensor([first, second]), (-1, -1), torch.stack([q, rest[first]]))
+        end, token = many_verdicts(verifier, proposal, p, times, rng)
+        counts.update((emitted,) for emitted in torch.where(end < 0, token, proposal.tokens[end]).tolist())
     statistic, freedom = _chi_square(counts, {(token,): float(p[0, token]) for token in range(4)}, runs)
     assert statistic < float(chi2.isf(FALSE_ALARM, freedom)), f"chi-square {statistic:.1f} on siblings"
 

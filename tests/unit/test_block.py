@@ -1,7 +1,7 @@
 """Block and traversal verification: their exact law, their gain, and the faults that others shipped."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import pytest
@@ -17,6 +17,7 @@ from sampling.methods import VERIFIERS
 from sampling.proposal import Proposal
 from sampling.traversal import TraversalVerifier
 from sampling.verifier import RejectionVerifier, Verifier, residual
+from tests.verdicts import many_verdicts
 from utils.coins import Draws
 
 SIZE, DRAFTS = 3, 3
@@ -179,13 +180,13 @@ PARENTS = (-1, -1, 0, 1, 2)
 LENGTH = 2
 
 
-def drawn_tree(p: Table, q: Table, rng: torch.Generator) -> tuple[Proposal, Tensor]:
-    """Siblings drawn without replacement, and the rows of p that judge them."""
+def picked_tree(p: Table, q: Table, pick: Callable[[Tensor], int]) -> tuple[Proposal, Tensor]:
+    """Siblings picked without replacement, and the rows of p that judge them."""
     texts, tokens, probs, left = [()], list[int](), list[Tensor](), dict[int, Tensor]()
     for parent in PARENTS:
         text = texts[parent + 1]
         here = left.get(parent, q[text])
-        token = int(torch.multinomial(here, 1, generator=rng))
+        token = pick(here)
         tokens.append(token)
         probs.append(here)
         texts.append((*text, token))
@@ -194,20 +195,45 @@ def drawn_tree(p: Table, q: Table, rng: torch.Generator) -> tuple[Proposal, Tens
     return Proposal(torch.tensor(tokens), PARENTS, torch.stack(probs)), torch.stack([p[text] for text in texts])
 
 
+def drawn_tree(p: Table, q: Table, rng: torch.Generator) -> tuple[Proposal, Tensor]:
+    """One at random."""
+    return picked_tree(p, q, lambda here: int(torch.multinomial(here, 1, generator=rng)))
+
+
+def every_tree(p: Table, q: Table) -> Iterator[tuple[float, Proposal, Tensor]]:
+    """All that can be drawn, each with its chance."""
+    for tokens in product(range(SIZE), repeat=len(PARENTS)):
+        picked = iter(tokens)
+        proposal, rows = picked_tree(p, q, lambda here, picked=picked: next(picked))  # type: ignore[misc]
+        chance = float(proposal.probs.gather(1, proposal.tokens.unsqueeze(1)).prod())  # type: ignore[union-attr]
+        if chance > 0.0:
+            yield chance, proposal, rows
+
+
+def path_to(proposal: Proposal, end: int) -> tuple[int, ...]:
+    """The tokens from the root to a row; none for -1."""
+    return () if end < 0 else (*path_to(proposal, proposal.parent_rows[end]), int(proposal.tokens[end]))
+
+
 def tree_law(verifier: Verifier, seed: int, runs: int = 6000) -> tuple[float, float]:
     """Chi-square of the first two tokens over many trees, as a share of what noise allows; and accepted drafts."""
     p, q = tables(seed)
     rng = torch.Generator().manual_seed(seed)
+    trees = list(every_tree(p, q))
+    chances = torch.tensor([chance for chance, _, _ in trees])
+    often = torch.multinomial(chances, runs, replacement=True, generator=rng).bincount(minlength=len(trees))
     counts: Counter[tuple[int, ...]] = Counter()
     drafts = 0
-    for _ in range(runs):
-        proposal, rows = drawn_tree(p, q, rng)
-        verdict = verifier.verify(proposal, rows, rng)
-        drafts += len(verdict.path)
-        text = (*(verdict.drafts[row] for row in verdict.path), verdict.token)
-        while len(text) < LENGTH:
-            text = (*text, int(torch.multinomial(p[text], 1, generator=rng)))
-        counts[text[:LENGTH]] += 1
+    for (_, proposal, rows), times in zip(trees, often.tolist(), strict=True):
+        if not times:
+            continue
+        for end, token in torch.stack(many_verdicts(verifier, proposal, rows, times, rng), 1).tolist():
+            path = path_to(proposal, end)
+            drafts += len(path)
+            text = (*path, token)
+            if len(text) < LENGTH:
+                text = (*text, int(torch.multinomial(p[text], 1, generator=rng)))
+            counts[text[:LENGTH]] += 1
     exact = {(a, b): float(p[()][a] * p[(a,)][b]) for a in range(SIZE) for b in range(SIZE)}
     statistic = sum((counts[text] - mass * runs) ** 2 / (mass * runs) for text, mass in exact.items())
     return statistic / float(chi2.isf(1e-6, len(exact) - 1)), drafts / runs
@@ -225,9 +251,9 @@ def test_a_traversed_tree_has_the_targets_law_and_accepts_more_than_from_the_roo
 def test_expected_acceptance_is_the_mean_over_coins(name: str, tree: bool) -> None:
     p, q = tables(3)
     proposal, rows = (drawn_tree if tree else drafted)(p, q, torch.Generator().manual_seed(1))
-    verifier, runs = VERIFIERS[name].build(None, {}), 2000
-    counts = torch.tensor([float(len(verifier.verify(proposal, rows, Draws(seed)).path)) for seed in range(runs)])
-    assert abs(float(counts.mean()) - EXPECTED[name](proposal, rows)) < 5 * float(counts.std()) / runs**0.5 + 1e-6
+    ends, _ = many_verdicts(VERIFIERS[name].build(None, {}), proposal, rows, 2000, torch.Generator().manual_seed(0))
+    accepted = torch.tensor([float(len(path_to(proposal, end))) for end in ends.tolist()])
+    assert abs(float(accepted.mean()) - EXPECTED[name](proposal, rows)) < 5 * float(accepted.std()) / 2000**0.5 + 1e-6
 
 
 def test_of_the_same_drafts_more_comes_through_in_the_mean() -> None:
@@ -258,14 +284,13 @@ def test_on_a_chain_traversal_is_block_verification() -> None:
         assert BlockVerifier().verify(proposal, rows, Draws(seed)) == TraversalVerifier().verify(
             proposal, rows, Draws(seed)
         )
-    as_tree = Counter[int]()
-    as_chain = Counter[int]()
-    for seed in range(3000):
+    for _ in range(30):
         proposal, rows = drafted(p, q, rng)
         tree = Proposal(proposal.tokens, proposal.parent_rows, proposal.probs)
-        as_tree[len(TraversalVerifier().verify(tree, rows, Draws(seed)).path)] += 1
-        as_chain[len(BlockVerifier().verify(proposal, rows, Draws(seed)).path)] += 1
-    assert as_tree == as_chain  # a coin a draft, and the last that falls right decides: the first from the leaf
+        as_tree = many_verdicts(TraversalVerifier(), tree, rows, 100, torch.Generator().manual_seed(1))
+        as_chain = many_verdicts(BlockVerifier(), proposal, rows, 100, torch.Generator().manual_seed(1))
+        # A coin a draft, and the last that falls right decides: the first from the leaf.
+        assert torch.equal(as_tree[0], as_chain[0]) and torch.equal(as_tree[1], as_chain[1])
 
 
 def test_a_token_that_the_target_never_says_is_never_kept() -> None:

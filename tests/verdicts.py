@@ -1,0 +1,31 @@
+"""Many verdicts on one proposal at once: a test of a law draws thousands, which one by one take long."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from sampling.proposal import Proposal
+from sampling.verifier import Verifier
+from utils.coins import Drawn, Noted
+
+
+def many_verdicts(
+    verifier: Verifier, proposal: Proposal, p: Tensor, count: int, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The row of the last accepted draft (-1: none) and the next token, `[count]` each: `decide` over a batch of coins.
+
+    Each is what `decide` says to its own numbers, which are drawn in the shapes that it asks for.
+    """
+    noted = Noted(rng)
+    verifier.decide(proposal, p, noted)
+    numbers = [torch.rand((count, *asked.shape), generator=rng, dtype=asked.dtype) for asked in noted.asked]
+
+    def decided(*of_one: Tensor) -> tuple[Tensor, Tensor]:
+        decision = verifier.decide(proposal, p, Drawn(of_one))
+        return decision.end, decision.token
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*non-contiguous")  # of a search in rows that are batched so
+        end, token = torch.vmap(decided)(*numbers)
+    return end, token[:, 0]
