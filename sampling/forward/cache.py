@@ -140,9 +140,17 @@ class SequenceCache(ABC):
         """What they see, additive, `[n, length + n]`: all committed rows, and among the new ones the ancestors."""
         return None if count == 1 else self.additive(seen(self.length, count, parents, self.device))
 
-    def additive(self, seen: Tensor) -> Tensor | None:
-        """See `additive`; None from a cache whose layers know it without."""
+    def additive(self, seen: Tensor) -> Tensor:
+        """See `additive`."""
         return additive(seen, self.dtype)
+
+    def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, Tensor | None]:
+        """Prepare the next forward: `positions` and `mask`, which is None where the layers know it without."""
+        return self.positions(count, parents), self.mask(count, parents)
+
+    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> Tensor | None:
+        """The same for n tokens that stand anywhere and see any rows, `[n, length + n]` bool: their mask."""
+        return self.additive(seen)
 
 
 class KeptCache(Protocol):

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.blocks import Attending, Blocks, Layer, Weights, fuse, rotary_table
-from sampling.forward.cache import RollbackCache
 from sampling.forward.compiled import compiled
 from sampling.forward.fixed import Places
 from sampling.forward.formats import FORMATS, FULL, Format
@@ -18,9 +17,8 @@ from sampling.forward.fused import fused
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import kernel_name
 from sampling.forward.linear import Kernel, Linear
-from sampling.forward.rows import RowsCache
+from sampling.forward.rows import RowsCache, RowsSlot
 from sampling.forward.runner import Reading
-from sampling.forward.steady import SteadyCache
 from sampling.forward.steps import BlockShape, Norm
 from utils.errors import UserError
 
@@ -110,10 +108,9 @@ class LeanModel:
         """The same model with its products in int8; made once, because many layers take seconds."""
         return self.with_format(Format(Int8Linear, Int8Linear))
 
-    def new_cache(self) -> RollbackCache:
+    def new_cache(self) -> RowsSlot:
         """See `CausalModel.new_cache`."""
-        kind = SteadyCache if self.steady else RollbackCache
-        return kind(self.num_layers, self.device, self.dtype)
+        return RowsSlot(self.rows_cache())
 
     def places(self, most: int) -> Places:
         """See `Fixable.places`."""

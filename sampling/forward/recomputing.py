@@ -86,6 +86,6 @@ class RecomputingRunner:
         if self._encoder_ids:
             cache.memory = self.model.read(self._encoder_ids).memory
         count = ids.shape[0]
-        positions, mask = cache.positions(count, parents), cache.mask(count, parents)
+        positions, mask = cache.lay_out(count, parents)
         logits, states = self.model.forward(ids, positions, mask, cache, hidden, rows)
         return Output(logits[:, : self.vocab_size], states)

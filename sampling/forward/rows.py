@@ -4,7 +4,7 @@ A forward over several of them takes their rows one behind the other: no matrix 
 Only to attend are rows laid out by sequence. Rolling one back is an assignment, and no other is touched.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from weakref import finalize
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from sampling.forward import cache
 from sampling.forward.attention import folded_mask, grouped_attention
+from sampling.forward.rows_alone import Buffers, SingleLayout, attend_alone
 from sampling.forward.steady import UNIT, Chain, Chains, Sight, sight
 from sampling.forward.steps import BlockShape
 from utils.sent import sent
@@ -81,15 +82,21 @@ class RowsLayer:
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
+        layout = self._owner.layout
+        if isinstance(layout, SingleLayout):
+            return layout.write(self._index, keys, values)
         stored = self._owner.keys[self._index], self._owner.values[self._index]
         for buffer, rows in zip(stored, (keys, values), strict=True):
-            buffer.view(-1, buffer.shape[-1]).index_copy_(0, self._owner.layout.places, rows.flatten(0, 1))
+            buffer.view(-1, buffer.shape[-1]).index_copy_(0, layout.places, rows.flatten(0, 1))
         return stored
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
+        layout = self._owner.layout
+        if isinstance(layout, SingleLayout):
+            return layout.attend(self._index, query, keys, values)
         keys, values = self.write(keys, values)
-        attending = self._owner.layout.attending
+        attending = layout.attending
         if isinstance(attending, Side):
             return _side_by_side(attending, query, keys, values)
         if isinstance(attending, Chains):
@@ -108,10 +115,8 @@ def _side_by_side(side: Side, query: Tensor, keys: Tensor, values: Tensor) -> Te
 
 
 def _apart(one: Apart, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    own, told = keys[one.index : one.index + 1], values[one.index : one.index + 1]
-    if one.sees is not None:
-        return one.sees.attend(query, own, told)
-    return grouped_attention(query, own[:, :, : one.columns], told[:, :, : one.columns], one.mask)
+    place = slice(one.index, one.index + 1)
+    return attend_alone(query, keys[place], values[place], one.columns, one.mask, one.sees)
 
 
 class RowsCache:
@@ -122,7 +127,7 @@ class RowsCache:
     padded: all attend side by side, as a model's own layers must have it.
     """
 
-    layout: Layout
+    layout: Layout | SingleLayout
 
     def __init__(
         self,
@@ -136,6 +141,7 @@ class RowsCache:
         self._group, self._steady, self._padded = shape.heads // shape.kv_heads or 1, steady, padded
         self.keys = self.values = torch.zeros(layers, 0, shape.kv_heads, 0, shape.head_dim, device=device, dtype=dtype)
         self.layers = [RowsLayer(self, index) for index in range(layers)]
+        self._buffers: dict[int, Buffers] = {}
         self._free: list[int] = []
         self._taken = 0
 
@@ -156,6 +162,8 @@ class RowsCache:
     def lay_out(self, feeds: Sequence[Fed]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
         self.make_room(max(one.slot.length + one.count for one in feeds))
+        if len(feeds) == 1 and not self._padded:
+            return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
         starts = [one.slot.length for one in feeds]
         rows = [start + row for start, one in zip(starts, feeds, strict=True) for row in range(one.count)]
         where = [one.slot.index for one in feeds for _ in range(one.count)]
@@ -163,6 +171,21 @@ class RowsCache:
         places, of = flat[: len(rows)], flat[len(rows) :]
         self.layout = Layout(self.stored(of, places), self._attending(feeds))
         return self._positions(feeds, places)
+
+    def _lay_out_alone(self, feed: Fed, mask: Tensor | None, sees: Sight | None) -> Tensor:
+        """`lay_out` for one sequence."""
+        start, stop = feed.slot.length, feed.slot.length + feed.count
+        self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
+        return torch.arange(start, stop, device=self.device) if feed.positions is None else feed.positions
+
+    def buffers(self, index: int) -> Buffers:
+        """Where one sequence's rows are, good until there is more room."""
+        if index not in self._buffers:
+            self._buffers[index] = [
+                (keys[index : index + 1], values[index : index + 1])
+                for keys, values in zip(self.keys, self.values, strict=True)
+            ]
+        return self._buffers[index]
 
     def stored(self, of: Tensor, places: Tensor) -> Tensor:
         """Rows of a layer's buffer, `[N * kv_heads]`: of whose sequence each flat row is, and where it goes there."""
@@ -187,7 +210,7 @@ class RowsCache:
         indices = [one.slot.index for one in feeds]
         part = slice(min(indices), max(indices) + 1)
         rows = max(one.count for one in feeds) * (part.stop - part.start)
-        few = len(feeds) == 1 or rows > 2 * sum(one.count for one in feeds)
+        few = rows > 2 * sum(one.count for one in feeds)
         if self._steady and all(one.seen is None for one in feeds):
             return Chains([(one.slot.index, self._chain(one)) for one in feeds], self.device)
         if self._steady or (few and not self._padded):
@@ -197,21 +220,16 @@ class RowsCache:
     def _apart(self, feeds: Sequence[Fed]) -> Iterator[Apart]:
         ends = accumulate((one.count for one in feeds), initial=0)
         for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
-            columns = one.slot.length + one.count
-            mask, sees = None, None
-            if self._steady:
-                sees = self._sight(one)
-            elif one.seen is not None or one.count > 1:
-                seen = one.seen
-                if seen is None:
-                    seen = cache.seen(one.slot.length, one.count, None, self.device)
-                mask = folded_mask(cache.additive(seen, self.keys.dtype), self._group)
-            yield Apart(one.slot.index, slice(start, stop), columns, mask, sees)
+            yield Apart(one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one))
 
-    def _sight(self, one: Fed) -> Sight:
-        if one.seen is not None:
-            return sight(one.seen, self.keys.dtype)
-        return self._chain(one)
+    def _sees(self, feed: Fed) -> tuple[Tensor | None, Sight | None]:
+        """Mask or sight of a sequence that attends by itself; neither where it sees all rows."""
+        if self._steady:
+            return None, self._chain(feed) if feed.seen is None else sight(feed.seen, self.keys.dtype)
+        if feed.seen is None and feed.count == 1:
+            return None, None
+        seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
+        return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
 
     def _chain(self, one: Fed) -> Chain:
         first = one.slot.length + 1
@@ -243,6 +261,7 @@ class RowsCache:
             rows = -(-max(rows, capacity * 3 // 2) // _ROOM) * _ROOM
         shape = layers, sequences, kv_heads, max(rows, capacity), dim
         old = self.keys, self.values
+        self._buffers.clear()
         self.keys, self.values = (one.new_zeros(shape) for one in old)
         for new, held in zip((self.keys, self.values), old, strict=True):
             new[:, :there, :, :capacity] = held
@@ -257,11 +276,36 @@ assert _ROOM % UNIT == 0, "a steady sequence attends over whole units"
 
 
 class RowsSlot(cache.SequenceCache):
-    """The rows of one sequence among those of many."""
+    """The rows of one sequence among those of many; layers: of all of them."""
 
     def __init__(self, owner: RowsCache) -> None:
-        self.owner, self.index = owner, owner.take(self)
+        self.owner, self.index, self.layers = owner, owner.take(self), owner.layers
         self.device, self.dtype = owner.device, owner.keys.dtype
+
+    def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
+        """See `SequenceCache.lay_out`; its layers need no mask."""
+        return self.owner.lay_out([self.fed(count, parents)]), None
+
+    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> None:
+        """See `SequenceCache.lay_out_seen`."""
+        self.owner.lay_out([Fed(self, len(positions), positions, seen)])
+
+    def rows(self) -> dict[int, cache.Rows]:
+        """See `KeptCache.rows`."""
+        self.owner.make_room(self.length)
+        return {
+            layer: (keys[0, :, : self.length], values[0, :, : self.length])
+            for layer, (keys, values) in enumerate(self.owner.buffers(self.index))
+        }
+
+    def fill(self, rows: Mapping[int, cache.Rows], count: int) -> None:
+        """See `KeptCache.fill`."""
+        self.crop(0)
+        self.owner.make_room(count)
+        for layer, filled in rows.items():
+            for buffer, held in zip(self.owner.buffers(self.index)[layer], filled, strict=True):
+                buffer[0, :, :count] = held
+        self.advance(count)
 
     def move(self, rows: Tensor, to: int) -> None:
         """See `SequenceCache.move`."""

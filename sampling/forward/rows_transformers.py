@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from sampling.forward.rows import RowsCache, RowsLayer, Side
+from sampling.forward.rows import Layout, RowsCache, RowsLayer, Side
 from sampling.forward.steps import BlockShape
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ class TransformersRowsCache(RowsCache):
     @property
     def side(self) -> Side:
         """How the sequences of the forward under way lie."""
-        attending = self.layout.attending
-        assert isinstance(attending, Side), "all attend side by side"
-        return attending
+        layout = self.layout
+        assert isinstance(layout, Layout) and isinstance(layout.attending, Side), "all attend side by side"
+        return layout.attending
 
 
 def padded_forward(

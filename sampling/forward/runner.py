@@ -351,7 +351,7 @@ class ModelRunner(CachedRunner):
         """See `Runner.forward`."""
         ids = as_ids(tokens, self.device)
         count = ids.shape[0]
-        positions, mask = self._cache.positions(count, parents), self._cache.mask(count, parents)
+        positions, mask = self._cache.lay_out(count, parents)
         return self._run(ids, positions, mask, hidden, count if rows is None else rows)
 
     @torch.inference_mode()
@@ -359,7 +359,7 @@ class ModelRunner(CachedRunner):
         """See `Runner.fork`."""
         count = len(tokens)
         positions = torch.full((count,), base + lines.shape[1], device=self.device)
-        mask = self._cache.additive(seen_by_branches(self.length, base, lines).to(self.device))
+        mask = self._cache.lay_out_seen(positions, seen_by_branches(self.length, base, lines).to(self.device))
         return self._run(as_ids(tokens, self.device), positions, mask, (), count)
 
     def _run(self, ids: Tensor, positions: Tensor, mask: Tensor | None, hidden: Sequence[int], rows: int) -> Output:

@@ -1,4 +1,4 @@
-"""A cache from which a row attends alike, bit for bit, however many rows are fed with it.
+"""Attention in which a row comes out alike, bit for bit, however many rows are fed with it.
 
 Sums of floating-point numbers depend on their order, and products choose it by their shape and by where their numbers
 lie in memory. Here all products have the shape of one row's: a row sees its rows side by side, as many as the next
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.cache import RollbackCache, RollbackLayer, seen
 from utils.sent import sent
 
 UNIT = 16
@@ -286,36 +285,3 @@ def _places_alike(size: int, dim: int, dtype: torch.dtype) -> bool:
         if not torch.equal(out, out[:, :, :1].expand_as(out)):
             return False
     return True
-
-
-class SteadyLayer(RollbackLayer):
-    """One layer's part of a steady cache."""
-
-    _cache: "SteadyCache"
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """See `RollbackLayer.attend`; who sees whom is the cache's to know."""
-        rows, start = keys.shape[0], self._cache.length
-        keys, values = keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0)
-        all_keys, all_values = self._cache.room(self._index, keys, values, start + rows)
-        all_keys.narrow(2, start, rows).copy_(keys)
-        all_values.narrow(2, start, rows).copy_(values)
-        return self._cache.sight.attend(query, all_keys, all_values)
-
-
-class SteadyCache(RollbackCache):
-    """See the module."""
-
-    sight: Sight
-
-    def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(num_layers, device, dtype)
-        self.layers = [SteadyLayer(self, index) for index in range(num_layers)]
-
-    def mask(self, count: int, parents: Sequence[int] | None = None) -> None:
-        """Prepare what each of n tokens sees; its layers need no mask."""
-        self.additive(seen(self.length, count, parents, self.device))
-
-    def additive(self, seen: Tensor) -> None:
-        """The same for tokens that see any rows, `[n, length + n]` bool."""
-        self.sight = sight(seen, self.dtype)

@@ -1,4 +1,4 @@
-"""What a steady cache promises: a row has the same bits whatever is fed with it, on any number of threads."""
+"""What steady attention promises: a row has the same bits whatever is fed with it, on any number of threads."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sampling.forward import steady
-from sampling.forward.cache import RollbackCache, seen, seen_by_branches
+from sampling.forward.cache import seen, seen_by_branches
 from sampling.forward.gate import gated
-from sampling.forward.steady import SteadyCache
+from sampling.forward.rows import RowsCache, RowsSlot
+from sampling.forward.steps import BlockShape
 from sampling.forward.tree import depths
 
 KINDS = 64
@@ -32,7 +33,8 @@ def threads() -> Iterator[Threads]:
 class Told:
     """A cache of one layer, the tokens of its rows, and what a row alone attends to; a token has one q, k and v."""
 
-    cache: RollbackCache
+    cache: RowsSlot
+    shape: BlockShape
     query: Tensor
     keys: Tensor
     values: Tensor
@@ -43,12 +45,13 @@ class Told:
         heads, kv_heads, dim = shape
         chance = torch.Generator().manual_seed(0)
         parts = (torch.randn(KINDS, count, dim, generator=chance).to(dtype) for count in (heads, kv_heads, kv_heads))
-        return cls(SteadyCache(1, torch.device("cpu"), dtype), *parts, [])
+        sizes = BlockShape(heads, kv_heads, dim)
+        return cls(_empty(sizes, dtype), sizes, *parts, [])
 
     def feed(self, tokens: list[int], sees: Tensor) -> None:
         """Feed tokens that see these rows, `[n, length + n]`, and compare each with itself alone."""
-        mask = self.cache.additive(sees)
-        found = self._attend(self.cache, tokens, mask)
+        self.cache.lay_out_seen(torch.arange(len(tokens)), sees)
+        found = self._attend(self.cache, tokens)
         self.cache.advance(len(tokens))
         self.tokens += tokens
         for row, saw in zip(found, sees, strict=True):
@@ -64,20 +67,25 @@ class Told:
         self.tokens = [*self.tokens[: base + 1], *(self.tokens[base + 1 + row] for row in path)]
 
     def _alone(self, path: list[int]) -> Tensor:
-        cache = SteadyCache(1, self.cache.device, self.cache.dtype)
+        cache = _empty(self.shape, self.cache.dtype)
         self.fill(cache, path[:-1])
-        return self._attend(cache, path[-1:], cache.mask(1))[0]
+        cache.lay_out(1)
+        return self._attend(cache, path[-1:])[0]
 
-    def fill(self, cache: RollbackCache, tokens: list[int]) -> None:
+    def fill(self, cache: RowsSlot, tokens: list[int]) -> None:
         """Rows of which nobody asks what they attend to."""
         if tokens:
-            keys, values = (one[tokens].transpose(0, 1).unsqueeze(0) for one in (self.keys, self.values))
-            cache.layers[0].write(keys, values)
+            cache.lay_out(len(tokens))
+            cache.layers[0].write(self.keys[tokens], self.values[tokens])
             cache.advance(len(tokens))
 
-    def _attend(self, cache: RollbackCache, tokens: list[int], mask: Tensor | None) -> Tensor:
+    def _attend(self, cache: RowsSlot, tokens: list[int]) -> Tensor:
         q, k, v = (one[tokens] for one in (self.query, self.keys, self.values))
-        return cache.layers[0].attend(q, k, v, mask)
+        return cache.layers[0].attend(q, k, v, None)
+
+
+def _empty(shape: BlockShape, dtype: torch.dtype) -> RowsSlot:
+    return RowsSlot(RowsCache(1, shape, torch.device("cpu"), dtype, steady=True))
 
 
 def chain(told: Told, draw: st.DrawFn, tokens: st.SearchStrategy[int]) -> None:

@@ -12,6 +12,7 @@ from sampling.forward.cache import SequenceCache
 from sampling.forward.runner import CausalModel
 from sampling.forward.sharded.command import Command, Op, seen_again
 from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.model import new_part
 from utils.errors import UserError
 
 Load = Callable[[str], CausalModel]
@@ -65,7 +66,7 @@ class Follower:
     def _cache(self, command: Command) -> SequenceCache:
         """The cache that a command names, with as many rows as the first process's has."""
         if command.cache not in self._caches:
-            self._caches[command.cache] = self._models[command.model].new_cache()
+            self._caches[command.cache] = new_part(self._models[command.model])
         cache = self._caches[command.cache]
         cache.length = command.length
         return cache

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import SequenceCache
+from sampling.forward.cache import RollbackCache, SequenceCache
 from sampling.forward.runner import CausalModel, Reading
 from sampling.forward.sharded.command import Command, Op, sight_of
 from sampling.forward.sharded.group import Group
@@ -84,9 +84,14 @@ class ShardedCache(SequenceCache):
         command = Command(Op.MOVE, self.model, self.number, self.length, to, ids=rows.tolist())
         self._leader.ask(command, lambda: self.part.move(rows, to))
 
-    def additive(self, seen: Tensor) -> Tensor | None:
+    def additive(self, seen: Tensor) -> Tensor:
         """See `SequenceCache.additive`."""
         return self.part.additive(seen)
+
+
+def new_part(model: CausalModel) -> RollbackCache:
+    """A process's part of a cache: that of one sequence, whose masks can be told to others."""
+    return RollbackCache(model.num_layers, model.device, model.dtype)
 
 
 class ShardedModel:
@@ -123,7 +128,7 @@ class ShardedModel:
 
     def new_cache(self) -> ShardedCache:
         """See `CausalModel.new_cache`; the others make theirs when a forward first names it."""
-        return ShardedCache(self.part.new_cache(), self._number, self._leader)
+        return ShardedCache(new_part(self.part), self._number, self._leader)
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""

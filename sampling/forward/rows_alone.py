@@ -1,0 +1,45 @@
+"""How a sequence that is fed alone lies in its part of a `RowsCache`: side by side, so that nothing is gathered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sampling.forward.attention import grouped_attention
+from sampling.forward.steady import Sight
+
+Buffers = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values of one sequence, `[1, kv_heads, capacity, D]` each, a pair for every layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SingleLayout:
+    """start, stop: where its rows go; it sees those up to `stop`, through a mask or a sight."""
+
+    buffers: Buffers
+    start: int
+    stop: int
+    mask: Tensor | None
+    sees: Sight | None
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store rows `[n, kv_heads, D]`; the buffers of this sequence."""
+        stored_keys, stored_values = stored = self.buffers[layer]
+        count = self.stop - self.start
+        stored_keys.narrow(2, self.start, count).copy_(keys.transpose(0, 1))
+        stored_values.narrow(2, self.start, count).copy_(values.transpose(0, 1))
+        return stored
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See `RowsLayer.attend`."""
+        stored_keys, stored_values = self.write(layer, keys, values)
+        return attend_alone(query, stored_keys, stored_values, self.stop, self.mask, self.sees)
+
+
+def attend_alone(
+    query: Tensor, keys: Tensor, values: Tensor, columns: int, mask: Tensor | None, sees: Sight | None
+) -> Tensor:
+    """`[n, heads, D]` on the first columns of a sequence's buffers -> `[n, heads * D]`."""
+    if sees is not None:
+        return sees.attend(query, keys, values)
+    return grouped_attention(query, keys.narrow(2, 0, columns), values.narrow(2, 0, columns), mask)
