@@ -7,8 +7,8 @@ from typing import Any
 from engines.dialect import Wanted
 from sampling.choices import PROCESSORS
 from sampling.engine import Description, Engine, Text
+from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import Refereed
-from sampling.forward.twice import Twice
 from sampling.profile import LatencyProfile
 from utils.errors import UserError
 from utils.events import Event
@@ -55,7 +55,7 @@ class Foreign(ABC):
         """See `Engine.text`."""
         return self.home.text(ids)
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
         """See `Engine.reference`: our target says it, whatever engine wrote."""
         return self.home.reference(prompt, said)
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 
 from egag.cost_model import CostModel
+from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import Refereed
 from sampling.forward.traffic import Traffic
-from sampling.forward.twice import Twice
 from sampling.methods import METHODS
 from sampling.pair import ModelInfo
 from sampling.profile import LatencyProfile
@@ -89,7 +89,7 @@ class Engine(Protocol):
         """Whether the method's output has the target's own distribution under these values."""
         ...
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
         """What the target says after a prompt and what was `said`: who judges where two outputs part asks it."""
         ...
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import CausalModel, Runners, WholeRunner
+from sampling.forward.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.sharing import Shared
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
@@ -308,8 +308,8 @@ class Pair:
                 f"{asked} given, and {info.name} runs on transformers' own layers, whose weights are left as they are; "
                 "expected full, or a model with a lean forward (docs/models.md)"
             )
-        refuse_misfit(name, info.name, Sizes.of_model(model), asked)
-        if info.graphs and FORMATS[name].steady_on(self.target.device):
+        refuse_indivisible(name, info.name, LayerSizes.of_model(model), asked)
+        if info.graphs and FORMATS[name].batch_invariant_on(self.target.device):
             raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")
         info = replace(info, kernel=None, stored=name, compiled=False)
         made, info, note = compiled(model.with_format(FORMATS[name]), info, self.compile)

@@ -17,10 +17,10 @@ from sampling.choices import PROCESSORS
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
 from sampling.forward.formats import FULL
+from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.referee import Refereed, refereed
 from sampling.forward.runner import Runner
 from sampling.forward.traffic import Traffic
-from sampling.forward.twice import Twice, computed_twice
 from sampling.loop import decode
 from sampling.lossy import RejectAllVerifier
 from sampling.method import Method
@@ -103,9 +103,9 @@ class PairEngine:
         """See `Engine.text`."""
         return self.pair.decode(ids)
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
         """See `Engine.reference`."""
-        return computed_twice(self.pair.target, prompt, said)
+        return noise_floor(self.pair.target, prompt, said)
 
     def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
         """See `Engine.referee`."""

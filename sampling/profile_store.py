@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sampling.forward.choices import machine_name
+from sampling.forward.autotune_cache import machine_name
 from sampling.heads.head_files import fingerprint
 from sampling.pair import ModelInfo, Pair
 from sampling.profile import LatencyProfile

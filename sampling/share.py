@@ -5,9 +5,9 @@ from itertools import chain
 import torch
 
 from sampling.forward.adapter import TransformersModel
-from sampling.forward.alike import FAILURES, close, probe_tokens
 from sampling.forward.cache import row_shapes
 from sampling.forward.lean import LeanModel
+from sampling.forward.numerics_check import FORWARD_ERRORS, all_close, probe_tokens
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharded.model import ShardedModel
 from sampling.forward.sharing import SharedRunner
@@ -29,7 +29,7 @@ def shared_runner(runner: Runner) -> SharedRunner:
             raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
     elif not isinstance(model, LeanModel):
         raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
-    fixed = isinstance(runner, StaticRunner) and isinstance(model, LeanModel) and not model.steady
+    fixed = isinstance(runner, StaticRunner) and isinstance(model, LeanModel) and not model.batch_invariant
     return (StaticShared if fixed else SharedRunner)(model, runner.vocab_size)
 
 
@@ -55,9 +55,9 @@ def why_not_shared(model: TransformersModel) -> str | None:
         slots = [many.another() for _ in texts]
         first = [slot.forward(text[:-1]).logits for slot, text in zip(slots, texts, strict=True)]
         last = [one.logits for one in many.run([slot.feed(text[-1:]) for slot, text in zip(slots, texts, strict=True)])]
-        same = all(map(close, (row for rows in expected for row in rows), chain(*zip(first, last, strict=True))))
+        same = all(map(all_close, (row for rows in expected for row in rows), chain(*zip(first, last, strict=True))))
         return None if same else "among others a text says something else than alone"
     except torch.OutOfMemoryError:
         raise
-    except FAILURES as error:
+    except FORWARD_ERRORS as error:
         return first_line(error)

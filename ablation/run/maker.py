@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ablation.plan.grid import Plan
 from ablation.results import manifest
 from sampling.engine import Engine, in_formats
-from sampling.forward.choices import made
+from sampling.forward.autotune_cache import made
 from sampling.profile import LatencyProfile
 
 

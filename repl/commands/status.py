@@ -57,7 +57,7 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
 def _tried(session: Session) -> Iterator[tuple[str, str, str]]:
     pair = session.loading.pair
     if pair is not None:
-        from sampling.forward.choices import made  # torch is there by now
+        from sampling.forward.autotune_cache import made  # torch is there by now
 
         if pair.profile is not None:
             yield "what rounds cost", "measured", f"{pair.profile.measured}; /profile shows it"

@@ -9,10 +9,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sampling.forward.grid import GROUP, in_slices
 from sampling.forward.int4 import as_products_take, on_grid
 from sampling.forward.int8 import rounded
-from sampling.forward.linear import Kernel, Product, Whole
+from sampling.forward.linear import Kernel, PlainLinear, Product
+from sampling.forward.quantisation_scales import GROUP, in_slices
 
 FP8_CAPABILITY = (8, 9)
 _TILE = 16
@@ -23,7 +23,7 @@ _LOWEST = 1e-12
 _TOLERANCE = 0.1
 
 
-class CudaInt4Linear(Whole):
+class CudaInt4Linear(PlainLinear):
     """The weights of `Int4Linear` in the layout of CUDA's tensor cores: `[out / 8, in / (16 tiles), 32, tiles / 2]`.
 
     The input, the steps and the lowest values are rounded to bfloat16. Shapes as `int4.divides` has them.
@@ -47,7 +47,7 @@ class CudaInt4Linear(Whole):
         return kernel(weight.float().contiguous(), self._bias)
 
 
-class CudaInt8Linear(Whole):
+class CudaInt8Linear(PlainLinear):
     """Weights in 8 bits with one scale an output; inputs and sums in float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -64,7 +64,7 @@ class CudaInt8Linear(Whole):
         return kernel(self._levels * self._scale.unsqueeze(1), self._bias)
 
 
-class Fp8Linear(Whole):
+class Fp8Linear(PlainLinear):
     """Weights and inputs in 8 bits of floating point (e4m3, arXiv 2209.05433), each output and each row with its scale.
 
     in and out must divide by 16; the result is in bfloat16.

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from sampling.forward.blocks import Blocks
 from sampling.forward.cache import RollbackCache
 from sampling.forward.linear import Arithmetic, Prepared
-from sampling.forward.steps import Ends, Heads, Norm, Steps
+from sampling.forward.steps import Heads, Norm, ProductFormat, Steps
 
 ROWS = 5
 """Of the tensors that a step is tried on."""
@@ -64,24 +64,30 @@ class Flat(Steps):
         """What the step gives: see `Call`."""
         raise NotImplementedError
 
-    def enter(self, x: Tensor, into: Ends) -> Prepared:
+    def enter(self, x: Tensor, into: ProductFormat) -> Prepared:
         return tuple(self.call("enter", (x,), (), (into.arithmetic,)))
 
     def turn(
-        self, raw: Tensor, rest: Prepared, of: Ends, norms: tuple[Norm | None, Norm | None], cos: Tensor, sin: Tensor
+        self,
+        raw: Tensor,
+        rest: Prepared,
+        of: ProductFormat,
+        norms: tuple[Norm | None, Norm | None],
+        cos: Tensor,
+        sin: Tensor,
     ) -> Heads:
         weights = of.added, _weight(norms[0]), _weight(norms[1])
         query, keys, values = self.call("turn", (raw, *rest, cos, sin), weights, (of.arithmetic,))
         return query, keys, values
 
     def join(
-        self, x: Tensor, raw: Tensor, rest: Prepared, of: Ends, norm: Norm | None, into: Ends
+        self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, norm: Norm | None, into: ProductFormat
     ) -> tuple[Tensor, Prepared]:
         products = of.arithmetic, into.arithmetic
         joined, *entered = self.call("join", (x, raw, *rest), (of.added, _weight(norm)), products)
         return joined, tuple(entered)
 
-    def gate(self, raw: Tensor, rest: Prepared, of: Ends, into: Ends) -> Prepared:
+    def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
         return tuple(self.call("gate", (raw, *rest), (of.added,), (of.arithmetic, into.arithmetic)))
 
 
@@ -104,8 +110,8 @@ class Formulas(Flat):
     def result(self, one: Call) -> list[Tensor]:
         """What a step gives, by its formula."""
         steps = _Loops(self.shape)
-        of = _End(one.products[0], one.weights[0] if one.weights else None)
-        into = _End(one.products[-1], None)
+        of = _ProductFormat(one.products[0], one.weights[0] if one.weights else None)
+        into = _ProductFormat(one.products[-1], None)
         norms: list[Any] = [None if weight is None else _Formula(weight, self.eps) for weight in one.weights[1:]]
         match one.step, one.rows:
             case "enter", (x,):
@@ -121,8 +127,8 @@ class Formulas(Flat):
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """See `Ends`."""
+class _ProductFormat:
+    """See `ProductFormat`."""
 
     arithmetic: Arithmetic
     added: Tensor | None
@@ -133,7 +139,7 @@ class _Loops(Steps):
 
     __slots__ = ()
 
-    def gated(self, both: Tensor) -> Tensor:
+    def silu_and_mul(self, both: Tensor) -> Tensor:
         gate, up = both.chunk(2, dim=-1)
         return F.silu(gate) * up
 

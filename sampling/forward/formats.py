@@ -8,12 +8,12 @@ from torch import Tensor
 
 from sampling.forward import int4, int8
 from sampling.forward.cuda_formats import FP8_CAPABILITY, CudaInt4Linear, CudaInt8Linear, Fp8Linear, agrees
-from sampling.forward.grid import GROUP
 from sampling.forward.int4 import OUTPUTS, Int4Linear
 from sampling.forward.int8 import FineInt8Linear
 from sampling.forward.kernels import make_linear
 from sampling.forward.linear import Kernel, Product
 from sampling.forward.q8_0 import grouped_or_fine
+from sampling.forward.quantisation_scales import GROUP
 from utils.errors import UserError, one_of
 
 FULL = "full"
@@ -23,19 +23,19 @@ FULL = "full"
 class Format:
     """What computes the products of the blocks and that of the output matrix.
 
-    steady: whether a row has to come out the same on a CPU, bit for bit, whatever is computed beside it. Where inputs
-    are rounded, a difference in the last bit before becomes one of a whole step behind. multiples: of what the inputs
-    and the outputs of the blocks' products have to be.
+    batch_invariant: whether a row has to come out the same on a CPU, bit for bit, whatever is computed beside it. Where
+    inputs are rounded, a difference in the last bit before becomes one of a whole step behind. multiples: of what the
+    inputs and the outputs of the blocks' products have to be.
     """
 
     blocks: Kernel
     output: Kernel
-    steady: bool = False
+    batch_invariant: bool = False
     multiples: tuple[int, int] = (1, 1)
 
-    def steady_on(self, device: torch.device) -> bool:
+    def batch_invariant_on(self, device: torch.device) -> bool:
         """Whether it can be had here: elsewhere products choose the order of their sums by their shape."""
-        return self.steady and device.type == "cpu"
+        return self.batch_invariant and device.type == "cpu"
 
 
 def _by_device(**kernels: Kernel) -> Kernel:
@@ -60,9 +60,11 @@ _INT8 = _by_device(cpu=FineInt8Linear, cuda=CudaInt8Linear)
 
 FORMATS: Mapping[str, Format] = {
     FULL: Format(make_linear, make_linear),
-    "int8": Format(_by_device(cpu=grouped_or_fine, cuda=CudaInt8Linear), _INT8, steady=True),
+    "int8": Format(_by_device(cpu=grouped_or_fine, cuda=CudaInt8Linear), _INT8, batch_invariant=True),
     # As files of 4 bits have it: the output matrix, which is often the embedding, is left at 8.
-    "int4": Format(_by_device(cpu=Int4Linear, cuda=CudaInt4Linear), _INT8, steady=True, multiples=(GROUP, OUTPUTS)),
+    "int4": Format(
+        _by_device(cpu=Int4Linear, cuda=CudaInt4Linear), _INT8, batch_invariant=True, multiples=(GROUP, OUTPUTS)
+    ),
     "fp8": Format(Fp8Linear, _where_it_divides(Fp8Linear, _INT8), multiples=(GROUP, OUTPUTS)),
 }
 

@@ -9,8 +9,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sampling.forward.grid import GROUP, find_parts, in_parts, in_slices
-from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
+from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
+from sampling.forward.quantisation_scales import GROUP, find_levels, in_levels, in_slices
 
 INNER = 1  # how many tiles of k the CPU's layout holds side by side; it takes no other number
 _LEVELS = 15
@@ -29,7 +29,7 @@ def widened(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
     return y if bias is None else y + bias
 
 
-class Int4Linear(Converted):
+class Int4Linear(QuantisedLinear):
     """Weights in 4 bits, with a step and a lowest value for each output and group of inputs.
 
     Its products are torch's in bfloat16, with sums in float32: the input, the steps and the lowest values are rounded
@@ -82,8 +82,8 @@ def on_grid(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     groups = weight.unflatten(1, (-1, GROUP))
     lowest = groups.amin(-1, keepdim=True)
     above, spread = groups - lowest, groups.amax(-1, keepdim=True) - lowest
-    parts, _ = find_parts(above, spread, _LEVELS)
-    levels = in_parts(above, spread, parts).round_().to(torch.int32)
+    parts, _ = find_levels(above, spread, _LEVELS)
+    levels = in_levels(above, spread, parts).round_().to(torch.int32)
     return levels, (spread / parts).squeeze(-1), lowest.squeeze(-1)
 
 

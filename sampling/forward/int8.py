@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward import choices
-from sampling.forward.grid import in_slices
+from sampling.forward import autotune_cache
+from sampling.forward.autotuning import KernelTrial, Times, TrialVerdict, autotune
 from sampling.forward.kernels import CALLED, kernel
-from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
-from sampling.forward.race import Race, RaceVerdict, Times, settle
+from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
+from sampling.forward.quantisation_scales import in_slices
 from utils.errors import UserError
 
 _ENGINE = "fbgemm"
@@ -68,7 +68,7 @@ def _largest(wide: Tensor) -> Tensor:
     return wide.abs().amax(dim=1, keepdim=True).clamp(min=_LOWEST)
 
 
-class Int8Linear(Converted):
+class Int8Linear(QuantisedLinear):
     """Weights in 8 bits with one scale an output; inputs in 7 bits, which pairs of products in 16 bits cannot overflow.
 
     Each row of the input has its own scale, so that a row's result depends on no other row. Computes in float32,
@@ -140,23 +140,23 @@ def runs() -> bool:
 @contextmanager
 def decided(answer: bool | None) -> Iterator[None]:
     """What `auto` comes to for trained drafters meanwhile, in place of a probe; None: let the probe answer."""
-    choices.give(_INT8, answer)
+    autotune_cache.give(_INT8, answer)
     try:
         yield
     finally:
-        choices.give(_INT8, None)
+        autotune_cache.give(_INT8, None)
 
 
 def pays(dtype: torch.dtype) -> bool:
     """Whether int8 is clearly faster than this dtype's kernel, for one token and a few together."""
     full = kernel("cpu", dtype)
     case = f"{str(dtype).removeprefix('torch.')} {CALLED[full]}"
-    return choices.choose(_INT8, case, lambda: _rough_or_full(full, dtype))
+    return autotune_cache.choose(_INT8, case, lambda: _rough_or_full(full, dtype))
 
 
-def _rough_or_full(full: Kernel, dtype: torch.dtype) -> RaceVerdict:
-    race = Race([(Int8Linear, dtype), (full, dtype)])
-    return settle(race.turn, lambda fastest: rough_wins(*fastest), otherwise=True)
+def _rough_or_full(full: Kernel, dtype: torch.dtype) -> TrialVerdict:
+    race = KernelTrial([(Int8Linear, dtype), (full, dtype)])
+    return autotune(race.turn, lambda fastest: rough_wins(*fastest), otherwise=True)
 
 
 def rough_wins(rough: Times, full: Times) -> bool:

@@ -6,9 +6,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sampling.forward import choices
+from sampling.forward import autotune_cache
+from sampling.forward.autotuning import KernelTrial, Times, TrialVerdict, autotune
 from sampling.forward.linear import DenseLinear, Kernel, Linear, PackedLinear, Product, WideningLinear
-from sampling.forward.race import Race, RaceVerdict, Times, settle
 from utils.errors import UserError
 
 _PACKED, _HALF = "packed kernel", "bfloat16"
@@ -19,7 +19,7 @@ CALLED: dict[object, str] = {PackedLinear: "packed", DenseLinear: "plain", Widen
 
 def use_packed(answer: bool | None) -> None:
     """Whether every layer made from now on has the packed kernel; None: where a probe found it faster."""
-    choices.give(_PACKED, answer)
+    autotune_cache.give(_PACKED, answer)
 
 
 def refuse_unpacked(places: Mapping[torch.device, torch.dtype]) -> None:
@@ -48,7 +48,9 @@ def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
         return DenseLinear
     if not packs(dtype):
         return DenseLinear if dtype == torch.float32 else WideningLinear
-    return PackedLinear if choices.choose(_PACKED, _name(dtype), lambda: _packed_or_plain(dtype)) else DenseLinear
+    return (
+        PackedLinear if autotune_cache.choose(_PACKED, _name(dtype), lambda: _packed_or_plain(dtype)) else DenseLinear
+    )
 
 
 def kernel_name(layer: Linear, device: torch.device) -> str | None:
@@ -68,10 +70,10 @@ def packs(dtype: torch.dtype) -> bool:
     return torch.allclose(packed, dense, rtol=2e-2, atol=2e-2 * weight.shape[1] ** 0.5)
 
 
-def _packed_or_plain(dtype: torch.dtype) -> RaceVerdict:
+def _packed_or_plain(dtype: torch.dtype) -> TrialVerdict:
     """Packed, unless the plain kernel is clearly faster."""
-    race = Race([(PackedLinear, dtype), (DenseLinear, dtype)])
-    return settle(race.turn, lambda fastest: packed_wins(*fastest), otherwise=True)
+    race = KernelTrial([(PackedLinear, dtype), (DenseLinear, dtype)])
+    return autotune(race.turn, lambda fastest: packed_wins(*fastest), otherwise=True)
 
 
 def packed_wins(packed: Times, plain: Times) -> bool:
@@ -83,13 +85,13 @@ def computes_bfloat16() -> bool:
     """Whether a CPU's products in bfloat16 are faster for 1 row and for 5 rows, which its flags do not tell."""
     contenders = [(kernel("cpu", dtype), dtype) for dtype in (torch.bfloat16, torch.float32)]
     case = " against ".join(CALLED[kind] for kind, _ in contenders)
-    return choices.choose(_HALF, case, lambda: _half_or_full(contenders))
+    return autotune_cache.choose(_HALF, case, lambda: _half_or_full(contenders))
 
 
-def _half_or_full(contenders: Sequence[tuple[Kernel, torch.dtype]]) -> RaceVerdict:
+def _half_or_full(contenders: Sequence[tuple[Kernel, torch.dtype]]) -> TrialVerdict:
     """bfloat16 where it always wins; undecided, where the CPU says that it has instructions of it."""
-    race = Race(contenders)
-    return settle(race.turn, lambda fastest: always_faster(*fastest), otherwise=claims_bfloat16())
+    race = KernelTrial(contenders)
+    return autotune(race.turn, lambda fastest: always_faster(*fastest), otherwise=claims_bfloat16())
 
 
 def claims_bfloat16() -> bool:

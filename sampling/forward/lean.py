@@ -33,7 +33,7 @@ _STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 class LeanModel:
     """A causal model as a list of blocks between an embedding and an output matrix.
 
-    tied: the output matrix is the embedding. steady: see `Format`.
+    tied: the output matrix is the embedding. batch_invariant: see `Format`.
     """
 
     embedding: Tensor
@@ -43,7 +43,7 @@ class LeanModel:
     window: int
     vocab_size: int
     tied: bool
-    steady: bool = False
+    batch_invariant: bool = False
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -90,12 +90,12 @@ class LeanModel:
 
     def with_kernel(self, kernel: Kernel) -> "LeanModel":
         """The same model, its products computed by another kernel."""
-        return self.with_format(Format(kernel, kernel, self.steady))
+        return self.with_format(Format(kernel, kernel, self.batch_invariant))
 
     def with_format(self, format: Format) -> "LeanModel":
         """The same model, its weights in another format; embedding and norms are shared."""
         blocks, head = self.blocks.with_kernel(format.blocks), self.head.with_kernel(format.output)
-        return replace(self, blocks=blocks, head=head, steady=format.steady_on(self.device))
+        return replace(self, blocks=blocks, head=head, batch_invariant=format.batch_invariant_on(self.device))
 
     def compiled(self, tell: Callable[[float], None]) -> "LeanModel":
         """The same model, what lies between its products compiled. Raises `UserError` where that cannot be."""
@@ -118,7 +118,7 @@ class LeanModel:
 
     def rows_cache(self) -> RowsCache:
         """See `Shareable.rows_cache`."""
-        return RowsCache(self.num_layers, self.blocks.shape, self.device, self.dtype, self.steady)
+        return RowsCache(self.num_layers, self.blocks.shape, self.device, self.dtype, self.batch_invariant)
 
     def read(self, prompt: Sequence[int]) -> Reading:
         """See `CausalModel.read`."""
@@ -203,5 +203,5 @@ def from_weights(
     cos, sin = rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
     norm = Norm(weights.pop("model.norm.weight"), eps)
     window, vocab_size = config.max_position_embeddings, config.vocab_size
-    steady = format.steady_on(embedding.device)
-    return LeanModel(embedding, Blocks(blocks, cos, sin, shape), norm, head, window, vocab_size, tied, steady)
+    batch_invariant = format.batch_invariant_on(embedding.device)
+    return LeanModel(embedding, Blocks(blocks, cos, sin, shape), norm, head, window, vocab_size, tied, batch_invariant)

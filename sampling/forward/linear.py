@@ -73,7 +73,7 @@ class Product(Linear, Protocol):
 Kernel = Callable[..., Product]
 
 
-class Whole(ABC):
+class PlainLinear(ABC):
     """A layer whose product is all of it."""
 
     arithmetic: Arithmetic = PLAIN
@@ -87,7 +87,7 @@ class Whole(ABC):
         return self.product(x)
 
 
-class Converted(ABC):
+class QuantisedLinear(ABC):
     """A layer that computes in a format of its own: rows enter a product and leave it, then have their dtype again."""
 
     arithmetic: Arithmetic
@@ -102,7 +102,7 @@ class Converted(ABC):
         return self.arithmetic.leave(self.product(entered), tuple(rest), self.added).to(x.dtype)
 
 
-class DenseLinear(Whole):
+class DenseLinear(PlainLinear):
     """The plain kernel, on any device and dtype."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -116,7 +116,7 @@ class DenseLinear(Whole):
         return kernel(self.weight, self.bias)
 
 
-class WideningLinear(Whole):
+class WideningLinear(PlainLinear):
     """The plain kernel for few rows; for many, the product in float32 on a widened copy of the weight.
 
     For CPUs that have no arithmetic of the dtype: there a product of many rows costs as much a row as one
@@ -137,7 +137,7 @@ class WideningLinear(Whole):
         return kernel(self._weight, self._bias)
 
 
-class PackedLinear(Whole):
+class PackedLinear(PlainLinear):
     """oneDNN with the weight reordered once into its blocked layout, as torch's own compiler does it.
 
     On CPUs where the plain kernel reads the weight in a poor order this is two to three times faster for

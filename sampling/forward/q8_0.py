@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from sampling.forward.grid import GROUP, find_parts, in_parts, in_slices
 from sampling.forward.int4 import INNER, divides, widened
 from sampling.forward.int8 import FineInt8Linear
-from sampling.forward.linear import Arithmetic, Converted, Kernel, Prepared, Product
+from sampling.forward.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
+from sampling.forward.quantisation_scales import GROUP, find_levels, in_levels, in_slices
 
 _HIGHEST = 127
 _FIRST = 4  # rows that are looked at first: most weights that lie on no grid show it there
@@ -19,7 +19,7 @@ def _twice(x: Tensor) -> Prepared:
     return (torch.cat([short, short], dim=1),)
 
 
-class GroupedInt8Linear(Converted):
+class GroupedInt8Linear(QuantisedLinear):
     """Weights on a Q8_0 grid: 8 bits, and one step for each output and group of 32 inputs.
 
     A level q of 8 bits is 16 high + low with high from -8 to 7 and low from 0 to 15, so that its products are those
@@ -72,8 +72,8 @@ def on_grid(weight: Tensor) -> tuple[Tensor, Tensor] | None:
 def _in_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     groups = weight.float().unflatten(1, (-1, GROUP))
     largest = groups.abs().amax(-1, keepdim=True)
-    parts, off = find_parts(groups, largest, _HIGHEST)
-    levels = in_parts(groups, largest, parts).round_().to(torch.int8)
+    parts, off = find_levels(groups, largest, _HIGHEST)
+    levels = in_levels(groups, largest, parts).round_().to(torch.int8)
     return levels.flatten(1), (largest / parts).squeeze(-1), off
 
 

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from sampling.forward import cache
 from sampling.forward.attention import folded_mask, grouped_attention
+from sampling.forward.batch_invariant import UNIT, AttentionPattern, CausalSpan, CausalSpans, attention_pattern
 from sampling.forward.rows_alone import Buffers, SingleLayout, attend_alone
-from sampling.forward.steady import UNIT, Chain, Chains, Sight, sight
 from sampling.forward.steps import BlockShape
 from utils.sent import sent
 
@@ -44,7 +44,7 @@ class Apart:
     rows: slice
     columns: int
     mask: Tensor | None
-    sees: Sight | None
+    sees: AttentionPattern | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Layout:
     attending: "Attending"
 
 
-Attending = Side | Chains | tuple[Apart, ...]
+Attending = Side | CausalSpans | tuple[Apart, ...]
 
 
 class RowsLayer:
@@ -99,7 +99,7 @@ class RowsLayer:
         attending = layout.attending
         if isinstance(attending, Side):
             return _side_by_side(attending, query, keys, values)
-        if isinstance(attending, Chains):
+        if isinstance(attending, CausalSpans):
             return attending.attend(query, keys, values)
         found = [_apart(one, query[one.rows], keys, values) for one in attending]
         return found[0] if len(found) == 1 else torch.cat(found)
@@ -123,8 +123,8 @@ class RowsCache:
     """Keys and values of as many sequences as ask for a place, `[layers, B, kv_heads, capacity, head_dim]`.
 
     It grows with them and with their texts, and is zeroed: a number that is none, once there, would spread from rows
-    that are hidden (0 times NaN is NaN). steady: see `Format`; every sequence then attends by itself, as it does alone.
-    padded: all attend side by side, as a model's own layers must have it.
+    that are hidden (0 times NaN is NaN). batch_invariant: see `Format`; every sequence then attends by itself, as it
+    does alone. padded: all attend side by side, as a model's own layers must have it.
     """
 
     layout: Layout | SingleLayout
@@ -135,10 +135,10 @@ class RowsCache:
         shape: BlockShape,
         device: torch.device,
         dtype: torch.dtype,
-        steady: bool = False,
+        batch_invariant: bool = False,
         padded: bool = False,
     ) -> None:
-        self._group, self._steady, self._padded = shape.heads // shape.kv_heads or 1, steady, padded
+        self._group, self._batch_invariant, self._padded = shape.heads // shape.kv_heads or 1, batch_invariant, padded
         self.keys = self.values = torch.zeros(layers, 0, shape.kv_heads, 0, shape.head_dim, device=device, dtype=dtype)
         self.layers = [RowsLayer(self, index) for index in range(layers)]
         self._buffers: dict[int, Buffers] = {}
@@ -172,7 +172,7 @@ class RowsCache:
         self.layout = Layout(self.stored(of, places), self._attending(feeds))
         return self._positions(feeds, places)
 
-    def _lay_out_alone(self, feed: Fed, mask: Tensor | None, sees: Sight | None) -> Tensor:
+    def _lay_out_alone(self, feed: Fed, mask: Tensor | None, sees: AttentionPattern | None) -> Tensor:
         """`lay_out` for one sequence."""
         start, stop = feed.slot.length, feed.slot.length + feed.count
         self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
@@ -211,9 +211,9 @@ class RowsCache:
         part = slice(min(indices), max(indices) + 1)
         rows = max(one.count for one in feeds) * (part.stop - part.start)
         few = rows > 2 * sum(one.count for one in feeds)
-        if self._steady and all(one.seen is None for one in feeds):
-            return Chains([(one.slot.index, self._chain(one)) for one in feeds], self.device)
-        if self._steady or (few and not self._padded):
+        if self._batch_invariant and all(one.seen is None for one in feeds):
+            return CausalSpans([(one.slot.index, self._chain(one)) for one in feeds], self.device)
+        if self._batch_invariant or (few and not self._padded):
             return tuple(self._apart(feeds))
         return self._side(feeds, part)
 
@@ -222,18 +222,18 @@ class RowsCache:
         for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
             yield Apart(one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one))
 
-    def _sees(self, feed: Fed) -> tuple[Tensor | None, Sight | None]:
-        """Mask or sight of a sequence that attends by itself; neither where it sees all rows."""
-        if self._steady:
-            return None, self._chain(feed) if feed.seen is None else sight(feed.seen, self.keys.dtype)
+    def _sees(self, feed: Fed) -> tuple[Tensor | None, AttentionPattern | None]:
+        """Mask or pattern of a sequence that attends by itself; neither where it sees all rows."""
+        if self._batch_invariant:
+            return None, self._chain(feed) if feed.seen is None else attention_pattern(feed.seen, self.keys.dtype)
         if feed.seen is None and feed.count == 1:
             return None, None
         seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
         return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
 
-    def _chain(self, one: Fed) -> Chain:
+    def _chain(self, one: Fed) -> CausalSpan:
         first = one.slot.length + 1
-        return Chain(range(first, first + one.count), self.keys.dtype, self.device)
+        return CausalSpan(range(first, first + one.count), self.keys.dtype, self.device)
 
     def _side(self, feeds: Sequence[Fed], part: slice) -> Side:
         sequences, most = part.stop - part.start, max(one.count for one in feeds)
@@ -272,7 +272,7 @@ class RowsCache:
             buffer[:, index, :, to : to + len(rows)] = buffer[:, index].index_select(2, rows)
 
 
-assert _ROOM % UNIT == 0, "a steady sequence attends over whole units"
+assert _ROOM % UNIT == 0, "a batch-invariant sequence attends over whole units"
 
 
 class RowsSlot(cache.SequenceCache):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sampling.forward.attention import grouped_attention
-from sampling.forward.steady import Sight
+from sampling.forward.batch_invariant import AttentionPattern
 
 Buffers = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of one sequence, `[1, kv_heads, capacity, D]` each, a pair for every layer."""
@@ -14,13 +14,13 @@ Buffers = Sequence[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class SingleLayout:
-    """start, stop: where its rows go; it sees those up to `stop`, through a mask or a sight."""
+    """start, stop: where its rows go; it sees those up to `stop`, through a mask or a pattern."""
 
     buffers: Buffers
     start: int
     stop: int
     mask: Tensor | None
-    sees: Sight | None
+    sees: AttentionPattern | None
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store rows `[n, kv_heads, D]`; the buffers of this sequence."""
@@ -37,7 +37,7 @@ class SingleLayout:
 
 
 def attend_alone(
-    query: Tensor, keys: Tensor, values: Tensor, columns: int, mask: Tensor | None, sees: Sight | None
+    query: Tensor, keys: Tensor, values: Tensor, columns: int, mask: Tensor | None, sees: AttentionPattern | None
 ) -> Tensor:
     """`[n, heads, D]` on the first columns of a sequence's buffers -> `[n, heads * D]`."""
     if sees is not None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.gate import gated
 from sampling.forward.linear import Arithmetic, Prepared
+from sampling.forward.swiglu import silu_and_mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Norm:
 Heads = tuple[Tensor, Tensor, Tensor]
 
 
-class Ends(Protocol):
+class ProductFormat(Protocol):
     """How rows enter and leave a product: see `Product`."""
 
     @property
@@ -67,12 +67,18 @@ class Steps:
 
     shape: BlockShape
 
-    def enter(self, x: Tensor, into: Ends) -> Prepared:
+    def enter(self, x: Tensor, into: ProductFormat) -> Prepared:
         """What the next product takes, first, and what leaving it needs."""
         return into.arithmetic.enter(x)
 
     def turn(
-        self, raw: Tensor, rest: Prepared, of: Ends, norms: tuple[Norm | None, Norm | None], cos: Tensor, sin: Tensor
+        self,
+        raw: Tensor,
+        rest: Prepared,
+        of: ProductFormat,
+        norms: tuple[Norm | None, Norm | None],
+        cos: Tensor,
+        sin: Tensor,
     ) -> Heads:
         """Queries `[n, heads, head_dim]`, keys and values `[n, kv_heads, head_dim]`; norms: of queries and of keys."""
         heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
@@ -85,24 +91,24 @@ class Steps:
         return turned[:, :heads], turned[:, heads:], mixed[:, heads + kv_heads :]
 
     def join(
-        self, x: Tensor, raw: Tensor, rest: Prepared, of: Ends, norm: Norm | None, into: Ends
+        self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, norm: Norm | None, into: ProductFormat
     ) -> tuple[Tensor, Prepared]:
         """The residual, and what the next product takes of its norm."""
         joined = self.leave(x, raw, rest, of)
         return joined, into.arithmetic.enter(joined if norm is None else norm(joined))
 
-    def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: Ends) -> Tensor:
+    def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:
         """The residual alone."""
         return x + _leave(raw, rest, of).to(x.dtype)
 
-    def gate(self, raw: Tensor, rest: Prepared, of: Ends, into: Ends) -> Prepared:
+    def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
         """SwiGLU of gate and up, which lie side by side, and what the next product takes of it."""
-        return into.arithmetic.enter(self.gated(_leave(raw, rest, of)))
+        return into.arithmetic.enter(self.silu_and_mul(_leave(raw, rest, of)))
 
-    def gated(self, both: Tensor) -> Tensor:
+    def silu_and_mul(self, both: Tensor) -> Tensor:
         """SiLU(gate) * up."""
-        return gated(both)
+        return silu_and_mul(both)
 
 
-def _leave(raw: Tensor, rest: Prepared, of: Ends) -> Tensor:
+def _leave(raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:
     return of.arithmetic.leave(raw, rest, of.added)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersModel
-from sampling.forward.alike import probe_tokens
 from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
 from sampling.forward.longrope import LongRopeModel, border_of
+from sampling.forward.numerics_check import probe_tokens
 from sampling.forward.runner import CausalModel
 from sampling.loading.checks import has_encoder
 from sampling.loading.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sampling.forward import lean
-from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL
 from sampling.forward.runner import CausalModel
+from sampling.forward.shape_check import LayerSizes, refuse_indivisible
 from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes, refuse_untrained, unused_weights
 from sampling.loading.explained import explained, folder_of, reading, within_memory
@@ -118,7 +118,9 @@ def described(origin: Origin, place: Placement, trust: bool) -> Described:
     refuse_quantized(origin.name, config, place.device, place.weights)
     with reading(origin, "its config.json", trust):
         if any(lean.covers(name, config) for name in config.architectures or ()):
-            refuse_misfit(place.weights, origin.name, Sizes.of_config(config), f"target_weights {place.weights}")
+            refuse_indivisible(
+                place.weights, origin.name, LayerSizes.of_config(config), f"target_weights {place.weights}"
+            )
     with reading(origin, "its tokenizer", trust):
         tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
     refuse_no_tokens(origin.name, tokenizer)

@@ -12,10 +12,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling.forward import lean
-from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL
 from sampling.forward.kernels import kernel
 from sampling.forward.linear import PackedLinear
+from sampling.forward.shape_check import LayerSizes, refuse_indivisible
 from sampling.loading.damage import read_object
 from sampling.loading.gguf_cache import META
 
@@ -63,7 +63,7 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype, weights:
     if found is None:
         return None
     config, inv_freq = found
-    refuse_misfit(weights, folder.name, Sizes.of_config(config), f"target_weights {weights}")
+    refuse_indivisible(weights, folder.name, LayerSizes.of_config(config), f"target_weights {weights}")
     stored = _File(folder / WEIGHTS_FILE, device, dtype, weights)
     return lean.from_weights(config, stored, inv_freq, format=FORMATS[weights])
 

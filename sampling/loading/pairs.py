@@ -6,11 +6,11 @@ from typing import cast
 
 import torch
 
-from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels import refuse_unpacked, use_packed
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import CausalModel, ModelRunner, WholeRunner
+from sampling.forward.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.static import Fixable, StaticRunner
 from sampling.loading.checkpoint import Loaded, Placement, load_model
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
@@ -137,9 +137,9 @@ def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunn
 
 def _why_not_fixed(model: CausalModel) -> str | None:
     if isinstance(model, LeanModel):
-        return "its weights are rounded on a CPU, where shapes follow the text" if model.steady else None
+        return "its weights are rounded on a CPU, where shapes follow the text" if model.batch_invariant else None
     from sampling.forward.adapter import TransformersModel  # with transformers' model code, which costs seconds
-    from sampling.forward.alike import probe_tokens
+    from sampling.forward.numerics_check import probe_tokens
     from sampling.loading.probe import why_not_fixed
 
     if type(model) is TransformersModel:
@@ -194,10 +194,10 @@ def _rounded_self(target: Loaded, given: str) -> Loaded:
             f"--drafter {given} given, and {target.info.name} runs on transformers' own layers, whose weights are left "
             "as they are; expected another drafter, or a model with a lean forward (docs/models.md)"
         )
-    refuse_misfit(name, target.info.name, Sizes.of_model(target.model), f"--drafter {given}")
+    refuse_indivisible(name, target.info.name, LayerSizes.of_model(target.model), f"--drafter {given}")
     if name == target.info.stored:
         return replace(target, notes=())  # its own weights, which rounding again would change
-    model = target.model.with_format(replace(FORMATS[name], steady=False))
+    model = target.model.with_format(replace(FORMATS[name], batch_invariant=False))
     info = replace(target.info, name=f"{target.info.name}, {name}", kernel=None, stored=name, compiled=False)
     return replace(target, model=model, info=info, notes=())
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.adapter import TransformersModel
-from sampling.forward.alike import FAILURES, LENGTH, close
 from sampling.forward.cache import row_shapes
+from sampling.forward.numerics_check import FORWARD_ERRORS, LENGTH, all_close
 from sampling.forward.runner import CausalModel, ModelRunner
 from sampling.forward.static import StaticRunner
 from sampling.forward.steps import BlockShape
@@ -47,7 +47,7 @@ def own_logits(name: str, model: PreTrainedModel, tokens: Sequence[int]) -> Tens
     if whole.isnan().any():
         dtype = str(whole.dtype).removeprefix("torch.")
         raise UserError(f"{name}: its logits in {dtype} are not numbers (NaN); expected a --dtype with a wider range")
-    if not close(whole[: len(half)], half):
+    if not all_close(whole[: len(half)], half):
         raise UserError(
             f"{name}: a later token changes what it says after an earlier one, so it reads in both directions, as an "
             "encoder does; expected a causal model (configurations of BERT's kind: with is_decoder)"
@@ -69,11 +69,11 @@ def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], own
         last = len(tokens) - 1
         runner.crop(last)
         alone = runner.forward(tokens[last:]).logits
-    if own is not None and not close(own, first):
+    if own is not None and not all_close(own, first):
         raise UserError(
             f"{name}: behind our cache, positions and mask it says something else than by itself; {ROLLS_BACK}"
         )
-    if not (close(first[2:], again) and close(first[last:], alone)):
+    if not (all_close(first[2:], again) and all_close(first[last:], alone)):
         raise UserError(f"{name}: its logits change after a rollback, its cache holds more than rows; {ROLLS_BACK}")
 
 
@@ -94,10 +94,10 @@ def runs_trees(model: CausalModel, tokens: Sequence[int], own: Tensor, aside: in
         after = runner.forward([behind]).logits
     except torch.OutOfMemoryError:
         raise
-    except FAILURES:
+    except FORWARD_ERRORS:
         return False
     along = torch.cat([logits[:1], logits[1 + aside :], after])
-    return close(own[1:], along)
+    return all_close(own[1:], along)
 
 
 def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None:
@@ -115,16 +115,16 @@ def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None
         model.rows_shape = BlockShape(0, *shapes.pop())
         fixed = StaticRunner(model)
         for part, logits in zip((tokens[:2], tokens[2:4], tokens[4:]), expected, strict=True):
-            if not close(logits, fixed.forward(part).logits):
+            if not all_close(logits, fixed.forward(part).logits):
                 return "over fixed shapes it says something else"
         tree = (tokens[:3], (-1, -1))
-        if model.trees and not close(dynamic.forward(*tree).logits, fixed.forward(*tree).logits):
+        if model.trees and not all_close(dynamic.forward(*tree).logits, fixed.forward(*tree).logits):
             return "over fixed shapes its trees say something else"
         reasons = [graph.reason for graph in fixed.graphs if graph.reason]
         return reasons[0] if reasons else None
     except torch.OutOfMemoryError:
         raise
-    except FAILURES as error:
+    except FORWARD_ERRORS as error:
         return first_line(error)
 
 
@@ -143,5 +143,5 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise
-    except FAILURES as error:
+    except FORWARD_ERRORS as error:
         raise UserError(f"{name}: its forward does not work here ({first_line(error)}); {ROLLS_BACK}") from error

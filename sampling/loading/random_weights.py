@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from sampling.forward import lean
-from sampling.forward.fit import Sizes, refuse_misfit
 from sampling.forward.formats import FORMATS
 from sampling.forward.lean import LeanModel
+from sampling.forward.shape_check import LayerSizes, refuse_indivisible
 from sampling.loading.checkpoint import Loaded, Placement
 from sampling.loading.gguf_cache import converted
 from sampling.loading.options import RANDOM
@@ -89,7 +89,7 @@ def random_model(given: str, config: Any, place: Placement) -> LeanModel:
     architecture = (config.architectures or ["LlamaForCausalLM"])[0]
     if not lean.covers(architecture, config):
         raise UserError(f"{given}: {architecture} has no lean forward; expected one of {one_of(lean.FAMILIES)}")
-    refuse_misfit(place.weights, given, Sizes.of_config(config), f"target_weights {place.weights}")
+    refuse_indivisible(place.weights, given, LayerSizes.of_config(config), f"target_weights {place.weights}")
     weights = RandomWeights(config, place)
     _refuse_too_large(given, weights.numbers, place)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sampling.forward.twice import Twice
+from sampling.forward.noise_floor import NoiseFloor
 
 Judgement = Literal["exact", "tie", "BUG"]
 
@@ -31,7 +31,7 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return None if len(a) == len(b) else min(len(a), len(b))
 
 
-def judge(ask: Callable[[Sequence[int]], Twice], reference: Sequence[int], output: Sequence[int]) -> Divergence:
+def judge(ask: Callable[[Sequence[int]], NoiseFloor], reference: Sequence[int], output: Sequence[int]) -> Divergence:
     """Compare a greedy output with the reference's and, where they part, ask the target again.
 
     ask: the target's row behind what was said. The row at the parting is computed twice: a tie is

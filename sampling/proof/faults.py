@@ -4,13 +4,13 @@ from torch import Tensor
 
 from sampling.forward.formats import Format
 from sampling.forward.kernels import make_linear
-from sampling.forward.linear import Kernel, Product, Whole
+from sampling.forward.linear import Kernel, PlainLinear, Product
 
 _LEVELS = 127
 _LOWEST = 1e-12
 
 
-class _Exact(Whole):
+class _Exact(PlainLinear):
     """The plain product in the dtype of its weights: those that were rounded come back in float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -33,6 +33,6 @@ class _BatchWide(_Exact):
         return super().product((x / step).round() * step)
 
 
-def batch_wide(steady: bool) -> Format:
+def batch_wide(batch_invariant: bool) -> Format:
     """A format with such products."""
-    return Format(_BatchWide, _Exact, steady)
+    return Format(_BatchWide, _Exact, batch_invariant)

@@ -30,7 +30,7 @@ def compare_rows(model: LeanModel, texts: Sequence[Sequence[int]]) -> Rows:
 
 def faulty(model: LeanModel) -> LeanModel:
     """The model with products that are wrong on purpose: what the comparison must notice."""
-    return model.with_format(batch_wide(model.steady))
+    return model.with_format(batch_wide(model.batch_invariant))
 
 
 def _on(alone: ModelRunner, together: ModelRunner, text: list[int]) -> list[bool]:

@@ -21,8 +21,8 @@ import torch
 from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.forward.lean import LeanModel
+from sampling.forward.noise_floor import noise_floor
 from sampling.forward.runner import WholeRunner
-from sampling.forward.twice import computed_twice
 from sampling.loop import begin
 from sampling.lossy import UnadjustedVerifier
 from sampling.measure.comparison import Comparison
@@ -133,16 +133,16 @@ class Selftest:
         return self.pair.crossing is None or (drafter.model.dtype == torch.float32 and not method.adapts)
 
     @cached_property
-    def _steady(self) -> LeanModel | None:
+    def _batch_invariant(self) -> LeanModel | None:
         model = self.pair.target.model
-        return model if isinstance(model, LeanModel) and model.steady else None
+        return model if isinstance(model, LeanModel) and model.batch_invariant else None
 
     @cached_property
     def _rows(self) -> Check | None:
-        if self._steady is None:
+        if self._batch_invariant is None:
             return None
         texts = [comparison.prompt for comparison in self._comparisons]
-        found, control = compare_rows(self._steady, texts), compare_rows(faulty(self._steady), texts)
+        found, control = compare_rows(self._batch_invariant, texts), compare_rows(faulty(self._batch_invariant), texts)
         verdict: Grade = "FAIL" if found.different else "PASS" if control.different else "WEAK"
         numbers = {"compared": found.compared, "different": found.different, "control_different": control.different}
         return Check("rows", verdict, numbers)
@@ -159,7 +159,7 @@ class Selftest:
     def _greedy(self, name: str) -> Check:
         verdicts: Counter[str] = Counter(d.verdict for c in self._comparisons if (d := c.divergence(name)) is not None)
         check = _judged("greedy", verdicts, sum(c.metrics[name].drafted for c in self._comparisons))
-        return replace(check, verdict="FAIL") if self._steady and verdicts["tie"] else check
+        return replace(check, verdict="FAIL") if self._batch_invariant and verdicts["tie"] else check
 
     def _redraft(self, method: Method, runner: WholeRunner, rounds: Sequence[Sequence[Round]]) -> Check:
         """Later rounds only: the first has nothing to roll back."""
@@ -181,7 +181,7 @@ class Selftest:
                     verdicts["exact" if again == [*round.drafts] else "BUG"] += 1
                     continue
                 again = drafter.propose(seq, FixedGamma(len(round.drafts)), len(round.drafts)).tokens.tolist()
-                ask = partial(computed_twice, runner, comparison.prompt)
+                ask = partial(noise_floor, runner, comparison.prompt)
                 verdicts[judge(ask, [*said, *again], [*said, *round.drafts]).verdict] += 1
         return _judged("redraft", verdicts, verdicts.total())
 

@@ -10,7 +10,7 @@ import torch
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
 from sampling.engine import Description, Engine, Text
-from sampling.forward.twice import Twice
+from sampling.forward.noise_floor import NoiseFloor
 from sampling.pair import ModelInfo
 from sampling.profile import LatencyProfile
 from sampling.settings import Settings
@@ -64,7 +64,7 @@ class MockEngine:
     def text(self, ids: Sequence[int]) -> str:
         return 'said "a, b"\n' + " ".join(map(str, ids))
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
         raise AssertionError("all its outputs are equal")
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
-from sampling.forward import choices, int8
-from sampling.forward.race import RaceVerdict
+from sampling.forward import autotune_cache, int8
+from sampling.forward.autotuning import TrialVerdict
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from tests.ablation.conftest import Invoke
@@ -64,8 +64,8 @@ def test_an_existing_file_needs_a_word(call: Invoke, tmp_path: Path) -> None:
 def nothing_chosen(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has tried no kernel, and an empty cache folder."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(choices, "_made", {})
-    monkeypatch.setattr(choices, "_given", {})
+    monkeypatch.setattr(autotune_cache, "_made", {})
+    monkeypatch.setattr(autotune_cache, "_given", {})
 
 
 def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
@@ -102,8 +102,8 @@ def test_going_on_rounds_drafters_as_the_rows_that_are_there(
     monkeypatch.setattr("ablation.commands.ablate._engine", lambda options: PairEngine(trained))
     arguments = (*SMALL, "--methods", "speculative", "--out", tmp_path / "r.csv")
     for rough in (True, False):
-        monkeypatch.setattr(int8, "_rough_or_full", lambda *_, found=rough: RaceVerdict(found, settled=False))
-        choices.forget()
+        monkeypatch.setattr(int8, "_rough_or_full", lambda *_, found=rough: TrialVerdict(found, settled=False))
+        autotune_cache.forget()
         result = call(*arguments, *(() if rough else ("--resume",)))
         assert result.exit_code == 0, result.output
     runs = json.loads((tmp_path / "r.manifest.json").read_text())["runs"]

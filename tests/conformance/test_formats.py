@@ -29,7 +29,7 @@ SIZES = {
     "vocab_size": VOCAB, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 6, "head_dim": 16, "max_position_embeddings": 256,
 }  # fmt: skip
-ROUNDED = [name for name, format in FORMATS.items() if format.steady]
+ROUNDED = [name for name, format in FORMATS.items() if format.batch_invariant]
 # The second one's answer crosses lengths at which sums of many numbers are split otherwise.
 PROMPTS = ((1, 4, 2, 0), tuple((place * place + place // 5) % VOCAB for place in range(180)))
 LENGTH = 16
@@ -142,4 +142,4 @@ def alone(runner: ModelRunner, text: list[int], round: Round, processor: LogitsP
 def test_one_scale_over_all_rows_is_caught(name: str, drafter: str) -> None:
     """A planted fault, on chains and on trees."""
     with pytest.raises(AssertionError, match="on "):
-        check_greedy(name, (drafter, "fixed", "rejection"), made_pair(batch_wide(steady=True)))
+        check_greedy(name, (drafter, "fixed", "rejection"), made_pair(batch_wide(batch_invariant=True)))

@@ -9,9 +9,9 @@ from transformers import GPT2Config
 
 from sampling.forward import int4, int8, lean
 from sampling.forward.formats import FORMATS, refuse_format
-from sampling.forward.grid import GROUP
 from sampling.forward.int4 import Int4Linear, on_grid
 from sampling.forward.linear import DenseLinear
+from sampling.forward.quantisation_scales import GROUP
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair

@@ -8,9 +8,9 @@ import torch
 from sampling.forward import cuda_formats, formats, int4, lean
 from sampling.forward.cuda_formats import CudaInt4Linear, CudaInt8Linear, Fp8Linear, agrees, inner_tiles, two_a_byte
 from sampling.forward.formats import FORMATS, refuse_format
-from sampling.forward.grid import GROUP
 from sampling.forward.int8 import FineInt8Linear
 from sampling.forward.linear import DenseLinear
+from sampling.forward.quantisation_scales import GROUP
 from tests.tiny import llama, random_model
 from utils.errors import UserError
 
@@ -145,7 +145,7 @@ def test_a_format_chooses_its_products_by_device_and_shape(monkeypatch: pytest.M
 
 
 def test_rows_are_promised_to_be_steady_on_a_cpu_alone() -> None:
-    assert FORMATS["int8"].steady_on(CPU) and not FORMATS["int8"].steady_on(CARD)
-    assert not FORMATS["full"].steady_on(CPU)
+    assert FORMATS["int8"].batch_invariant_on(CPU) and not FORMATS["int8"].batch_invariant_on(CARD)
+    assert not FORMATS["full"].batch_invariant_on(CPU)
     model = lean.from_transformers(random_model(llama(), 0), format=FORMATS["int8"])
-    assert model.steady and model.with_format(FORMATS["int8"]).steady
+    assert model.batch_invariant and model.with_format(FORMATS["int8"]).batch_invariant

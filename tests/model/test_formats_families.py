@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from sampling.forward import fit, int4, int8, lean
+from sampling.forward import int4, int8, lean, shape_check
 from sampling.forward.formats import FORMATS
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading import checkpoint
@@ -34,7 +34,7 @@ FAMILIES: dict[str, PretrainedConfig] = {
     "qwen3, tied": Qwen3Config(**SIZES, tie_word_embeddings=True),
     "qwen3": Qwen3Config(**SIZES),
 }
-ROUNDED = [name for name, format in FORMATS.items() if format.steady]
+ROUNDED = [name for name, format in FORMATS.items() if format.batch_invariant]
 
 
 @pytest.fixture(params=[1, 3], ids="{} threads".format)
@@ -131,4 +131,6 @@ def test_layers_that_int4_does_not_take_are_refused_before_weights_are_read(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sizes_are_those_of_the_loaded_model(family: str) -> None:
     for name in FORMATS:
-        assert fit.Sizes.of_model(model(family, name)) == fit.Sizes.of_config(FAMILIES[family])
+        assert shape_check.LayerSizes.of_model(model(family, name)) == shape_check.LayerSizes.of_config(
+            FAMILIES[family]
+        )

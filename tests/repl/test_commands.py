@@ -16,8 +16,8 @@ from repl.orders import Ask, Quit
 from repl.replies import Message, Sheet
 from repl.session import STATE, Session
 from repl.summary import summary
-from sampling.forward import choices
-from sampling.forward.choices import Choice
+from sampling.forward import autotune_cache
+from sampling.forward.autotune_cache import TunedChoice
 from utils.errors import UserError
 
 SPEC = {
@@ -191,8 +191,8 @@ def test_help_and_status_show_current_values(idle_session: Session) -> None:
 def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
     new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choices, "_given", {})
-    monkeypatch.setattr(choices, "_made", {("int8 drafts", "float32"): Choice(False, "measured now")})
+    monkeypatch.setattr(autotune_cache, "_given", {})
+    monkeypatch.setattr(autotune_cache, "_made", {("int8 drafts", "float32"): TunedChoice(False, "measured now")})
     session = new_session()
     session.loading.wait()
     page = execute(session, "/status")

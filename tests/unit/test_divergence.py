@@ -3,8 +3,8 @@ from functools import partial
 import pytest
 import torch
 
+from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.runner import Runner
-from sampling.forward.twice import Twice, computed_twice
 from sampling.measure.divergence import first_difference, judge
 from tests.tiny import tiny_pair
 
@@ -28,17 +28,17 @@ def test_a_tie_is_two_of_the_best(logits: dict[int, float], verdict: str) -> Non
     row = torch.zeros(257)
     for token, value in logits.items():
         row[token] = value
-    found = judge(lambda said: Twice(row, row, 1e-7), [4, 10], [4, 20])
+    found = judge(lambda said: NoiseFloor(row, row, 1e-7), [4, 10], [4, 20])
     assert (found.verdict, found.index) == (verdict, 1)
 
 
 def test_an_output_that_ends_early_is_a_bug() -> None:
-    assert judge(partial(computed_twice, tiny_pair().target, [1, 2]), [4, 10], [4]).verdict == "BUG"
+    assert judge(partial(noise_floor, tiny_pair().target, [1, 2]), [4, 10], [4]).verdict == "BUG"
 
 
 def test_the_row_behind_a_text_is_computed_in_two_ways_that_agree() -> None:
     target, said = tiny_pair().target, list(range(5, 25))
-    found = computed_twice(target, [1, 2], said)
+    found = noise_floor(target, [1, 2], said)
     whole = prefill_row(target.another(), [1, 2, *said])
     torch.testing.assert_close(found.block, whole, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found.stepped, whole, atol=1e-4, rtol=1e-4)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling.forward import choices, kernels, race
-from sampling.forward.choices import Choice, choose, made, store_path
+from sampling.forward import autotune_cache, autotuning, kernels
+from sampling.forward.autotune_cache import TunedChoice, choose, made, store_path
+from sampling.forward.autotuning import Times, TrialVerdict, autotune
 from sampling.forward.int8 import decided, pays, rough_wins
 from sampling.forward.kernels import always_faster, computes_bfloat16, kernel, packed_wins, use_packed
 from sampling.forward.linear import DenseLinear, PackedLinear
-from sampling.forward.race import RaceVerdict, Times, settle
 from sampling.loading.options import KERNELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
@@ -52,10 +52,10 @@ class BusyMachine:
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder that is empty, a process that has asked nothing yet, and a machine that is free."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(choices, "_made", {})
-    monkeypatch.setattr(choices, "_given", {})
+    monkeypatch.setattr(autotune_cache, "_made", {})
+    monkeypatch.setattr(autotune_cache, "_given", {})
     monkeypatch.setattr(machine, "_busy_s", lambda: 0.0)
-    monkeypatch.setattr(choices, "_LOOK_S", 0.0)
+    monkeypatch.setattr(autotune_cache, "_LOOK_S", 0.0)
     monkeypatch.setattr(machine, "_SHORTEST_S", 0.0)
     return store_path()
 
@@ -64,16 +64,16 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("packed", "plain", "chosen"), [(PACKED, PLAIN, True), (PLAIN, PACKED, False)])
 def test_the_faster_kernel_wins_on_a_busy_machine(packed: Times, plain: Times, chosen: bool, seed: int) -> None:
     noisy = BusyMachine(packed, plain, seed=seed)
-    verdict = settle(noisy.turn, lambda fastest: packed_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
-    assert verdict == RaceVerdict(chosen, settled=True)
+    verdict = autotune(noisy.turn, lambda fastest: packed_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
+    assert verdict == TrialVerdict(chosen, settled=True)
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(("rough", "full", "chosen"), [(PACKED, PLAIN, True), (PACKED, (0.0011, 0.0012), False)])
 def test_int8_has_to_be_clearly_faster_on_a_busy_machine(rough: Times, full: Times, chosen: bool, seed: int) -> None:
     noisy = BusyMachine(rough, full, seed=seed)
-    verdict = settle(noisy.turn, lambda fastest: rough_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
-    assert verdict == RaceVerdict(chosen, settled=True)
+    verdict = autotune(noisy.turn, lambda fastest: rough_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
+    assert verdict == TrialVerdict(chosen, settled=True)
 
 
 def test_a_draw_is_the_packed_kernels() -> None:
@@ -97,8 +97,8 @@ def test_what_time_does_not_settle_is_left_to_what_is_known(known: bool) -> None
         return [(0.9 ** next(passed),), (0.9 ** next(passed),)]
 
     ticks = iter(range(1000))
-    verdict = settle(turn, lambda fastest: True, known, clock=lambda: 0.01 * next(ticks))
-    assert verdict == RaceVerdict(known, settled=False)
+    verdict = autotune(turn, lambda fastest: True, known, clock=lambda: 0.01 * next(ticks))
+    assert verdict == TrialVerdict(known, settled=False)
     assert next(ticks) < 210, "the time was up after two seconds"
 
 
@@ -106,7 +106,7 @@ def test_what_time_does_not_settle_is_left_to_what_is_known(known: bool) -> None
 def test_undecided_bfloat16_is_left_to_what_the_cpu_claims(
     races: list[int], monkeypatch: pytest.MonkeyPatch, claimed: bool
 ) -> None:
-    monkeypatch.setattr(kernels, "settle", lambda turn, decide, otherwise: RaceVerdict(otherwise, settled=False))
+    monkeypatch.setattr(kernels, "autotune", lambda turn, decide, otherwise: TrialVerdict(otherwise, settled=False))
     for claim in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, claim, lambda: claimed, raising=False)
     assert computes_bfloat16() is claimed
@@ -118,34 +118,34 @@ def test_both_kernels_take_turns_and_alternate_who_begins(monkeypatch: pytest.Mo
     def named(name: str) -> type[DenseLinear]:
         return type(name, (DenseLinear,), {"__call__": lambda self, x: order.append(type(self).__name__)})
 
-    monkeypatch.setattr(race, "_LAYERS", 1)
-    monkeypatch.setattr(race, "ROWS", (1,))
-    contest = race.Race([(named(name), torch.float32) for name in "AB"])
+    monkeypatch.setattr(autotuning, "_LAYERS", 1)
+    monkeypatch.setattr(autotuning, "ROWS", (1,))
+    contest = autotuning.KernelTrial([(named(name), torch.float32) for name in "AB"])
     assert [len(times) for times in contest.turn()] == [1, 1]
     contest.turn()
     assert sorted(order[:2]) == ["A", "B"] and order[2:] == order[1::-1]
 
 
-def settled(answer: bool) -> Callable[[], RaceVerdict]:
-    return lambda: RaceVerdict(answer, settled=True)
+def settled(answer: bool) -> Callable[[], TrialVerdict]:
+    return lambda: TrialVerdict(answer, settled=True)
 
 
-def unasked() -> RaceVerdict:
+def unasked() -> TrialVerdict:
     raise AssertionError("a probe ran")
 
 
-def ask(answer: Callable[[], RaceVerdict] = unasked, case: str = "float32") -> bool:
+def ask(answer: Callable[[], TrialVerdict] = unasked, case: str = "float32") -> bool:
     """As a process does that has asked nothing before."""
-    choices.forget()
+    autotune_cache.forget()
     return choose("question", case, answer)
 
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_stored_choice_is_used_without_a_probe(own_store: Path, answer: bool) -> None:
     assert ask(settled(answer)) is answer
-    assert made() == {"question, float32": Choice(answer, "measured now")}
+    assert made() == {"question, float32": TunedChoice(answer, "measured now")}
     assert ask() is answer
-    assert made() == {"question, float32": Choice(answer, "as measured earlier")}
+    assert made() == {"question, float32": TunedChoice(answer, "as measured earlier")}
 
 
 def test_another_dtype_torch_processor_or_thread_count_asks_anew(
@@ -155,7 +155,7 @@ def test_another_dtype_torch_processor_or_thread_count_asks_anew(
     assert ask(settled(False), "bfloat16") is False
     for place, name, value in (
         (torch, "__version__", "99.0"),
-        (choices, "cpu_name", lambda: "Another CPU"),
+        (autotune_cache, "cpu_name", lambda: "Another CPU"),
         (torch, "get_num_threads", lambda: 77),
     ):
         with monkeypatch.context() as other:
@@ -202,7 +202,7 @@ def test_a_cache_folder_that_cannot_be_written_costs_a_probe(tmp_path: Path, own
 
 
 def test_what_was_not_settled_is_not_kept(own_store: Path) -> None:
-    assert ask(lambda: RaceVerdict(True, settled=False)) is True
+    assert ask(lambda: TrialVerdict(True, settled=False)) is True
     assert "undecided" in made()["question, float32"].origin and not own_store.exists()
     assert ask(settled(False)) is False
 
@@ -228,14 +228,14 @@ def races(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         def turn(self) -> Sequence[Times]:
             return [(0.001, 0.001), (0.01, 0.01)]
 
-    monkeypatch.setattr(kernels, "Race", Planted)
-    monkeypatch.setattr("sampling.forward.int8.Race", Planted)
+    monkeypatch.setattr(kernels, "KernelTrial", Planted)
+    monkeypatch.setattr("sampling.forward.int8.KernelTrial", Planted)
     return run
 
 
 def test_a_warm_start_probes_nothing(races: list[int]) -> None:
     def start() -> tuple[object, ...]:
-        choices.forget()
+        autotune_cache.forget()
         races.clear()
         return kernel("cpu", torch.float32), computes_bfloat16(), pays(torch.float32), pays(torch.bfloat16)
 

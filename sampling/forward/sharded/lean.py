@@ -8,13 +8,13 @@ from torch.nn import functional as F
 
 from sampling.forward import lean
 from sampling.forward.blocks import Layer, Weights
-from sampling.forward.linear import Kernel, Linear, Product, Whole
+from sampling.forward.linear import Kernel, Linear, PlainLinear, Product
 from sampling.forward.sharded.cut import Cut
 from sampling.forward.sharded.group import Group
 from sampling.forward.steps import BlockShape
 
 
-class Summed(Whole):
+class Summed(PlainLinear):
     """A product whose inputs are cut: what each process gives is a part of the sum."""
 
     def __init__(self, part: Product, group: Group) -> None:

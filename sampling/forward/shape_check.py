@@ -12,7 +12,7 @@ from utils.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class LayerSizes:
     """What the layers of a lean model have as inputs and outputs; inner: of the MLP."""
 
     hidden: int
@@ -22,14 +22,14 @@ class Sizes:
     head_dim: int
 
     @classmethod
-    def of_config(cls, config: Any) -> "Sizes":
+    def of_config(cls, config: Any) -> "LayerSizes":
         """config: what `lean.covers` accepts."""
         heads = config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         return cls(config.hidden_size, config.intermediate_size, heads, config.num_key_value_heads, head_dim)
 
     @classmethod
-    def of_model(cls, model: LeanModel) -> "Sizes":
+    def of_model(cls, model: LeanModel) -> "LayerSizes":
         """The sizes of a loaded model."""
         nothing = torch.zeros(1, model.embedding.shape[1], device=model.device, dtype=model.dtype)
         inner = model.layers[0].gate_up(nothing).shape[1] // 2
@@ -45,7 +45,7 @@ class Sizes:
         yield "down_proj", self.inner, self.hidden
 
 
-def refuse_misfit(weights: str, name: str, sizes: Sizes, asked: str) -> None:
+def refuse_indivisible(weights: str, name: str, sizes: LayerSizes, asked: str) -> None:
     """Raise `UserError` where a layer of the model `name` has a size that the format's products do not take.
 
     asked: the words that asked for the format.

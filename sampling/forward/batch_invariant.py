@@ -82,7 +82,7 @@ class _Heads(NamedTuple):
     size: int
 
 
-class Chain:
+class CausalSpan:
     """Tokens of which each sees the first rows of a sequence, side by side; `counts` says how many.
 
     parts: tokens one after the other that see as many columns as each other, and how many.
@@ -154,18 +154,18 @@ class _Plan(NamedTuple):
     calls: tuple[_Call, ...]
 
 
-class Chains:
-    """Chains of several sequences side by side: each attends as it does alone, and all are laid out at once.
+class CausalSpans:
+    """Spans of several sequences side by side: each attends as it does alone, and all are laid out at once.
 
     chains: each with the place of its sequence in the buffers, in the order of their rows.
     """
 
-    def __init__(self, chains: Sequence[tuple[int, Chain]], device: torch.device) -> None:
+    def __init__(self, chains: Sequence[tuple[int, CausalSpan]], device: torch.device) -> None:
         self._chains, self._device = chains, device
         self._plans: dict[_Heads, _Plan] = {}
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See `Chain.attend`; keys and values are those of all sequences, `[B, kv_heads, capacity, D]`."""
+        """See `CausalSpan.attend`; keys and values are those of all sequences, `[B, kv_heads, capacity, D]`."""
         (count, heads, dim), kv_heads = query.shape, keys.shape[1]
         group = heads // kv_heads
         plan = self._plan(_Heads(kv_heads, group, dim, _filled(group, dim)))
@@ -191,15 +191,15 @@ class Chains:
         return self._plans[heads]
 
 
-class _Line(NamedTuple):
+class _RootToLeafPath(NamedTuple):
     """One way through a tree: the tokens that attend on it, `[m]`, and which rows it moves to the front, `[depth]`."""
 
     tokens: Tensor
     rows: Tensor
-    chain: Chain
+    chain: CausalSpan
 
 
-class Lines:
+class RootToLeafPaths:
     """Tokens of a tree, or of branches: they attend line by line.
 
     The rows on one way from the root to a leaf are moved side by side behind those that all tokens see, as if they
@@ -209,20 +209,20 @@ class Lines:
     def __init__(self, seen: Tensor, dtype: torch.dtype) -> None:
         self._start, self._stop = int(seen.all(0).long().cumprod(0).sum()), seen.shape[1]
         ways = [tuple(row.nonzero().flatten().tolist()) for row in seen[:, self._start :].cpu()]
-        self._lines = [
-            _Line(
+        self._paths = [
+            _RootToLeafPath(
                 sent(tokens, seen.device),
                 sent(ways[tokens[-1]], seen.device),
-                Chain([self._start + len(ways[token]) for token in tokens], dtype, seen.device),
+                CausalSpan([self._start + len(ways[token]) for token in tokens], dtype, seen.device),
             )
-            for tokens in _share_lines(ways)
+            for tokens in _share_paths(ways)
         ]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See `Chain.attend`; the rows lie as they did when it ends."""
+        """See `CausalSpan.attend`; the rows lie as they did when it ends."""
         out = query.new_empty(len(query), query.shape[1] * query.shape[2])
         held = [(moving, moving.clone()) for moving in (one[:, :, self._start : self._stop] for one in (keys, values))]
-        for tokens, rows, chain in self._lines:
+        for tokens, rows, chain in self._paths:
             for moving, before in held:
                 torch.index_select(before, 2, rows, out=moving.narrow(2, 0, len(rows)))
             out.index_copy_(0, tokens, chain.attend(query.index_select(0, tokens), keys, values))
@@ -231,18 +231,18 @@ class Lines:
         return out
 
 
-Sight = Chain | Lines
+AttentionPattern = CausalSpan | RootToLeafPaths
 
 
-def sight(seen: Tensor, dtype: torch.dtype) -> Sight:
+def attention_pattern(seen: Tensor, dtype: torch.dtype) -> AttentionPattern:
     """Which rows of a sequence n tokens see, `[n, L]` bool; every token sees at least itself."""
     counts = seen.sum(1, keepdim=True)
     if torch.equal(seen, torch.arange(seen.shape[1], device=seen.device) < counts):
-        return Chain(counts.flatten().tolist(), dtype, seen.device)
-    return Lines(seen, dtype)
+        return CausalSpan(counts.flatten().tolist(), dtype, seen.device)
+    return RootToLeafPaths(seen, dtype)
 
 
-def _share_lines(ways: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+def _share_paths(ways: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
     """Tokens on one way each, shortest first: `[(), (1,), (2,), (2, 3)]` -> `[0, 2, 3]`, `[1]`."""
     left = sorted(range(len(ways)), key=lambda token: len(ways[token]))
     while left:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sampling.forward.race import RaceVerdict
+from sampling.forward.autotuning import TrialVerdict
 from utils.files import cache_folder, write_atomically
 from utils.provenance import cpu_name
 
@@ -22,7 +22,7 @@ _LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TunedChoice:
     """An answer and where it comes from, for people."""
 
     answer: bool
@@ -32,7 +32,7 @@ class Choice:
         return f"{'yes' if self.answer else 'no'}, {self.origin}"
 
 
-_made: dict[tuple[str, str], Choice] = {}
+_made: dict[tuple[str, str], TunedChoice] = {}
 _given: dict[str, bool] = {}
 
 
@@ -44,7 +44,7 @@ def give(question: str, answer: bool | None) -> None:
         _given[question] = answer
 
 
-def choose(question: str, case: str, probe: Callable[[], RaceVerdict]) -> bool:
+def choose(question: str, case: str, probe: Callable[[], TrialVerdict]) -> bool:
     """What was given, what this process or an earlier one found, else what the probe finds now.
 
     case: what the answer depends on beside the machine, such as the dtype.
@@ -56,10 +56,10 @@ def choose(question: str, case: str, probe: Callable[[], RaceVerdict]) -> bool:
     return _made[question, case].answer
 
 
-def made() -> dict[str, Choice]:
+def made() -> dict[str, TunedChoice]:
     """What this process asked, such as "packed kernel, float32", with the answers and where they come from."""
     found = {f"{question}, {case}": choice for (question, case), choice in _made.items() if question not in _given}
-    given = {question: Choice(answer, "as given") for question, answer in _given.items()}
+    given = {question: TunedChoice(answer, "as given") for question, answer in _given.items()}
     return {**given, **found}
 
 
@@ -73,24 +73,24 @@ def store_path() -> Path:
     return cache_folder() / "kernels.json"
 
 
-def _stored(question: str, case: str) -> Choice | None:
+def _stored(question: str, case: str) -> TunedChoice | None:
     answer = _read().get(machine_name(), {}).get(question, {}).get(case)
-    return Choice(answer, "as measured earlier") if isinstance(answer, bool) else None
+    return TunedChoice(answer, "as measured earlier") if isinstance(answer, bool) else None
 
 
-def _probed(question: str, case: str, probe: Callable[[], RaceVerdict]) -> Choice:
+def _probed(question: str, case: str, probe: Callable[[], TrialVerdict]) -> TunedChoice:
     from utils.machine import BUSY_CORES, Machine, other_cores  # psutil, which a stored choice does not need
 
     with Machine() as machine:
         verdict = probe()
     busy = other_cores(_LOOK_S) if machine.other_cores is None else machine.other_cores
     if not verdict.settled:
-        return Choice(verdict.answer, f"undecided, while other processes kept {busy:.1f} cores busy")
+        return TunedChoice(verdict.answer, f"undecided, while other processes kept {busy:.1f} cores busy")
     if busy > BUSY_CORES:
-        return Choice(verdict.answer, f"measured while other processes kept {busy:.1f} cores busy")
+        return TunedChoice(verdict.answer, f"measured while other processes kept {busy:.1f} cores busy")
     again = ", as the file of earlier choices is damaged" if store_path().is_file() and _machines() is None else ""
     _write(question, case, verdict.answer)
-    return Choice(verdict.answer, f"measured now{again}")
+    return TunedChoice(verdict.answer, f"measured now{again}")
 
 
 def machine_name() -> str:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sampling.forward import steady
+from sampling.forward import batch_invariant
 from sampling.forward.cache import seen, seen_by_branches
-from sampling.forward.gate import gated
 from sampling.forward.rows import RowsCache, RowsSlot
 from sampling.forward.steps import BlockShape
+from sampling.forward.swiglu import silu_and_mul
 from sampling.forward.tree import depths
 
 KINDS = 64
@@ -85,7 +85,7 @@ class Told:
 
 
 def _empty(shape: BlockShape, dtype: torch.dtype) -> RowsSlot:
-    return RowsSlot(RowsCache(1, shape, torch.device("cpu"), dtype, steady=True))
+    return RowsSlot(RowsCache(1, shape, torch.device("cpu"), dtype, batch_invariant=True))
 
 
 def chain(told: Told, draw: st.DrawFn, tokens: st.SearchStrategy[int]) -> None:
@@ -167,7 +167,7 @@ def test_threads_and_lengths_change_nothing(shape: tuple[int, int, int], dtype: 
 def test_scratch_that_begins_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch, threads: Threads) -> None:
     """Negative control: groups of three as they are, on two threads; skipped where products do not mind."""
     threads(2)
-    monkeypatch.setattr(steady, "_filled", lambda group, dim: group)
+    monkeypatch.setattr(batch_invariant, "_filled", lambda group, dim: group)
     try:
         spread((9, 3, 64), (4, 14, 188))
     except AssertionError:
@@ -177,8 +177,8 @@ def test_scratch_that_begins_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_columns_of_other_rows_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: every row among as many columns as the one that sees most."""
-    runs = steady._runs
-    monkeypatch.setattr(steady, "_runs", lambda columns: runs([max(columns)] * len(columns)))
+    runs = batch_invariant._runs
+    monkeypatch.setattr(batch_invariant, "_runs", lambda columns: runs([max(columns)] * len(columns)))
     try:
         spread((14, 2, 64), (188, 254, 382, 766))
     except AssertionError:
@@ -192,6 +192,6 @@ def test_a_gate_does_not_depend_on_the_rows_beside_it(inner: int, threads: Threa
     x = torch.randn(33, 2 * inner, generator=torch.Generator().manual_seed(0)) * 3
     for count in (1, 3, 5):
         threads(count)
-        alone = torch.cat([gated(row) for row in x.split(1)])
+        alone = torch.cat([silu_and_mul(row) for row in x.split(1)])
         for rows in (2, 8, 16, 33):
-            assert torch.equal(gated(x[:rows]), alone[:rows])
+            assert torch.equal(silu_and_mul(x[:rows]), alone[:rows])

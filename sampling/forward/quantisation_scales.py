@@ -22,7 +22,7 @@ def in_slices(weight: Tensor, convert: Callable[[Tensor], tuple[Tensor, ...]]) -
     return tuple(torch.cat(parts) for parts in zip(*map(convert, weight.split(_SLICE)), strict=True))
 
 
-def find_parts(values: Tensor, largest: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def find_levels(values: Tensor, largest: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Into how many parts to divide the largest of each group, so that all its values are multiples of one.
 
     values: `[..., 32]`; largest: `[..., 1]`, in float32. Gives the parts `[..., 1]` and whether there are none
@@ -41,11 +41,11 @@ def find_parts(values: Tensor, largest: Tensor, most: int) -> tuple[Tensor, Tens
     return parts, off
 
 
-def in_parts(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
+def in_levels(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
     """The values counted in steps of such a part, which need not be whole numbers."""
     return values / largest.clamp(min=torch.finfo(largest.dtype).tiny) * parts
 
 
 def _off_grid(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
-    levels = in_parts(values, largest, parts)
+    levels = in_levels(values, largest, parts)
     return (levels - levels.round()).abs_().amax(-1) > _ON_GRID

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FAILURES = (
+FORWARD_ERRORS = (
     TypeError, AttributeError, ValueError, IndexError, KeyError, NotImplementedError, RuntimeError, AssertionError
 )  # fmt: skip
 LENGTH = 6
@@ -20,7 +20,7 @@ def probe_tokens(config: Any) -> list[int]:
     return list(islice(cycle(plain or [0]), LENGTH))
 
 
-def close(a: Tensor, b: Tensor) -> bool:
+def all_close(a: Tensor, b: Tensor) -> bool:
     """Equal to rounding, which a real fault exceeds many times over."""
     exact = a.dtype in _EXACT and torch.get_float32_matmul_precision() == "highest"
     a, b = a.float(), b.float()

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 _ONE_THREAD = 2**15 - 1
 
 
-def gated(gate_up: Tensor) -> Tensor:
+def silu_and_mul(gate_up: Tensor) -> Tensor:
     """Gate and up side by side, `[n, 2 I]` -> `[n, I]`.
 
     Of 2^15 numbers on, torch gives each thread of a CPU a share, which may end inside a row. The numbers beside such a

@@ -12,7 +12,7 @@ _BLOCK = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Twice:
+class NoiseFloor:
     """A row of logits `[V]` in float32, computed among other rows as a verifying forward does, and token by token.
 
     eps: spacing of the format's numbers at 1.
@@ -23,12 +23,12 @@ class Twice:
     eps: float
 
 
-def computed_twice(runner: Runner, prompt: Sequence[int], said: Sequence[int]) -> Twice:
+def noise_floor(runner: Runner, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
     """The row that follows a prompt and what was said."""
     start = runner.read(prompt).tokens
     tokens = [*start, *said]
     eps = torch.finfo(runner.model.dtype).eps
-    return Twice(_in_block(runner, tokens), _stepped(runner, tokens, len(start)), eps)
+    return NoiseFloor(_in_block(runner, tokens), _stepped(runner, tokens, len(start)), eps)
 
 
 def _in_block(runner: Runner, tokens: Sequence[int]) -> Tensor:

@@ -26,19 +26,19 @@ Times = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class RaceVerdict:
+class TrialVerdict:
     """What a race came to. settled False: the time was up first, and the answer is the one known to be better."""
 
     answer: bool
     settled: bool
 
 
-def settle(
+def autotune(
     turn: Callable[[], Sequence[Times]],
     decide: Callable[[Sequence[Times]], bool],
     otherwise: bool,
     clock: Callable[[], float] = time.perf_counter,
-) -> RaceVerdict:
+) -> TrialVerdict:
     """Repeat turns until the fastest passes have decided the same for half of them and have been reached twice.
 
     turn: one pass of each contender. decide: the answer from the fastest passes so far. otherwise: the answer that is
@@ -53,8 +53,8 @@ def settle(
         answers.append(decide(fastest))
         needed = _TURNS if answers[-1] is otherwise else _AGAINST_TURNS
         if firm and len(turns) >= needed and len(set(answers[-needed // 2 :])) == 1:
-            return RaceVerdict(answers[-1], True)
-    return RaceVerdict(otherwise, False)
+            return TrialVerdict(answers[-1], True)
+    return TrialVerdict(otherwise, False)
 
 
 def _fastest(turns: Sequence[Sequence[Times]]) -> tuple[list[Times], bool]:
@@ -65,7 +65,7 @@ def _fastest(turns: Sequence[Sequence[Times]]) -> tuple[list[Times], bool]:
     return [tuple(best[0] for best in side) for side in ranked], firm
 
 
-class Race:
+class KernelTrial:
     """Stacks of layers that take turns.
 
     A stack is larger than a CPU's caches: in a model every weight comes from memory, and a single warm layer would
