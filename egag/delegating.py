@@ -7,6 +7,8 @@ from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, Token
 from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
+from egag.tree_growth import TreeGrowth
+from egag.truncation import Truncation
 from utils.events import Round
 
 
@@ -38,17 +40,13 @@ class DelegatingRule(LengthRule):
     def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
         return self.rule.after(drafted, distribution, token)
 
-    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
-        return self.rule.plant(distribution, steps)
+    @property
+    def truncation(self) -> Truncation:
+        return self.rule.truncation
 
-    def acceptance(self, chance: float, depth: int) -> float:
-        return self.rule.acceptance(chance, depth)
-
-    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
-        return self.rule.deeper(level, chances, layer)
-
-    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        return self.rule.keep(chances, match, parents)
+    @property
+    def tree_growth(self) -> TreeGrowth:
+        return self.rule.tree_growth
 
     def weigh(
         self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
@@ -66,9 +64,6 @@ class DelegatingRule(LengthRule):
 
     def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
         return self.rule.choose(promises)
-
-    def placed(self, rows: Sequence[int]) -> None:
-        self.rule.placed(rows)
 
     def update(self, round: Round) -> None:
         self.rule.update(round)

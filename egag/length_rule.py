@@ -6,17 +6,21 @@ tells them the verdict and the times of the round before the next one starts.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.draft_distribution import DraftDistribution, Token
 from egag.expected_round import ExpectedRound, TruncatedProposal, expected_tokens
+from egag.tree_growth import TreeGrowth
+from egag.truncation import Truncation
 from utils.events import Round
 from utils.parameter import integer
 
 # How often a draft is accepted, for a rule that does not learn it.
 _USUAL = 0.7
 
+_KEEP_ALL = Truncation()
 _GAMMA = integer("gamma", None, "", minimum=0)
 
 
@@ -58,39 +62,21 @@ class LengthRule:
         """
         return drafted < self.gamma
 
-    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
-        """Whether to grow a tree, given the drafter's distribution of its first layer.
+    @property
+    def truncation(self) -> Truncation:
+        """Which drafts of a finished proposal are verified: all, but for a rule that says otherwise."""
+        return _KEEP_ALL
 
-        steps: of drafting that are done then; more than one where a drafter looks at several places in one pass.
-        """
-        return self.before(0, distribution)
-
-    def acceptance(self, chance: float, depth: int) -> float:
-        """That a node of a tree is accepted if it is judged, at a depth from 0 and with the drafter's chance of it."""
-        return chance
-
-    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
-        """Whether a tree of `level` layers gets one more.
-
-        chances: that each node and all above it are right, as the drafter tells it; layer: of those that would be fed.
-        """
-        return level < self.gamma
-
-    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        """How many drafts of a proposal to have verified: of copies, and of the nodes of trees.
-
-        chances: that a draft and all before it are right, as the drafter tells it, most likely first. match: how many
-        tokens of the text the copy was found by. parents: of a tree, as in a proposal. What is told here must follow
-        from the text alone, so that leaving the end out biases nothing: of a tree of drawn nodes the chances are those
-        of their ranks, and no chance of what was drawn.
-        """
-        return len(chances)
+    @property
+    def tree_growth(self) -> TreeGrowth:
+        """How far trees are grown: to this rule's gamma, but for a rule that says otherwise."""
+        return GrowToGamma(self)
 
     def weigh(
         self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
     ) -> TruncatedProposal:
-        """What `keep` keeps, and what that is expected to bring."""
-        count = self.keep(chances, match, parents)
+        """What is kept, and what that is expected to bring."""
+        count = self.truncation.truncate(chances, match, parents)
         return TruncatedProposal(
             count, ExpectedRound(expected_tokens(chances[:count]), self.cost_model.seconds(count)), tuple(chances)
         )
@@ -113,9 +99,6 @@ class LengthRule:
         """Whose drafts to take of several drafters: the most tokens over seconds, the first of equals."""
         return max(promises, key=lambda name: promises[name].rate)
 
-    def placed(self, rows: Sequence[int]) -> None:
-        """Where the drafts that it kept stand in the proposal, which has those of others as well."""
-
     def update(self, round: Round) -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""
 
@@ -125,6 +108,22 @@ class LengthRule:
     def memory(self) -> str:
         """What is kept of earlier prompts, in words; empty where nothing is."""
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class GrowToGamma(TreeGrowth):
+    """Trees are as deep as the rule's gamma, whatever their chances."""
+
+    rule: LengthRule
+
+    def start_tree(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+        return self.rule.before(0, distribution)
+
+    def acceptance(self, chance: float, depth: int) -> float:
+        return chance
+
+    def expand_layer(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+        return level < self.rule.gamma
 
 
 class FixedGamma(LengthRule):

@@ -8,6 +8,8 @@ from egag.draft_distribution import DraftDistribution, Token
 from egag.estimator_state import DraftFeatures, EstimatorState
 from egag.expected_round import ExpectedRound, TruncatedProposal, best_length
 from egag.length_rule import LengthRule
+from egag.tree_growth import TreeGrowth
+from egag.truncation import Truncation
 from utils.events import Round
 
 # A chain this unlikely to be reached is not worth looking along.
@@ -16,7 +18,7 @@ _REACHED = 0.02
 _OF_USE = 0.003
 
 
-class SurvivalGamma(LengthRule):
+class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     """Weighs S_i, the chance that draft i is reached and accepted, against what i drafts cost (docs/algorithms).
 
     S_i = a_1 ... a_i with a_j from `AcceptanceEstimator`; E_i = 1 + S_1 + ... + S_i tokens are expected of i drafts,
@@ -65,7 +67,7 @@ class SurvivalGamma(LengthRule):
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         if drafted == 0:
-            self.plant(distribution)
+            self.start_tree(distribution)
             self.learnt.copies = distribution is None
         if drafted >= self.gamma or distribution is None:
             return drafted < self.gamma
@@ -91,7 +93,15 @@ class SurvivalGamma(LengthRule):
             return drafted < self.gamma
         return not self._trying and self._promising(drafted)
 
-    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+    @property
+    def truncation(self) -> Truncation:
+        return self
+
+    @property
+    def tree_growth(self) -> TreeGrowth:
+        return self
+
+    def start_tree(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
         self._start()
         self._steps = steps
         return self.gamma > 0
@@ -99,7 +109,7 @@ class SurvivalGamma(LengthRule):
     def acceptance(self, chance: float, depth: int) -> float:
         return self.learnt.acceptance.chance(self._features(chance, depth))
 
-    def deeper(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+    def expand_layer(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
         if level >= self.gamma or self._trying:
             return False
         live = self.learnt.live
@@ -111,13 +121,13 @@ class SurvivalGamma(LengthRule):
         self._steps = level + 1
         return True
 
-    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
+    def truncate(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         kept = self.weigh(chances, match, parents)
         if kept.count or not kept.survival:
             return kept.count
         tried = ExpectedRound(1.0 + kept.survival[0], self.seconds(1))
         count = int(self._trying or self.learnt.allowance.tries(tried, kept.gain.rate))
-        self.placed(range(count))
+        self.assign_rows(range(count))
         return count
 
     def weigh(
@@ -127,10 +137,10 @@ class SurvivalGamma(LengthRule):
             return TruncatedProposal(0, self.learnt.nothing(), ())
         self._read(chances if parents is not None else chances[: self.longest], match, parents)
         count, gain = best_length(self.survival[1:], self.learnt.live.after(self._steps))
-        self.placed(range(count))
+        self.assign_rows(range(count))
         return TruncatedProposal(count, gain, tuple(self.survival[1:]))
 
-    def placed(self, rows: Sequence[int]) -> None:
+    def assign_rows(self, rows: Sequence[int]) -> None:
         self._drafts.place = tuple(rows)
 
     def promise(self) -> ExpectedRound:

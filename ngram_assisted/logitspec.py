@@ -77,7 +77,7 @@ class LogitSpecDrafter(Drafter):
         copy, match = _copied(state.index, text, (), deep)
         guessed = (_guess(state.index, text, rank, token, deep) for rank, token in enumerate(state.candidates))
         tree = _likeliest([copy, *guessed], gamma.gamma)
-        kept = gamma.keep(tree.chances, match, tree.parents)
+        kept = gamma.truncation.truncate(tree.chances, match, tree.parents)
         return Proposal(sent(tree.tokens[:kept], seq.device), tuple(tree.parents[:kept]) if kept else None)
 
     def observe(self, seq: Sequence, round: Round) -> None:

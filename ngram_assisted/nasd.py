@@ -50,7 +50,7 @@ class NgramDrafter(Drafter):
             drafts.append(token)
             if not gamma.after(len(drafts), None, None):
                 break
-        kept = drafts[: gamma.keep((1.0,) * len(drafts))]
+        kept = drafts[: gamma.truncation.truncate((1.0,) * len(drafts))]
         return Proposal(sent(kept, seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:

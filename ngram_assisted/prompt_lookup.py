@@ -69,7 +69,7 @@ class PromptLookupDrafter(Drafter):
         if not gamma.before(0, None):
             return Proposal.empty(seq.device)
         copied, match = self.found(seq, min(gamma.gamma, limit))
-        kept = copied[: gamma.keep((1.0,) * len(copied), match)]
+        kept = copied[: gamma.truncation.truncate((1.0,) * len(copied), match)]
         return Proposal(sent(kept, seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:

@@ -65,7 +65,7 @@ class SuffixDrafter(Drafter):
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
         draft = self.draft(seq, gamma.gamma, limit)
-        kept = gamma.keep(draft.probs, draft.match_length, draft.parents if self.tree else None)
+        kept = gamma.truncation.truncate(draft.probs, draft.match_length, draft.parents if self.tree else None)
         tokens = sent(draft.tokens[:kept], seq.device)
         return Proposal(tokens, draft.parents[:kept] if self.tree else None)
 

@@ -78,7 +78,7 @@ class TokenRecyclingDrafter(Drafter):
                 tokens.append(known[rank])
                 parents.append(above)
                 chances.append(_RANKS[rank] * (1.0 if above < 0 else chances[above]))
-        kept = gamma.keep(chances, 0, parents)
+        kept = gamma.truncation.truncate(chances, 0, parents)
         ids = sent(tokens[:kept], seq.device)
         return Proposal(ids, tuple(parents[:kept]) if kept else None)
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
 from egag.length_rule import LengthRule
+from egag.tree_growth import TreeGrowth
+from egag.truncation import Truncation
 from utils.events import Round
 from utils.logits_processor import LogitsProcessor
 
@@ -29,8 +31,8 @@ class RawProbabilities:
 class Seen:
     """What was seen of a round. target: `[n + 1, V]`, the logits that it was judged with. drafter: `[V]` a draft.
 
-    steps: drafts that the rule was asked for one by one, -1 where it was not asked at all. chances, match: as `keep`
-    was asked with them; None where it was not.
+    steps: drafts that the rule was asked for one by one, -1 where it was not asked at all. chances, match: as its
+    truncation was asked with them; None where it was not.
     """
 
     target: Tensor | None = None
@@ -91,7 +93,7 @@ class _Processor(LogitsProcessor):
         return self.processor(logits)
 
 
-class _Rule(DelegatingRule):
+class _Rule(DelegatingRule, Truncation, TreeGrowth):
     """Remembers what each draft of the round would be drawn from, which every rule is asked with."""
 
     def __init__(self, rule: LengthRule, raw: Raw) -> None:
@@ -112,16 +114,33 @@ class _Rule(DelegatingRule):
         self.raw.seen.steps = max(self.raw.seen.steps, drafted)
         return self.rule.after(drafted, distribution, token)
 
-    def plant(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+    @property
+    def truncation(self) -> Truncation:
+        return self
+
+    @property
+    def tree_growth(self) -> TreeGrowth:
+        return self
+
+    def start_tree(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
         self.raw.seen.drafter[:] = [
             distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
         ]
         self.raw.seen.steps = max(self.raw.seen.steps, 0)
-        return self.rule.plant(distribution, steps)
+        return self.rule.tree_growth.start_tree(distribution, steps)
 
-    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
+    def acceptance(self, chance: float, depth: int) -> float:
+        return self.rule.tree_growth.acceptance(chance, depth)
+
+    def expand_layer(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+        return self.rule.tree_growth.expand_layer(level, chances, layer)
+
+    def truncate(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         self.raw.seen.chances, self.raw.seen.match = tuple(chances), match
-        return self.rule.keep(chances, match, parents)
+        return self.rule.truncation.truncate(chances, match, parents)
+
+    def assign_rows(self, rows: Sequence[int]) -> None:
+        self.rule.truncation.assign_rows(rows)
 
     def of(self, name: str) -> LengthRule:
         return _Rule(self.rule.of(name), self.raw)

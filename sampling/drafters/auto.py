@@ -135,7 +135,7 @@ class AutoDrafter(AskingDrafter):
             return None
         weighed = rule.weigh(draft.probs, draft.match_length)
         if not weighed.count:
-            rule.placed((0,))
+            rule.truncation.assign_rows((0,))
             weighed = replace(weighed, count=1, gain=ExpectedRound(1.0 + weighed.survival[0], rule.seconds(1)))
         return Copy(draft.tokens, weighed)
 
@@ -148,7 +148,7 @@ class AutoDrafter(AskingDrafter):
         both, rows = joined(own, rule.survival[1:], copy.tokens, copy.weighed.survival, rule.seconds)
         if not rows:
             return replace(own, source=name)
-        gamma.of(COPIES).placed(rows)
+        gamma.of(COPIES).truncation.assign_rows(rows)
         return replace(both, source=f"{name}+{COPIES}")
 
 

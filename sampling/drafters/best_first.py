@@ -51,11 +51,11 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
     places' best tokens are read from the device once a round; the heap itself is a few steps of the host a node.
     """
     first = logits[0].clone()  # what a forward gave holds until the next one
-    if not rule.plant(LogitsDistribution(first), len(logits)):
+    if not rule.tree_growth.start_tree(LogitsDistribution(first), len(logits)):
         return Proposal.empty(logits.device)
     nodes = list(likeliest(choices(logits, most, rule), most))
     tokens, parents, chances = zip(*nodes, strict=True)
-    kept = rule.keep(chances, 0, parents)
+    kept = rule.truncation.truncate(chances, 0, parents)
     if kept < len(nodes) and isnan(chances[0]):
         raise no_distribution("drafter")
     if not kept:
@@ -75,7 +75,7 @@ def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[Choice]]:
 
 
 def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: LengthRule) -> list[Choice]:
-    found = [Choice(int(token), chance, rule.acceptance(chance, depth)) for token, chance in told if chance]
+    found = [Choice(int(token), chance, rule.tree_growth.acceptance(chance, depth)) for token, chance in told if chance]
     return sorted(found, key=lambda choice: choice.accepted, reverse=True)
 
 

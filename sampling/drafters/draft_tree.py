@@ -130,7 +130,7 @@ def grow_tree(
     for level in range(1, depth):
         places = layer.best(shape.width)
         chosen = layer.at(places)
-        if not rule.deeper(level, OnDevice(nodes.chances), OnDevice(chosen.chances)):
+        if not rule.tree_growth.expand_layer(level, OnDevice(nodes.chances), OnDevice(chosen.chances)):
             break
         logits = yield from feed(chosen.tokens, above.index_select(0, places))
         numbers = places + (len(nodes) - len(layer))
@@ -148,7 +148,7 @@ def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
     row_of.scatter_(0, places + 1, torch.arange(len(best), device=places.device))
     parents = row_of.index_select(0, best.parents + 1)
     chances = OnDevice[float](best.chances)
-    count = rule.keep(chances, 0, Parents(parents))
+    count = rule.truncation.truncate(chances, 0, Parents(parents))
     if count < len(chances) and math.isnan(chances[0]):
         raise no_distribution("drafter")
     kept_ = None if best.probs is None else best.probs[:count]

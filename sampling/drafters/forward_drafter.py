@@ -89,7 +89,7 @@ class ForwardDrafter(AskingDrafter):
         first = logits[0].clone()  # what a forward gave holds until the next one
         if self.shape is None:
             return (yield from self._chain(seq, gamma, limit, logits, first, feed))
-        if not gamma.plant(LogitsDistribution(first)):
+        if not gamma.tree_growth.start_tree(LogitsDistribution(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
         pick: Pick = WithoutReplacement(seq.processor, seq.draws) if self.shape.drawn else likeliest

@@ -105,8 +105,8 @@ class ExtendedDrafter(_Pair):
             return Proposal.empty(seq.device)
         drawn = yield from self.model.drafting(seq, FixedGamma(min(self.steps, room)), room)
         tokens = self.copier.continuation(seq, drawn.tokens.tolist(), room - len(drawn))
-        tokens = tokens[: gamma.keep((1.0,) * len(tokens))]
-        gamma.placed(range(len(drawn), len(drawn) + len(tokens)))
+        tokens = tokens[: gamma.truncation.truncate((1.0,) * len(tokens))]
+        gamma.truncation.assign_rows(range(len(drawn), len(drawn) + len(tokens)))
         if not tokens:
             return drawn
         copied = sent(tokens, seq.device)
@@ -146,7 +146,7 @@ class SuffixOrModelDrafter(_Pair):
         draft = self.copier.draft(seq, gamma.gamma, room)
         if draft.tokens and draft.score >= (self.enough or steps):
             parents = draft.parents if self.copier.tree else None
-            kept = gamma.keep(draft.probs, draft.match_length, parents)
+            kept = gamma.truncation.truncate(draft.probs, draft.match_length, parents)
             tokens = sent(draft.tokens[:kept], seq.device)
             return Proposal(tokens, parents[:kept] if parents else None)
         return (yield from self.model.drafting(seq, FixedGamma(steps), room))

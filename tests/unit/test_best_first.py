@@ -11,8 +11,9 @@ from torch import Tensor
 
 from egag.cost_model import CostModel
 from egag.expected_round import expected_tokens
-from egag.length_rule import FixedGamma, LengthRule
+from egag.length_rule import FixedGamma, GrowToGamma, LengthRule
 from egag.survival import SurvivalGamma
+from egag.tree_growth import TreeGrowth
 from sampling.drafters import best_first as file
 from sampling.drafters.best_first import Node, best_first, choices, likeliest
 from sampling.drafters.draft_tree import TreeShape, grow_tree
@@ -171,9 +172,14 @@ def test_the_last_node_pays_and_the_next_one_would_not() -> None:
 def test_a_rule_that_learnt_what_depth_is_worth_orders_the_nodes_by_it() -> None:
     """Where the second place is never right the tree is flat."""
 
-    class Flat(FixedGamma):
+    class FlatGrowth(GrowToGamma):
         def acceptance(self, chance: float, depth: int) -> float:
             return 0.0 if depth else chance
+
+    class Flat(FixedGamma):
+        @property
+        def tree_growth(self) -> TreeGrowth:
+            return FlatGrowth(self)
 
     logits = marginals(3, 60, 5)
     proposal = best_first(logits, 12, Flat(4))
@@ -184,10 +190,15 @@ def test_a_rule_that_learnt_what_depth_is_worth_orders_the_nodes_by_it() -> None
 def test_the_rule_is_told_how_many_steps_the_pass_took() -> None:
     told: list[int] = []
 
-    class Telling(FixedGamma):
-        def plant(self, distribution: Any, steps: int = 1) -> bool:
+    class NoGrowth(GrowToGamma):
+        def start_tree(self, distribution: Any, steps: int = 1) -> bool:
             told.append(steps)
             return False
+
+    class Telling(FixedGamma):
+        @property
+        def tree_growth(self) -> TreeGrowth:
+            return NoGrowth(self)
 
     assert not len(best_first(marginals(3, 9, 0), 4, Telling(4))) and told == [3]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from egag.length_rule import FixedGamma
+from egag.truncation import Truncation
 from sampling.forward.runner import prefill
 from tests.conformance.matrix import build_drafter
 from tests.conformance.toy import PROMPT, toy_pair
@@ -14,7 +15,7 @@ from tests.sequences import sequence
 TEXT = [*PROMPT, *PROMPT, *PROMPT]
 
 
-class Keeping(FixedGamma):
+class Keeping(FixedGamma, Truncation):
     """Has only so many of the drafts verified that were not drawn, and tells what it was asked with."""
 
     def __init__(self, most: int) -> None:
@@ -22,7 +23,11 @@ class Keeping(FixedGamma):
         self.most = most
         self.asked: list[tuple[tuple[float, ...], int]] = []
 
-    def keep(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
+    @property
+    def truncation(self) -> Truncation:
+        return self
+
+    def truncate(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
         self.asked.append((tuple(chances), match))
         return min(self.most, len(chances))
 

@@ -119,7 +119,7 @@ def test_of_two_that_draft_together_the_copier_costs_nothing_more() -> None:
     for name, first_s in (("model", 0.008), ("suffix", 0.0001)):
         rule.of(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=first_s, step_s=0.0))
     for _ in range(50):
-        rule.of("suffix").keep((0.9, 0.8))
+        rule.of("suffix").truncation.truncate((0.9, 0.8))
         rule.update(judged(2, 2, verify_s=0.021, draft_s=0.0081, source="model+suffix"))
     assert rule.of("suffix").learnt.live.draft_s(1) == pytest.approx(0.0001)
 
@@ -131,7 +131,7 @@ def test_a_model_that_drafted_nothing_is_not_credited_with_the_copy() -> None:
     for name in ("model", "suffix"):
         rule.of(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.001, step_s=0.0, acceptance=(0.1,)))
     for _ in range(50):
-        rule.of("suffix").keep((0.9, 0.8, 0.7))
+        rule.of("suffix").truncation.truncate((0.9, 0.8, 0.7))
         rule.update(judged(3, 3, verify_s=0.021, source="model+suffix"))
     assert rule.of("model").promise().tokens < 1.2 < 3.0 < rule.of("suffix").promise().tokens
 
@@ -289,22 +289,22 @@ def test_what_was_given_up_is_taken_up_again() -> None:
 def test_copies_are_cut_where_they_stop_to_pay() -> None:
     made = rule()
     assert made.before(0, None)
-    sure, unsure = made.keep((0.9, 0.9, 0.9), 8), made.keep((0.9, 0.02, 0.01), 8)
+    sure, unsure = made.truncation.truncate((0.9, 0.9, 0.9), 8), made.truncation.truncate((0.9, 0.02, 0.01), 8)
     assert (sure, unsure) == (3, 1)
-    assert made.keep((0.001, 0.001)) == 0
+    assert made.truncation.truncate((0.001, 0.001)) == 0
 
 
 def test_a_tree_is_cut_by_the_survival_of_its_nodes() -> None:
     made = rule()
-    assert made.plant(None)
-    assert made.keep((0.8, 0.6, 0.15, 0.001, 0.0001), 0, (-1, 0, -1, 1, 2)) == 3
+    assert made.tree_growth.start_tree(None)
+    assert made.truncation.truncate((0.8, 0.6, 0.15, 0.001, 0.0001), 0, (-1, 0, -1, 1, 2)) == 3
     assert made.survival[2] < made.survival[1] and made.survival[3] < made.survival[1]
 
 
 def test_another_layer_is_grown_where_it_can_pay() -> None:
-    assert rule().deeper(1, [0.9, 0.05], [0.9, 0.05])
-    assert not rule().deeper(1, [0.01, 0.01], [0.01, 0.01])
-    assert not rule(survival_gamma_max=1).deeper(1, [0.9], [0.9])
+    assert rule().tree_growth.expand_layer(1, [0.9, 0.05], [0.9, 0.05])
+    assert not rule().tree_growth.expand_layer(1, [0.01, 0.01], [0.01, 0.01])
+    assert not rule(survival_gamma_max=1).tree_growth.expand_layer(1, [0.9], [0.9])
 
 
 def test_each_of_several_drafters_learns_from_its_own_rounds() -> None:
@@ -313,7 +313,7 @@ def test_each_of_several_drafters_learns_from_its_own_rounds() -> None:
     for _ in range(30):
         for name, part, accepted in (("good", good, 4), ("bad", bad, 0)):
             part.weigh((1.0,) * 4, 3)
-            part.placed(range(4))
+            part.truncation.assign_rows(range(4))
             made.update(judged(4, accepted, verify_s=21.0, source=name))
     assert good.weigh((1.0,) * 4, 3).gain.tokens > 4.0 > 1.5 > bad.weigh((1.0,) * 4, 3).gain.tokens
     assert good.promise().tokens > 4.0 > 1.5 > bad.promise().tokens

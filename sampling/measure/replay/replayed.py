@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from egag.cost_model import CostModel
 from egag.draft_distribution import RecordedDistribution
-from egag.length_rule import LengthRule
+from egag.length_rule import GrowToGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.walk import Ahead, Walk, depth
 from utils.errors import UserError
@@ -131,7 +131,7 @@ def _kept(ahead: Ahead, count: int, rule: LengthRule) -> Drafted:
     """The first drafts of a chain, after a rule that leaves out the end of what was copied behind drawn ones."""
     drawn = count if ahead.chances is None else max(0, len(ahead.drafts) - len(ahead.chances))
     if count > drawn and ahead.chances is not None:
-        count = drawn + rule.keep(ahead.chances[: count - drawn], ahead.match)
+        count = drawn + rule.truncation.truncate(ahead.chances[: count - drawn], ahead.match)
     return ahead.drafts[:count], None
 
 
@@ -144,16 +144,16 @@ def _tree(walk: Walk, position: int, rule: LengthRule, nodes: int | None) -> Dra
             f"{walk.method} drafted trees for a gamma of {ahead.most}, and those for {rule.gamma} have other nodes; "
             f"expected gamma {ahead.most}, or a trace of the other one"
         )
-    if type(rule).deeper is not LengthRule.deeper:
+    if not isinstance(rule.tree_growth, GrowToGamma):
         raise UserError(
             f"{walk.method}: this rule says how deep a tree is grown, and the nodes that a flatter one would have are "
             "not in the trace; expected another rule, or draft_tree chain"
         )
-    if not rule.plant(_belief(ahead, 0)):
+    if not rule.tree_growth.start_tree(_belief(ahead, 0)):
         return (), None
     count = len(ahead.drafts) if nodes is None else min(nodes, len(ahead.drafts))
     if ahead.chances is not None:
-        count = rule.keep(ahead.chances[:count], ahead.match, ahead.parents[:count])
+        count = rule.truncation.truncate(ahead.chances[:count], ahead.match, ahead.parents[:count])
     return ahead.drafts[:count], ahead.parents[:count]
 
 
