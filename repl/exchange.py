@@ -52,14 +52,23 @@ def exchange(session: "Session", answers: "Answers", table: tuple[tuple[str, ...
 def _records(session: "Session", answers: "Answers") -> Iterator[Record]:
     """A record of each run that came to a token or to an error, as of a prompt file: turns share their prompt's id."""
     turns, values = answers.dialogue.turns, answers.comparison.values
+    about = answers.comparison.engine.describe()
     prompt = Prompt(session.dialogues, tuple(turn.prompt for turn in turns))
     for name, run in answers.runs.items():
         error = answers.failures.get(name)
         if error is None and not answers.rounds[name]:
             continue
         own = Configuration(run.method, tuple(run.parameters.items()), alias=run.name)
-        place = Place(prompt, len(turns), own, values["processor"], values["seed"], 0, answers.lossless(name))
-        record = make_record(answers.comparison, place, answers.machines.get(name, Machine()), error)
+        place = Place(
+            prompt=prompt,
+            turn=len(turns),
+            configuration=own,
+            processor=values["processor"],
+            seed=values["seed"],
+            repeat=0,
+            lossless=answers.lossless(name),
+        )
+        record = make_record(answers.comparison, place, answers.machines.get(name, Machine()), error, about)
         yield replace(record, settings={**record.settings, TURNS.name: session.show(TURNS.name)})
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ablation.plan.grid import Key, Place
 from ablation.results.record import Record
-from ablation.run.execute import Unwatched
+from ablation.run.watcher import Unwatched
 from repl.live import Pace, coloured
 from sampling.engine import Engine
 from sampling.measure.answer import Answer

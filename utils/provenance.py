@@ -20,6 +20,7 @@ _SOURCES = (
     "ngram_assisted",
     "egag",
     "utils",
+    "ablation/run/configuration_run.py",
     "ablation/run/execute.py",
     "ablation/plan/grid.py",
     "ablation/results/record.py",

@@ -234,8 +234,23 @@ class Plan:
         for _, prompt in self.played(one):
             for turn in range(1, len(prompt.turns) + 1):
                 for configuration, weights, load in product(self.configurations, formats, self.loads or (None,)):
-                    place = Place(prompt, turn, configuration, one.processor, one.seed, one.repeat)
-                    yield replace(place, target_weights=weights, load=load, engine=self.engine)
+                    yield self.place(one, prompt, turn, configuration, weights, load)
+
+    def place(
+        self, one: "Pass", prompt: Prompt, turn: int, configuration: Configuration, weights: str, load: Load | None
+    ) -> Place:
+        """A generation of a pass. weights: the format of the target's."""
+        return Place(
+            prompt=prompt,
+            turn=turn,
+            configuration=configuration,
+            processor=one.processor,
+            seed=one.seed,
+            repeat=one.repeat,
+            target_weights=weights,
+            load=load,
+            engine=self.engine,
+        )
 
     def length(self, prompt: Prompt) -> int:
         """Most tokens to generate for a prompt."""

@@ -14,7 +14,7 @@ from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
     from ablation.plan.grid import Place
-    from sampling.engine import Engine
+    from sampling.engine import Description, Engine
     from sampling.forward.traffic import Traffic
     from sampling.measure.comparison import Comparison
     from sampling.measure.metrics import RunMetrics
@@ -278,7 +278,9 @@ def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str
     return {**relevant_settings(method, values), **engine.resolve(method, values)}
 
 
-def make_record(comparison: "Comparison", place: "Place", machine: "Machine", error: str | None) -> Record:
+def make_record(
+    comparison: "Comparison", place: "Place", machine: "Machine", error: str | None, about_engine: "Description"
+) -> Record:
     """The record of a generation that has run, or has failed with `error`, in this comparison."""
     configuration, engine = place.configuration, comparison.engine
     values = {**comparison.values, **dict(configuration.parameters)}
@@ -286,7 +288,6 @@ def make_record(comparison: "Comparison", place: "Place", machine: "Machine", er
         settings = resolved_settings(place.method, values, engine)
     else:
         settings = relevant_settings(place.method, values)
-    about_engine = engine.describe()
     about: dict[str, Any] = {
         "id": place.prompt.id,
         "task": place.prompt.task,

@@ -10,7 +10,7 @@ from rich.text import Text
 from ablation.plan.grid import Load, Place
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
-from ablation.run.execute import Unwatched
+from ablation.run.watcher import Unwatched
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods import REFERENCE

@@ -1,54 +1,21 @@
-"""Plays a plan on one engine, interleaved, and yields a record for each generation as soon as it is known."""
+"""Plays a plan on one engine, interleaved, and yields records as soon as they are known."""
 
-import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 
-from ablation.plan.grid import Configuration, Key, Pass, Place, Plan, rotated
+from ablation.plan.grid import Configuration, Key, Load, Pass, Plan, rotated
 from ablation.plan.prompt_file import Prompt
-from ablation.results.record import Record, make_record
-from ablation.run.dialogue import Dialogue
+from ablation.results.record import Record
+from ablation.run.configuration_run import ConfigurationRun, EnginePass
+from ablation.run.conversation import Conversation
+from ablation.run.watcher import Unwatched, Watcher
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.methods import METHODS, REFERENCE
-from utils.errors import UserError
-from utils.events import Round
-from utils.machine import Machine
-from utils.memory import reset_peak_memory
-from utils.parameter import Chosen, Values
-
-_log = logging.getLogger(__name__)
-
-
-class Watcher(Protocol):
-    """Is told what happens, always outside the measured time."""
-
-    def begin(self, place: Place) -> None: ...
-
-    def prompted(self, place: Place, engine: Engine, values: Values, ids: Sequence[int]) -> None: ...
-
-    def round(self, place: Place, round: Round) -> None: ...
-
-    def ended(self, place: Place) -> None: ...
-
-
-class Unwatched:
-    """Nobody looks."""
-
-    def begin(self, place: Place) -> None:
-        """A generation starts."""
-
-    def prompted(self, place: Place, engine: Engine, values: Values, ids: Sequence[int]) -> None:
-        """What it goes by is known: every setting, and the prompt's ids."""
-
-    def round(self, place: Place, round: Round) -> None:
-        """A round is over."""
-
-    def ended(self, place: Place) -> None:
-        """A text of a batch is whole."""
+from utils.parameter import Chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +28,59 @@ class Done:
 
 def execute(
     engine: Engine, plan: Plan, watcher: Watcher | None = None, done: Mapping[Key, Done] | None = None
-) -> Iterator[Record]:
-    """The records of a plan, each as soon as its generation is over.
+) -> Iterator[list[Record]]:
+    """The records of a plan, each as soon as its generation is over; those of a batch at once when all are answered.
 
-    On each prompt the reference goes first and the others follow in a rotating order; formats of the target's
-    weights take turns at every step, each compared with its own reference. Each pass over the
-    prompts starts without memory of earlier ones. A generation that fails leaves a record with its error.
-    `done` generations are not yielded; where others of their prompt are missing, the reference runs again,
-    so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
+    One at a time: on each prompt the reference goes first and the others follow in a rotating order; formats of the
+    target's weights take turns at every step, each compared with its own reference. Each pass over the
+    prompts starts without memory of earlier ones. At a load: each configuration answers all prompts of a pass, the
+    reference first, the others in an order that rotates from pass to pass. A generation that fails leaves a record
+    with its error.
+    `done` generations are not yielded; where others of their prompt, or of their load, are missing, the reference runs
+    again, so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
     on them.
     """
     done, lossless = done or {}, known_lossless(engine, plan)
-    engines = in_formats(engine, plan.formats)
-    for number, one in enumerate(plan.passes()):
-        if all(place.key in done for place in plan.places(one, tuple(engines))):
+    engines = tuple(_DescribedEngine(each) for each in in_formats(engine, plan.formats).values())
+    for number, seeded in enumerate(plan.passes()):
+        if all(place.key in done for place in plan.places(seeded, tuple(each.begun.target.stored for each in engines))):
             continue
-        for each in engines.values():
-            each.forget()
-        played = [
-            [
-                _Conversation(each, weights, plan, prompt, one, watcher or Unwatched(), done, lossless).play(
-                    plan.order(number + (index if plan.in_turn else 0))
-                )
-                for weights, each in rotated(tuple(engines.items()), index + number)
-            ]
-            for index, prompt in plan.played(one)
-        ]
-        for conversations in played if plan.in_turn else [list(chain(*played))]:
-            yield from _in_turn(conversations)
+        if not plan.loads:
+            for each in engines:
+                each.engine.forget()
+        for group in _groups(plan, seeded):
+            yield from _in_turn(
+                _Track(
+                    EnginePass(each.engine, each.begun, each.about, plan, seeded, load, lossless),
+                    prompts,
+                    watcher or Unwatched(),
+                    done,
+                ).play(plan.order(number + (index if plan.in_turn else 0)))
+                for index, prompts, load in group
+                for each in rotated(engines, index + number)
+            )
 
 
-def _in_turn(several: Iterable[Iterator[Record | None]]) -> Iterator[Record]:
+class _DescribedEngine:
+    """An engine with its description as a run begins, and once it has answered."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.begun, self.about = engine, engine.describe(), cache(engine.describe)
+
+
+def _groups(plan: Plan, seeded: Pass) -> Iterator[Sequence[tuple[int, tuple[Prompt, ...], Load | None]]]:
+    """What takes turns: prompts that are played together at a load, each with the place of the first."""
+    placed = list(plan.played(seeded))
+    if plan.loads:
+        every = tuple(prompt for _, prompt in placed)
+        yield from ([(0, every, load)] for load in plan.loads)
+    elif plan.in_turn:
+        yield from ([(index, (prompt,), None)] for index, prompt in placed)
+    else:
+        yield [(index, (prompt,), None) for index, prompt in placed]
+
+
+def _in_turn(several: Iterable[Iterator[list[Record] | None]]) -> Iterator[list[Record]]:
     """One of each in turn until all are at their end, none before it is asked for; None is one that is there.
 
     Example: (a, b) and (c, d, e) -> a, c, b, d, e.
@@ -99,10 +88,10 @@ def _in_turn(several: Iterable[Iterator[Record | None]]) -> Iterator[Record]:
     waiting = deque(several)
     while waiting:
         first = waiting.popleft()
-        for record in islice(first, 1):
+        for records in islice(first, 1):
             waiting.append(first)
-            if record is not None:
-                yield record
+            if records is not None:
+                yield records
 
 
 def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
@@ -116,87 +105,48 @@ def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chos
     return found
 
 
-@dataclass(slots=True)
-class _Conversation:
-    """The turns of one prompt in one pass and format; each configuration continues what it said itself."""
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """Prompts in one pass and format, one at a time or all at a load: all that is compared with one reference."""
 
-    engine: Engine
-    weights: str
-    plan: Plan
-    prompt: Prompt
-    one: Pass
+    setting: EnginePass
+    prompts: tuple[Prompt, ...]
     watcher: Watcher
     done: Mapping[Key, Done]
-    lossless: Mapping[tuple[Configuration, Chosen], bool | None]
-    dialogue: Dialogue = field(default_factory=Dialogue)
-    errors: dict[str, str] = field(default_factory=dict)
 
-    def play(self, order: tuple[Configuration, ...]) -> Iterator[Record | None]:
-        """Its records in this order, None for one that is there already."""
-        values = {
-            **self.plan.values,
-            "processor": self.one.processor,
-            "seed": self.one.seed,
-            "length": self.plan.length(self.prompt),
-        }
-        for turn, text in enumerate(self.prompt.turns, start=1):
-            comparison = Comparison(self.engine, values)
-            self.dialogue.begin(text, self.prompt.before(turn))
-            places = [self._place(turn, configuration) for configuration in order]
-            missing = any(place.key not in self.done for place in places)
-            for place in places:
-                earlier = self.done.get(place.key)
-                if earlier is None:
-                    yield self._record(comparison, place)
-                elif self._remembers(place) or (missing and place.configuration.name == REFERENCE):
-                    self._answer(comparison, place, Unwatched())
-                    yield None
+    def play(self, order: tuple[Configuration, ...]) -> Iterator[list[Record] | None]:
+        """The records of each configuration in this order, None for those that are there already.
+
+        One at a time they take turns at every turn of the conversation; at a load each plays all turns.
+        """
+        talks = {each: [Conversation(each.name, prompt) for prompt in self.prompts] for each in order}
+        every = range(1, max(len(prompt.turns) for prompt in self.prompts) + 1)
+        for turns in [every] if self.setting.load else [[turn] for turn in every]:
+            compared: dict[tuple[str | int, int], Comparison] = {}
+            runs = [ConfigurationRun(self.setting, each, talks[each], turns, compared) for each in order]
+            missing = not all(self._is_there(run) for run in runs)
+            for run in runs:
+                if not self._is_there(run):
+                    run.play(self.watcher)
+                    yield run.records()
+                    continue
+                if self._runs_again(run, missing):
+                    run.play(Unwatched())
                 else:
-                    self._remember(place, earlier)
-                    yield None
+                    self._remember(run)
+                yield None
 
-    def _place(self, turn: int, configuration: Configuration) -> Place:
-        one, lossless = self.one, self.lossless[configuration, self.one.processor]
-        place = Place(self.prompt, turn, configuration, one.processor, one.seed, one.repeat, lossless, self.weights)
-        return replace(place, engine=self.plan.engine)
+    def _is_there(self, run: ConfigurationRun) -> bool:
+        return all(place.key in self.done for _, place in run.generations())
 
-    def _remembers(self, place: Place) -> bool:
-        return METHODS[place.method].remembers({**self.plan.values, **dict(place.configuration.parameters)})
+    def _runs_again(self, run: ConfigurationRun, missing: bool) -> bool:
+        """Whether what is there is needed once more, as the measure of what is missing, or as its memory."""
+        if missing and run.configuration.name == REFERENCE:
+            return True
+        values = {**self.setting.plan.values, **dict(run.configuration.parameters)}
+        return self.setting.load is None and METHODS[run.configuration.method].remembers(values)
 
-    def _record(self, comparison: Comparison, place: Place) -> Record:
-        self.watcher.begin(place)
-        with Machine() as machine:
-            self._answer(comparison, place, self.watcher)
-        return make_record(comparison, place, machine, self.errors.get(place.configuration.name))
-
-    def _answer(self, comparison: Comparison, place: Place, watcher: Watcher) -> None:
-        """One generation; once a configuration has failed, its conversation has no next turn."""
-        name = place.configuration.name
-        if name in self.errors:
-            return
-        reset_peak_memory(self.engine.describe().device)
-        for round in self._rounds(comparison, place, watcher):
-            watcher.round(place, round)
-        if name not in self.errors:
-            self.dialogue.answered(name, self.engine.text(comparison.metrics[name].output_ids))
-
-    def _rounds(self, comparison: Comparison, place: Place, watcher: Watcher) -> Iterator[Round]:
-        """The rounds of a generation; what goes wrong in it, and not in their reader, ends up in `errors`."""
-        name, parameters = place.configuration.name, dict(place.configuration.parameters)
-        try:
-            ids = self.engine.tokenise(self.dialogue.heard(name), comparison.values["chat"], self.prompt.system)
-            watcher.prompted(place, self.engine, {**comparison.values, **parameters}, ids)
-            for event, _ in comparison.run(name, ids, method=place.method, parameters=parameters):
-                if isinstance(event, Round):
-                    yield event
-        except UserError as error:
-            self.errors[name] = str(error)
-        except Exception as error:  # out of memory, or a bug: the other generations are still worth having
-            _log.exception("prompt %s, turn %d: %s failed", place.prompt.id, place.turn, name)
-            self.errors[name] = f"{type(error).__name__}: {error}"
-
-    def _remember(self, place: Place, earlier: Done) -> None:
-        name = place.configuration.name
-        self.dialogue.answered(name, earlier.text)
-        if earlier.error is not None:
-            self.errors.setdefault(name, earlier.error)
+    def _remember(self, run: ConfigurationRun) -> None:
+        for conversation, place in run.generations():
+            earlier = self.done[place.key]
+            conversation.remember(place.turn, earlier.text, earlier.error)

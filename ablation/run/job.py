@@ -9,12 +9,12 @@ from typing import Protocol
 from ablation.plan.grid import Key, Place, Plan
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
-from ablation.run.batches import execute_batches
 from ablation.run.costs import Watched
 from ablation.run.estimate import Estimate
-from ablation.run.execute import Done, Watcher, execute
+from ablation.run.execute import Done, execute
 from ablation.run.probe import estimated
 from ablation.run.quiet import Quiet
+from ablation.run.watcher import Watcher
 from engines.home import Foreign
 from sampling.engine import Engine
 from utils.events import Round
@@ -135,18 +135,11 @@ class Job:
 
     def _all(self, watcher: Watcher) -> Iterator[Iterable[Record]]:
         """The records of our engine, then of each other: none has the machine while another is timed."""
-        yield from played(self.engine, self.plan, watcher, self.sink.done)
+        yield from execute(self.engine, self.plan, watcher, self.sink.done)
         for side in self.plan.sides:
             other = self.others[side.spec.name]
-            yield from played(other, self.plan.of(side), watcher, self.sink.done)
+            yield from execute(other, self.plan.of(side), watcher, self.sink.done)
             other.close()
-
-
-def played(engine: Engine, plan: Plan, watcher: Watcher, done: Mapping[Key, Done]) -> Iterator[Iterable[Record]]:
-    """The records of a plan, those of a batch at once."""
-    if plan.loads:
-        return execute_batches(engine, plan, watcher, done)
-    return ((record,) for record in execute(engine, plan, watcher, done))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from ablation.plan.grid import Place
-from ablation.run.execute import Unwatched
+from ablation.run.watcher import Unwatched
 from utils.machine import BUSY_CORES, other_cores
 
 

@@ -3,6 +3,8 @@
 import csv
 import os
 import signal
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ from ablation.plan.grid import Place, Plan
 from ablation.results.record import Record
 from ablation.results.store import whole_rows
 from ablation.results.table import key
-from ablation.run.execute import Unwatched
+from ablation.run.execute import execute
 from ablation.run.job import Job, Outcome
 from ablation.run.maker import OneEngine
 from ablation.run.results_file import Files, ResultsFile
+from ablation.run.watcher import Unwatched, Watcher
+from sampling.engine import Engine
 from sampling.pair_engine import PairEngine
 from tests.ablation.mock_engine import mock_engine, mock_plan
 
@@ -50,6 +54,11 @@ def play(
 
 def results_file(out: Path, plan: Plan | None = None, engine: PairEngine | None = None, **options: Any) -> ResultsFile:
     return ResultsFile(OneEngine(engine or mock_engine()), plan or mock_plan(), "mock", Files(out), "test", **options)
+
+
+def records_of(engine: Engine, plan: Plan, watcher: Watcher | None = None) -> Iterator[Record]:
+    """The records of a plan, one after the other."""
+    return chain.from_iterable(execute(engine, plan, watcher))
 
 
 def rows(path: Path) -> list[dict[str, str]]:

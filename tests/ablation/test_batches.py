@@ -16,7 +16,6 @@ from ablation.plan.slo import Slo
 from ablation.report.load import load_results
 from ablation.report.write import write_report
 from ablation.results.batch_table import batch_lines, cells
-from ablation.run.batches import execute_batches
 from ablation.run.results_file import Files
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
@@ -24,7 +23,7 @@ from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import GREEDY, MockEngine, mock_engine, mock_plan
 from tests.ablation.plan_files import Write
-from tests.ablation.playing import Silent, lasting, play, row_ends, rows
+from tests.ablation.playing import Silent, lasting, play, records_of, row_ends, rows
 from utils.errors import UserError
 
 LOADS = (1, 2)
@@ -104,7 +103,7 @@ def real_plan(pair: Pair, **more: object) -> tuple[PairEngine, Plan]:
 def test_a_real_pair_says_in_batches_what_it_says_alone(pair: Pair) -> None:
     """Conversations go on with their own answers; a prompt that is too long is an error of its own."""
     engine, plan = real_plan(pair, batches=(1, 3))
-    records = [record for some in execute_batches(engine, plan) for record in some]
+    records = list(records_of(engine, plan))
     assert len(records) == plan.generations
     for record in records:
         if record.id == "c":
@@ -120,7 +119,7 @@ def test_a_real_pair_says_in_batches_what_it_says_alone(pair: Pair) -> None:
 
 def test_prompts_that_arrive_wait_until_there_is_room(pair: Pair) -> None:
     engine, plan = real_plan(pair, batches=(1,), rates=(1000.0, 0.01))
-    records = [record for some in execute_batches(engine, plan) for record in some if record.error is None]
+    records = [record for record in records_of(engine, plan) if record.error is None]
     rushed = [one for one in records if one.rate == 1000.0 and one.turn == 1]
     spread = [one for one in records if one.rate == 0.01 and one.turn == 1]
     assert max(one.queued_s or 0.0 for one in rushed) > 0.0
@@ -130,7 +129,7 @@ def test_prompts_that_arrive_wait_until_there_is_room(pair: Pair) -> None:
 
 def test_the_same_seed_brings_the_same_arrivals(pair: Pair) -> None:
     engine, plan = real_plan(pair, batches=(1,), rates=(0.01,))
-    runs = [[one for some in execute_batches(engine, plan) for one in some] for _ in range(2)]
+    runs = [list(records_of(engine, plan)) for _ in range(2)]
     first, second = ([round(one.e2e_throughput_tps or 0.0, 3) for one in run if one.error is None] for run in runs)
     assert first == pytest.approx(second, rel=0.05)
 
@@ -147,7 +146,7 @@ def test_a_report_keeps_loads_apart(tmp_path: Path) -> None:
 def test_the_table_tells_what_all_texts_have_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    records = [one for some in execute_batches(mock_engine(), batched()) for one in some]
+    records = list(records_of(mock_engine(), batched()))
     lines = {(line.batch, line.configuration): line for line in batch_lines(records)}
     assert lines[2, "speculative gamma=4"].ratio == pytest.approx(2.0) and lines[2, "target"].ratio is None
     assert lines[2, "speculative gamma=2"].output == "3 exact"

@@ -9,14 +9,13 @@ from rich.console import Console
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.estimate import Estimate, Pace, Timed, estimate, grid_table, most_tokens
-from ablation.run.execute import execute
 from ablation.run.priced import priced_pace
 from ablation.run.probe import estimated, foreseen
 from sampling.engine import Description
 from sampling.profile import DraftTimes, LatencyProfile
 from sampling.settings import Settings
 from tests.ablation.mock_engine import MockEngine, make_round
-from utils.events import Event, Finished, Prefilled
+from tests.ablation.playing import records_of
 from utils.parameter import Chosen
 
 PROMPTS = (Prompt("a", ("x",), "code"), Prompt("b", ("x", "y"), "code", 50), Prompt("c", ("x",)))
@@ -97,7 +96,7 @@ def test_the_truth_lies_in_the_range(accepted: float, gamma: int) -> None:
     plan = Plan(prompts, methods, {**Settings(), "length": 60}, PROCESSORS, (1, 2))
     engine = Paced(accepted=accepted)
     guess, quick = estimated(engine, plan), foreseen(replace(engine, calls=[]), plan)
-    truth = sum(record.wall_s or 0.0 for record in execute(engine, plan))
+    truth = sum(record.wall_s or 0.0 for record in records_of(engine, plan))
     assert guess.low_s <= truth <= guess.high_s < 6 * truth
     assert (quick.low_s, quick.high_s) == (guess.low_s, guess.high_s)
 

@@ -22,7 +22,6 @@ from ablation.results import manifest
 from ablation.run import rounded
 from ablation.run.conduct import conduct_into
 from ablation.run.estimate import grid_table
-from ablation.run.execute import execute
 from ablation.run.probe import estimated
 from ablation.run.results_file import Files
 from ablation.run.rounded import qualities
@@ -36,7 +35,7 @@ from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import MockEngine, mock_plan
 from tests.ablation.plan_files import SPECULATIVE, Write, refusal
-from tests.ablation.playing import Silent, copied, lasting, play, row_ends, rows
+from tests.ablation.playing import Silent, copied, lasting, play, records_of, row_ends, rows
 from tests.tiny import gpt2, llama, save_checkpoint, tiny_tokenizer
 from utils.errors import UserError
 
@@ -169,11 +168,11 @@ def test_each_format_says_what_it_says_alone_and_is_compared_with_itself(load: L
     engine = PairEngine(pair)
     assert all(engine.in_format(name) is engine.in_format(name) for name in ALL)
     assert all(engine.in_format(name).pair.drafter is drafter for name in ALL)
-    found = list(execute(engine, small(ALL)))
+    found = list(records_of(engine, small(ALL)))
     assert Counter(record.target_weights for record in found) == dict.fromkeys(ALL, 8)
     for name in ALL:
         own = {(record.id, record.configuration): record for record in found if record.target_weights == name}
-        alone = execute(PairEngine(load("self:int4", target_weights=name)), small())
+        alone = records_of(PairEngine(load("self:int4", target_weights=name)), small())
         for record in alone:
             mine = own[record.id, record.configuration]
             assert (mine.output_ids, mine.target_weights) == (record.output_ids, name)

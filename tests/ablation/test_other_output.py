@@ -14,11 +14,11 @@ from ablation.report.pairs import compare
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.write import write_report
 from ablation.results.record import Record
-from ablation.run.execute import execute
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects
+from tests.ablation.playing import records_of
 from tests.ablation.synthetic import write_results
 
 RATES = ("speedup", "acceptance_rate", "alpha", "tokens_per_round", "mean_gamma", "c", "mean_entropy")
@@ -30,7 +30,9 @@ def records(pair: Pair) -> list[Record]:
     settings = Settings()
     settings.assign("length", "12")
     prompts = tuple(Prompt(number, (text,), "task") for number, text in enumerate(("Hello", "ab ab ab"), start=1))
-    return list(execute(PairEngine(pair), plain_plan(prompts, choose_runs("target,beam,ngram", settings), settings, 1)))
+    return list(
+        records_of(PairEngine(pair), plain_plan(prompts, choose_runs("target,beam,ngram", settings), settings, 1))
+    )
 
 
 def test_a_record_has_a_score_and_no_rate(records: list[Record]) -> None:

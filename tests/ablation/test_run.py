@@ -11,9 +11,9 @@ from ablation.plan.grid import Configuration, Place, Plan, plain_plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.display import BarDisplay
 from ablation.run.estimate import Estimate
-from ablation.run.execute import Unwatched, execute
 from ablation.run.job import Outcome
 from ablation.run.probe import estimated
+from ablation.run.watcher import Unwatched
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up
 from sampling.pair import Pair
@@ -22,6 +22,7 @@ from sampling.profile import DraftTimes, LatencyProfile
 from sampling.settings import Settings
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import MockEngine
+from tests.ablation.playing import records_of
 
 CURSOR_UP, ERASE_LINE = "\x1b[1A", "\x1b[2K"
 KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens, output_ids, text, finish_reason,
@@ -206,7 +207,7 @@ def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytes
     plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
     printed = Printed(plan, as_json=False, trace=None)
     with pytest.raises(KeyboardInterrupt), printed.writing(Outcome()):
-        printed.add(next(execute(PairEngine(pair), plan)))
+        printed.add(next(records_of(PairEngine(pair), plan)))
         assert not capsys.readouterr().out
         raise KeyboardInterrupt
     assert "target" in capsys.readouterr().out
@@ -216,7 +217,7 @@ def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
     plan = plain_plan((Prompt(1, ("Hello",)),), (Configuration("target"),), {**Settings(), "length": 2}, repeats=1)
     screen = io.StringIO()
     with BarDisplay(Console(file=screen, force_terminal=True, width=80), 0, 1) as bar:
-        (record,) = execute(PairEngine(pair), plan, bar)
+        (record,) = records_of(PairEngine(pair), plan, bar)
         assert "target" in screen.getvalue() and CURSOR_UP not in screen.getvalue()
         bar.record(record)
         wiped = screen.getvalue()
@@ -236,7 +237,7 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
     methods = tuple(map(Configuration, ("ngram", "target", "speculative")))
     plan = plain_plan(prompts, methods, {**Settings(), "length": 2}, repeats=2)
-    records = list(execute(PairEngine(pair), plan))
+    records = list(records_of(PairEngine(pair), plan))
     assert [(record.repeat, record.id, record.method) for record in records] == [
         (0, "a", "target"),
         (0, "a", "ngram"),
@@ -257,10 +258,10 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
 def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:
     values = {**Settings(), "length": 24, "reset_in_between": False}
     plan = plain_plan((Prompt(1, ("Hello",)),), (Configuration("ngram"),), values, repeats=2)
-    cold = [record.drafted for record in execute(PairEngine(pair), plan)]
+    cold = [record.drafted for record in records_of(PairEngine(pair), plan)]
     engine = PairEngine(pair)
     estimated(engine, plan)
-    warm = [record.drafted for record in execute(engine, plan)]
+    warm = [record.drafted for record in records_of(engine, plan)]
     assert cold == warm and cold[0] == cold[1]
 
 
@@ -281,7 +282,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
 
     def drafted(*configurations: Configuration) -> dict[tuple[str | int, str], int | None]:
         plan = replace(plain_plan(prompts, (), values, repeats=1), configurations=configurations)
-        return {(one.id, one.configuration): one.drafted for one in execute(PairEngine(pair), plan)}
+        return {(one.id, one.configuration): one.drafted for one in records_of(PairEngine(pair), plan)}
 
     alone = {**drafted(both[0]), **drafted(both[1])}
     assert drafted(*both) == alone
@@ -297,7 +298,7 @@ class Interrupting(Unwatched):
 def test_ctrl_c_loses_no_generation_that_is_done(pair: Pair) -> None:
     both = Configuration("target"), Configuration("ngram")
     plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
-    records = execute(PairEngine(pair), plan, Interrupting())
+    records = records_of(PairEngine(pair), plan, Interrupting())
     assert next(records).method == "target"
     with pytest.raises(KeyboardInterrupt):
         next(records)

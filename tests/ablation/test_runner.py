@@ -14,11 +14,10 @@ import pytest
 from ablation.results.record import Record
 from ablation.results.store import whole_rows
 from ablation.results.table import columns, key
-from ablation.run.execute import execute
 from ablation.run.job import Job
 from ablation.run.results_file import Files
 from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
-from tests.ablation.playing import Silent, copied, lasting, play, results_file, row_ends, rows
+from tests.ablation.playing import Silent, copied, lasting, play, records_of, results_file, row_ends, rows
 from utils.parameter import Chosen
 
 
@@ -107,7 +106,7 @@ def test_losslessness_is_asked_once_for_each_configuration_and_processor() -> No
 
     # Not greedy: there an output is compared with the reference's where it is lossless, which asks again.
     plan = replace(mock_plan(), processors=(NUCLEUS, Chosen("multinomial", (1.0,))))
-    records = list(execute(Asked(), plan))
+    records = list(records_of(Asked(), plan))
     assert len(asked) == len(plan.configurations) * len(plan.processors)
     assert {record.method for record in records if record.lossless} == {"target"}
 

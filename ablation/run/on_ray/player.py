@@ -109,7 +109,8 @@ class Player:
     def play(self, units: Sequence[Unit], done: "Mapping[Key, Done]") -> Played:
         """All rows of these units that are not `done`."""
         from ablation.results.full_trace import tracer
-        from ablation.run.job import Both, played
+        from ablation.run.execute import execute
+        from ablation.run.job import Both
         from ablation.run.quiet import Quiet
 
         plan = replace(self._experiment.plan, part=Part(frozenset(units)))
@@ -118,7 +119,7 @@ class Player:
         said: list[str] = []
         with closing(tracer(lines if traced else None, traced)) as found:
             watcher = Both(Quiet(self._wait_quiet_s, said.append), found)
-            for several in played(self._engine, plan, watcher, done):
+            for several in execute(self._engine, plan, watcher, done):
                 for record in several:
                     found.record(record)
                     self._costs.add(record)
