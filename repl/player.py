@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING
 
 from repl.commands.table import execute
 from repl.costs import GUESSED
-from repl.orders import Ablate, Ask, Batch, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
 from repl.replies import Message, Reply, Sheet
 from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
 from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
 from repl.view import View
 from utils.errors import UserError
-from utils.interrupt import Deferred
 from utils.text import counted
 
 if TYPE_CHECKING:
-    from ablation.plan.file import Experiment
-    from ablation.plan.prompt_file import Prompt
+    from ablation.run.job import Outcome
     from repl.round_line import Line
     from sampling.profile import LatencyProfile
     from utils.events import AnyRound
@@ -43,6 +40,7 @@ class Player:
         self.left = False
         self.interrupted = False
         self._playing = self._quiet = False
+        self._where = ""
 
     def play(self, lines: Iterable[tuple[int, str]], name: str) -> list[str]:
         """Execute a script's lines, and return those: one that fails is reported with its number, the rest goes on.
@@ -66,12 +64,14 @@ class Player:
 
     def execute(self, line: str, where: str = "") -> None:
         """Execute one line and show the result; `where` is its place in a script, for messages."""
-        self.interrupted = False
+        self.interrupted, self._where = False, where
         try:
             self.session.settle()
             if news := self.session.costs.news():
                 self.view.reply(Message(news))
-            self._execute(line, where)
+            reply = execute(self, line)
+            if reply is not None:
+                self._confirm(reply)
         except UserError as error:
             # That the models cannot be had is not the line's fault.
             self._fail(str(error) if error is self.session.loading.error else f"{where}{error}")
@@ -82,44 +82,13 @@ class Player:
         except Exception as error:
             self._fail(f"{where}{type(error).__name__}: {error} ({log_traceback(error)})")
 
-    def _execute(self, line: str, where: str) -> None:
-        match execute(self.session, line):
-            case Message() | Sheet() as reply:
-                self._confirm(reply)
-            case Clear():
-                self.view.out.clear()
-            case Quit():
-                self.left = True
-            case Play(path, lines):
-                self._load(str(path), lines)
-            case Ask(prompt):
-                self._answer(prompt, where)
-            case WithModels(job):
-                self._wait()
-                self._confirm(Message(job()))
-            case WithCosts(page):
-                self._wait()
-                self._confirm(page(self._costs()))
-            case Replace(path, why, job):
-                self._confirm(Message(self._replace(path, why, job)))
-            case Ablate(name, experiment):
-                self._ablate(name, experiment)
-            case Batch(prompts, size):
-                self._answer_many(prompts, size)
-            case Results():
-                with Deferred():
-                    from repl import ablate
-
-                ablate.show_last(self.view)
-            case Why(run):
-                self._explain(run)
-
     def _confirm(self, reply: Reply) -> None:
         """Show a reply; a script that was loaded is not heard line by line."""
         if isinstance(reply, Sheet) or not self._quiet:
             self.view.reply(reply)
 
-    def _load(self, name: str, lines: tuple[tuple[int, str], ...]) -> None:
+    def load(self, name: str, lines: tuple[tuple[int, str], ...]) -> Message:
+        """See `CommandHost.load`."""
         before, self._quiet = self.failures, True
         try:
             played = self.play(lines, name)
@@ -127,18 +96,20 @@ class Player:
             self._quiet = False
         commands = sum(line.startswith("/") for line in played)
         ran = f"{counted(commands, 'command')} and {counted(len(played) - commands, 'prompt')}"
-        self.view.reply(Message(f"{name}: {ran} played, {self.failures - before} failed"))
+        return Message(f"{name}: {ran} played, {self.failures - before} failed")
 
-    def _replace(self, path: Path, why: str, job: Callable[[], str]) -> str:
-        """Ask before a file is written over; a script's lines are no answer. Raises `UserError`."""
+    def replace(self, path: Path, why: str, write: Callable[[], str]) -> str:
+        """See `CommandHost.replace`; a script's lines are no answer."""
         answer = None if self._playing else self.view.confirm(f"{path} {why}. Replace it?")
         if answer is None:
             raise UserError(f"{path} {why}; it was left alone. Choose another name")
-        return job() if answer else f"{path} was left alone"
+        return write() if answer else f"{path} was left alone"
 
-    def _answer(self, prompt: str, where: str) -> None:
+    def answer(self, prompt: str) -> None:
+        """See `CommandHost.answer`."""
+        where = self._where
         self.session.refuse_nothing()
-        self._wait()
+        self.wait()
         if self.session.weighs_costs() and self.session.costs.unknown():
             self.view.reply(Message(GUESSED))
         answers = self.session.ask(prompt)
@@ -159,8 +130,8 @@ class Player:
             self.view.reply(Message(stale))
         self.interrupted = answers.stopped
 
-    def _costs(self) -> "LatencyProfile":
-        """What rounds cost here; the user is told where that has to be measured first."""
+    def profile(self) -> "LatencyProfile":
+        """See `CommandHost.profile`; the user is told where that has to be measured first."""
         if self.session.engine.profile() is None:
             self.view.reply(Message("measuring what forwards and drafts cost here, once; half a minute at most"))
         return self.session.costs.ensure()
@@ -199,39 +170,13 @@ class Player:
 
         return line
 
-    def _ablate(self, name: str, experiment: "Experiment") -> None:
-        begun = self.session.start is not None
-        self._wait()
-        self.session.settle()
-        with Deferred():
-            from repl import ablate, plan
-
-        if not begun:  # what is on has been decided since
-            experiment = plan.read(self.session, name)
-        if plan.takes_runs(self.session, name):
-            names = ", ".join(configuration.name for configuration in experiment.plan.configurations)
-            named = f"/ablate {plan.DEFAULT_PLAN}"
-            self.view.reply(Message(f"the prompts of {plan.DEFAULT_PLAN} for {names}; {named} runs that plan as it is"))
-        try:
-            outcome = ablate.run_plan(self.session, experiment, f"/ablate {name}".rstrip(), self.view)
-        except KeyboardInterrupt:
-            self.view.reply(Message("stopped at once; /results reports what has been measured"))
-            raise
+    def count(self, outcome: "Outcome") -> None:
+        """See `CommandHost.count`."""
         self.failures += outcome.failed
         self.interrupted = outcome.stopped
 
-    def _answer_many(self, prompts: "tuple[Prompt, ...]", size: int) -> None:
-        self.session.refuse_nothing()
-        self._wait()
-        with Deferred():
-            from repl import batch
-
-        outcome = batch.answer(self.session, prompts, size, self.view)
-        self.failures += outcome.failed
-        self.interrupted = outcome.stopped
-
-    def _wait(self) -> None:
-        """Until the models are there. Ctrl-C ends the wait, not the loading."""
+    def wait(self) -> None:
+        """See `CommandHost.wait`. Ctrl-C ends the wait, not the loading."""
         try:
             self.view.wait(self.session.loading)
         except KeyboardInterrupt:
@@ -254,14 +199,6 @@ class Player:
             self.view.out.print()
         if answers.failures or lines:
             self.session.log.append(exchange(self.session, answers, tables.cells(lines), notes))
-
-    def _explain(self, run: str) -> None:
-        """Where the time of the last answer went. Raises `UserError` before the first one."""
-        if self.session.answers is None:
-            raise UserError("/why: nothing was answered yet; type a prompt first")
-        from repl import why
-
-        self.view.out.print(why.page(self.session.answers, run, self.view.out))
 
     def _fail(self, text: str) -> None:
         from repl import render

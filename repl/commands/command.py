@@ -2,16 +2,52 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from repl.orders import Order
 from repl.replies import Message, Reply
 from repl.session import Session
+from repl.view import View
 from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES
 from sampling.rules import CONTROLLERS, DRAFT_RULE
 from utils.parameter import Parameter
 from utils.registry import Registry
 
-Handler = Callable[[Session, str], Reply | Order]
+if TYPE_CHECKING:
+    from ablation.run.job import Outcome
+    from sampling.profile import LatencyProfile
+
+
+class CommandHost(Protocol):
+    """Who plays the lines, as commands see it: the session and its view, and what takes the screen, or time.
+
+    `left`: the user is done.
+    """
+
+    session: Session
+    view: View
+    left: bool
+
+    def answer(self, prompt: str) -> None:
+        """A prompt for every enabled method."""
+
+    def load(self, name: str, lines: tuple[tuple[int, str], ...]) -> Message:
+        """Execute lines of a script, with their numbers in the file; says how that went."""
+
+    def replace(self, path: Path, why: str, write: Callable[[], str]) -> str:
+        """Ask before a file is written over, of which `why` says what it is or holds. Raises `UserError`."""
+
+    def wait(self) -> None:
+        """Until the models are there."""
+
+    def profile(self) -> "LatencyProfile":
+        """What rounds cost here, measured first where it is not known."""
+
+    def count(self, outcome: "Outcome") -> None:
+        """Note what failed in a plan, and whether it was stopped."""
+
+
+Handler = Callable[[CommandHost, str], Reply | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +75,9 @@ GROUPS = Registry[Group](
 class Command:
     """One command, declared once: parsing, completion, help and validation read this record.
 
-    `group` is a line of GROUPS, `heading` what stands over the command on a page of help. `handler` gets the
-    session and the argument's text, and raises `UserError`. `example` is an argument, or empty for a command
+    `group` is a line of GROUPS, `heading` what stands over the command on a page of help. `handler` gets who
+    plays the line and the argument's text, returns what is to be shown beside what it showed itself, and raises
+    `UserError`. `example` is an argument, or empty for a command
     that is complete without one. `candidates` maps the argument typed so far to words that may replace it;
     `setting` names the setting that the command shows and changes.
     """
@@ -81,8 +118,8 @@ def setting_command(parameter: Parameter, group: str = "") -> Command:
     """The command that shows, flips or sets a parameter; the tables say in which group, where `group` does not."""
     flips = isinstance(parameter.default, bool)
 
-    def handler(session: Session, argument: str) -> Message:
-        return change(session, parameter, argument)
+    def handler(host: CommandHost, argument: str) -> Message:
+        return change(host.session, parameter, argument)
 
     details = (_METHOD if parameter.name in METHODS else "", _TOGGLE if flips else "", _DETAILS.get(parameter.name, ""))
     group = group or _group(parameter)

@@ -1,14 +1,12 @@
-"""What the commands do that set no single setting; each gets the session and the argument's text."""
+"""What the commands do that set no single setting; each gets who plays the line and the argument's text."""
 
 import contextlib
 from pathlib import Path
 
 from ablation.plan.choice import choose_runs
 from repl import export as exporting
-from repl import ngrams, plan, script
-from repl.commands.command import change
-from repl.costs import profile_sheet
-from repl.orders import Ablate, Batch, Clear, Play, Quit, Replace, Results, Why, WithCosts, WithModels
+from repl import ngrams, script
+from repl.commands.command import CommandHost, change
 from repl.replies import Message
 from repl.runs import Run
 from repl.session import TURNS, Session
@@ -17,35 +15,34 @@ from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.files import checked_path
 
-_AT_A_TIME = 4
 
-
-def save(session: Session, argument: str) -> Message | Replace:
+def save(host: CommandHost, argument: str) -> Message:
     """/save FILE; lines that somebody has added to it are not replaced unasked."""
     path = _path("save", argument)
 
     def write() -> str:
-        script.save(session, path)
+        script.save(host.session, path)
         return f"saved to {path}"
 
-    return Replace(path, "holds lines that were added by hand", write) if script.edited(path) else Message(write())
+    edited = script.edited(path)
+    return Message(host.replace(path, "holds lines that were added by hand", write) if edited else write())
 
 
-def export(session: Session, argument: str) -> Message | Replace:
+def export(host: CommandHost, argument: str) -> Message:
     """/export FILE."""
     path = _path("export", argument)
-    exporting.form(session, path)
+    exporting.form(host.session, path)
 
     def write() -> str:
-        return exporting.export(session, path)
+        return exporting.export(host.session, path)
 
-    return Replace(path, "is there already", write) if path.exists() else Message(write())
+    return Message(host.replace(path, "is there already", write) if path.exists() else write())
 
 
-def load(session: Session, argument: str) -> Play:
+def load(host: CommandHost, argument: str) -> Message:
     """/load FILE."""
     path = _path("load", argument)
-    return Play(path, script.read(path))
+    return host.load(str(path), script.read(path))
 
 
 def _path(name: str, argument: str) -> Path:
@@ -54,36 +51,38 @@ def _path(name: str, argument: str) -> Path:
     return checked_path(argument, f"/{name}")
 
 
-def new(session: Session, argument: str) -> Message:
+def new(host: CommandHost, argument: str) -> Message:
     """/new."""
     no_argument("new", argument)
+    session = host.session
     session.new_dialogue()
     alone = session.own[TURNS.name] == TURNS.default
     return Message("a new dialogue begins" + ("; turns are off: each prompt stands alone (/turns on)" if alone else ""))
 
 
-def clear(session: Session, argument: str) -> Clear:
+def clear(host: CommandHost, argument: str) -> None:
     """/clear."""
     no_argument("clear", argument)
-    return Clear()
+    host.view.out.clear()
 
 
-def quit(session: Session, argument: str) -> Quit:
+def quit(host: CommandHost, argument: str) -> None:
     """/quit."""
     no_argument("quit", argument)
-    return Quit()
+    host.left = True
 
 
-def method(session: Session, argument: str) -> Message:
+def method(host: CommandHost, argument: str) -> Message:
     """/method NAME [on|off]."""
     name, _, word = argument.partition(" ")
     if not name:
         raise UserError(f"/method: no name given; expected {one_of(METHODS)}")
-    return change(session, PARAMETERS[METHODS[name].name], word.strip())
+    return change(host.session, PARAMETERS[METHODS[name].name], word.strip())
 
 
-def add(session: Session, argument: str) -> Message:
+def add(host: CommandHost, argument: str) -> Message:
     """/add METHOD NAME=VALUE ...: the method once more, with values of its own; without any it is switched on."""
+    session = host.session
     runs = choose_runs(argument, session.settings)
     if not runs:
         raise UserError("/add: no method given; expected a method and values, as in /add mtp gamma=2")
@@ -99,8 +98,9 @@ def add(session: Session, argument: str) -> Message:
     return Message(", ".join(f"{run.name} added (/drop {run.name} removes it)" for run in runs))
 
 
-def drop(session: Session, argument: str) -> Message:
+def drop(host: CommandHost, argument: str) -> Message:
     """/drop NAME: a run that was added, by its name or its title; a method that is on is switched off."""
+    session = host.session
     if argument == "all":
         gone = ", ".join(session.added)
         session.added.clear()
@@ -126,10 +126,11 @@ def _find_run(session: Session, text: str) -> Run:
     raise UnknownName("run", text, [*by_name, "all"])
 
 
-def speculative_config(session: Session, argument: str) -> Message:
+def speculative_config(host: CommandHost, argument: str) -> Message:
     """/speculative_config JSON."""
     from engines.speculative_config import parse_speculative_config
 
+    session = host.session
     config = parse_speculative_config(argument)
     if config.models:
         raise UserError("model: a session keeps its models; leave it out, or start with --drafter or --heads")
@@ -141,50 +142,18 @@ def speculative_config(session: Session, argument: str) -> Message:
     return Message(", ".join(f"{name} {value}" for name, value in changes) or "nothing changes")
 
 
-def ngram_save(session: Session, argument: str) -> WithModels:
+def ngram_save(host: CommandHost, argument: str) -> Message:
     """/ngram_save FILE."""
     path = _path("ngram_save", argument)
-    return WithModels(lambda: ngrams.save_counts(session, path))
+    host.wait()
+    return Message(ngrams.save_counts(host.session, path))
 
 
-def ngram_load(session: Session, argument: str) -> WithModels:
+def ngram_load(host: CommandHost, argument: str) -> Message:
     """/ngram_load FILE."""
     path = _path("ngram_load", argument)
-    return WithModels(lambda: ngrams.load_counts(session, path))
-
-
-def profile(session: Session, argument: str) -> WithCosts:
-    """/profile."""
-    no_argument("profile", argument)
-    return WithCosts(profile_sheet)
-
-
-def ablate(session: Session, argument: str) -> Ablate:
-    """/ablate [PLAN]; a wrong plan is refused before the models are waited for."""
-    return Ablate(argument, plan.read(session, argument))
-
-
-def batch(session: Session, argument: str) -> Batch:
-    """/batch FILE [N]; a file that cannot be read is told before the models are waited for."""
-    from ablation.plan.contents import BATCH
-    from ablation.plan.prompt_sets import find_sources, gather
-
-    name, _, last = argument.rpartition(" ")
-    name, size = (name.strip(), BATCH.parse(last)) if name and last.isdecimal() else (argument, _AT_A_TIME)
-    if not name:
-        raise UserError("/batch: no prompts given; expected /batch FILE or a built-in set, and how many at a time")
-    return Batch(gather(find_sources([name], Path())), size)
-
-
-def results(session: Session, argument: str) -> Results:
-    """/results."""
-    no_argument("results", argument)
-    return Results()
-
-
-def why(session: Session, argument: str) -> Why:
-    """/why [METHOD]."""
-    return Why(argument)
+    host.wait()
+    return Message(ngrams.load_counts(host.session, path))
 
 
 def no_argument(name: str, argument: str) -> None:

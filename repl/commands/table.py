@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 
-from repl.commands import handlers, words
-from repl.commands.command import GROUPS, Command, setting_command
+from repl.commands import handlers, measuring, words
+from repl.commands.command import GROUPS, Command, CommandHost, setting_command
 from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
-from repl.orders import Ask, Order
 from repl.replies import Message, Reply, Sheet
-from repl.session import DEBUG, TURNS, Session
+from repl.session import DEBUG, TURNS
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest
 from utils.registry import Registry
 
 
-def _help(session: Session, argument: str) -> Sheet:
-    topic = argument.lower()
+def _help(host: CommandHost, argument: str) -> Sheet:
+    session, topic = host.session, argument.lower()
     if topic in GROUPS:
         return group_page(session, topic, COMMANDS)
     if topic in ("", "all"):
@@ -24,9 +23,9 @@ def _help(session: Session, argument: str) -> Sheet:
     return command_page(session, find(argument))
 
 
-def _status(session: Session, argument: str) -> Sheet:
+def _status(host: CommandHost, argument: str) -> Sheet:
     handlers.no_argument("status", argument)
-    return status_page(session, COMMANDS)
+    return status_page(host.session, COMMANDS)
 
 
 def _topics(typed: str) -> Iterator[str]:
@@ -146,7 +145,7 @@ COMMANDS = Registry[Command](
         "ablate",
         "ablation",
         "run a plan on the loaded pair and report its results",
-        handlers.ablate,
+        measuring.ablate,
         "[PLAN]",
         "gamma",
         "PLAN is a built-in plan or a .toml file; what it leaves open, methods included, is as set in the session. "
@@ -158,7 +157,7 @@ COMMANDS = Registry[Command](
         "profile",
         "ablation",
         "what forwards and drafts cost on this machine",
-        handlers.profile,
+        measuring.profile,
         detail="Times of the target's forward by rows and context, and of each drafter. A first session measures them "
         "while the prompt waits, half a minute in all; asked for earlier, the rest is measured now.",
     ),
@@ -166,7 +165,7 @@ COMMANDS = Registry[Command](
         "why",
         "methods",
         "where the time of the last answer went",
-        handlers.why,
+        measuring.why,
         "[NAME]",
         "mtp",
         "A bar and a line a run: what forwards, their further rows, drafting and judging took of a token's time, and "
@@ -177,7 +176,7 @@ COMMANDS = Registry[Command](
         "batch",
         "ablation",
         "answer a file of prompts, several at a time",
-        handlers.batch,
+        measuring.batch,
         "FILE [N]",
         "grounded 4",
         "FILE has a prompt a line (docs/prompts.md), or is a built-in set; N are answered at a time, 4 where it is "
@@ -185,7 +184,7 @@ COMMANDS = Registry[Command](
         "time. Ctrl-C stops after the method under way.",
         candidates=words.prompts,
     ),
-    Command("results", "ablation", "the table of the last ablation", handlers.results),
+    Command("results", "ablation", "the table of the last ablation", measuring.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )
 
@@ -216,8 +215,8 @@ def parse(line: str) -> tuple[Command, str] | str | None:
     return line.strip().replace("\\n", "\n").replace("\\t", "\t") or None
 
 
-def execute(session: Session, line: str) -> Reply | Order | None:
-    """What a line comes to: a reply, or an order for the player. Raises `UserError`, and then nothing has changed.
+def execute(host: CommandHost, line: str) -> Reply | None:
+    """Carry a line out: what is to be shown. Raises `UserError`, and then nothing has changed.
 
     `help`, `exit` and `quit` alone are answered rather than generated from; with a space before they are prompts.
     """
@@ -229,5 +228,7 @@ def execute(session: Session, line: str) -> Reply | Order | None:
     parsed = parse(line)
     if isinstance(parsed, tuple):
         command, argument = parsed
-        return command.handler(session, argument)
-    return parsed if parsed is None else Ask(parsed)
+        return command.handler(host, argument)
+    if parsed is not None:
+        host.answer(parsed)
+    return None

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from ablation.results.record import Record
-from repl.commands.table import execute
 from repl.plain import PlainView
 from repl.player import Player
 from repl.session import Session
+from tests.repl.executing import execute
 from utils.errors import UserError
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from repl.commands.table import execute
-from repl.orders import WithModels
+from repl.replies import Message
 from repl.session import Session
+from tests.repl.executing import execute
 from utils.errors import UserError
 
 NewSession = Callable[[], Session]
@@ -24,8 +24,8 @@ def accepted(session: Session, prompt: str) -> int:
 
 def done(session: Session, line: str) -> str:
     reply = execute(session, line)
-    assert isinstance(reply, WithModels)
-    return reply.job()
+    assert isinstance(reply, Message)
+    return reply.text
 
 
 def ready(new_session: NewSession) -> Session:

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from repl import script
 from repl.commands.completion import complete
-from repl.commands.table import execute
 from repl.plain import PlainView
 from repl.player import Player
 from repl.replies import Message, Sheet
 from repl.session import Session
 from repl.user_files import state_folder
+from tests.repl.executing import execute
 from utils.errors import UserError
 
 NGRAM = "ngram set_ngramstorage=onelevel 4, top_k_filler=1"

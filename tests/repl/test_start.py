@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from repl import script
-from repl.commands.table import execute
 from repl.loading import Loading
 from repl.replies import Message, Sheet
 from repl.session import Session
 from repl.summary import greeting, on_and_why, summary
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair import Pair
+from tests.repl.executing import execute
 from utils.provenance import ROOT
 
 NewSession = Callable[..., Session]
