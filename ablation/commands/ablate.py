@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ablation.commands.earlier_rows import EarlierRows
 from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses, out_console, refuse_for_several
 from ablation.plan.overrides import Overrides
@@ -37,6 +38,8 @@ Examples:
       the grid, and about how long it takes
   uv run scripts/run_ablation.py my.toml --resume
       continue after Ctrl-C, a crash or a kill
+  uv run scripts/run_ablation.py my.toml --resume --retry-failed
+      the same, and play the rows that failed again
   uv run scripts/run_ablation.py my.toml --out n.csv --shard 2/5
       one of five parts, into n.2-of-5.csv; scripts/merge_ablation.py puts them together
   uv run scripts/run_ablation.py my.toml --out n.csv --ray auto
@@ -59,6 +62,9 @@ def ablate(
         Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
     ] = DEFAULT_RESULTS,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the results file.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: play the rows that failed again.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")
@@ -103,14 +109,15 @@ def ablate(
             refuse_under_torchrun("share_prefill", "a plan without, or one process")
         if shard is not None:
             experiment, out = _dealt(experiment, out, shard)
+        earlier = EarlierRows(resume, overwrite, retry_failed)
         if dry_run:
             status = _dry_run(experiment, ray)
         elif ray is not None:
-            status = _run_on_ray(experiment, out, resume, overwrite, wait_quiet, ray)
+            status = _run_on_ray(experiment, out, earlier, wait_quiet, ray)
         elif workers is None and devices is None:
-            status = _run(experiment, out, resume, overwrite, wait_quiet)
+            status = _run(experiment, out, earlier, wait_quiet)
         else:
-            status = _run_workers(experiment, out, resume, overwrite, _devices(workers, devices))
+            status = _run_workers(experiment, out, earlier, _devices(workers, devices))
     raise typer.Exit(status)
 
 
@@ -138,38 +145,6 @@ def _engine(pair: Mapping[str, Any]) -> "PairEngine":
     return PairEngine(load_chosen(to_load(pair)))
 
 
-def _as_before(experiment: "Experiment", manifest: Path) -> tuple[Mapping[str, Any], bool | None]:
-    """The pair's options with the kernel of the rows that are there, and whether their drafters were rounded.
-
-    Raises `UserError` where another kernel is asked for.
-    """
-    from ablation.results.manifest import chosen
-
-    kernel, rough = chosen(manifest, experiment.plan)
-    given = experiment.pair.get("kernel", "auto")
-    if kernel is not None and given not in ("auto", kernel):
-        raise UserError(
-            f"--resume: the rows were made with the {kernel} kernel, and --kernel {given} is given; "
-            "leave --kernel out, or choose another --out"
-        )
-    return experiment.pair if kernel is None else {**experiment.pair, "kernel": kernel}, rough
-
-
-def _ready(experiment: "Experiment", out: Path, resume: bool, overwrite: bool) -> tuple["Experiment", bool | None]:
-    """The experiment as it goes into a results file, and whether drafters were rounded: see `_as_before`.
-
-    Raises `UserError` where it cannot go there.
-    """
-    from ablation.run.results_file import Files, check_output
-
-    check_output(out, resume, overwrite)
-    files = Files(out)
-    if not (resume and files.results.is_file()):
-        return experiment, None
-    pair, rough = _as_before(experiment, files.manifest)
-    return replace(experiment, pair=pair), rough
-
-
 def _called() -> str:
     """The command line, for the manifest."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
@@ -191,13 +166,13 @@ def _dry_run(experiment: "Experiment", ray: str | None) -> int:
     return 0
 
 
-def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wait_quiet_s: float) -> int:
+def _run(experiment: "Experiment", out: Path, earlier: EarlierRows, wait_quiet_s: float) -> int:
     from rich.console import Console
 
     from ablation.run.conduct import conduct_into
     from sampling.forward.int8 import decided
 
-    experiment, rough = _ready(experiment, out, resume, overwrite)
+    experiment, rough = earlier.ready(experiment, out)
     with decided(rough):
         outcome = conduct_into(
             out,
@@ -206,20 +181,19 @@ def _run(experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wai
             command=_called(),
             out=out_console(),
             err=Console(stderr=True),
-            resume=resume,
+            resume=earlier.resume,
+            retry_failed=earlier.retry_failed,
             wait_quiet_s=wait_quiet_s,
         )
     return 130 if outcome.stopped else 1 if outcome.failed + outcome.failed_before else 0
 
 
-def _run_on_ray(
-    experiment: "Experiment", out: Path, resume: bool, overwrite: bool, wait_quiet_s: float, address: str
-) -> int:
+def _run_on_ray(experiment: "Experiment", out: Path, earlier: EarlierRows, wait_quiet_s: float, address: str) -> int:
     from rich.console import Console
 
     from ablation.run.on_ray.conduct import conduct_on_ray
 
-    experiment, rough = _ready(experiment, out, resume, overwrite)
+    experiment, rough = earlier.ready(experiment, out)
     return conduct_on_ray(
         address,
         out,
@@ -228,7 +202,8 @@ def _run_on_ray(
         command=_called(),
         out=out_console(),
         err=Console(stderr=True),
-        resume=resume,
+        resume=earlier.resume,
+        retry_failed=earlier.retry_failed,
         wait_quiet_s=wait_quiet_s,
     )
 
@@ -253,17 +228,14 @@ def _devices(workers: int | None, devices: str | None) -> "tuple[Device, ...]":
     return found
 
 
-def _run_workers(
-    experiment: "Experiment", out: Path, resume: bool, overwrite: bool, devices: "tuple[Device, ...]"
-) -> int:
+def _run_workers(experiment: "Experiment", out: Path, earlier: EarlierRows, devices: "tuple[Device, ...]") -> int:
     from rich.console import Console
 
     from ablation.report.write import write_report
     from ablation.results.merge import merge
-    from ablation.run.results_file import check_output
     from ablation.run.workers import play_workers
 
-    check_output(out, resume, overwrite)
+    earlier.check(out)
     err = Console(stderr=True)
     played = play_workers(experiment.plan, out, devices, _without(sys.argv, ("--workers", "--devices")), err)
     statuses = [one.status for one in played]

@@ -134,9 +134,11 @@ def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 
     Of rows that name their hosts, the machine may change.
     """
-    if ("hosts" in old) != ("hosts" in new):
-        was, wants = ("name their hosts", "with") if "hosts" in old else ("name no hosts", "without")
-        raise UserError(f"--resume: the rows of that file {was}; go on {wants} --ray, or choose another --out")
+    if "hosts" in new and "hosts" not in old:
+        raise UserError(
+            "--resume: the rows of that file name no hosts; go on without --ray, on the machine that wrote them, "
+            "or choose another --out"
+        )
     several = ("machine",) if "hosts" in old else ()
     before, after = (
         {name: value for name, value in fixed.items() if name not in several}

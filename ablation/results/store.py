@@ -60,29 +60,28 @@ class Store:
         self._file.truncate(0)
         self._write(_line(self.columns))
 
-    def keep(self, count: int) -> None:
-        """Drop the rows behind the first `count`."""
+    def keep(self, rows: Sequence[Mapping[str, str]]) -> None:
+        """Hold these rows alone; the file is replaced as a whole. Raises `UserError`; it is then as it was."""
         assert self._file is not None, "the store was not entered"
-        self.rows = self.rows[:count]
-        lines = (_line([row[name] for name in self.columns]) for row in self.rows)
-        self._size = len(_line(self.columns)) + sum(map(len, lines))
-        self._file.truncate(self._size)
+        try:
+            write_atomically(self.path, to_text(rows, self.columns))
+            self._file.close()
+            self._file = io.FileIO(self.path, "a+")
+            self._size = self.path.stat().st_size
+        except OSError as error:
+            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
 
     def append(self, *rows: Mapping[str, str]) -> None:
         """Add rows, in one piece. Raises `UserError` when they cannot be written whole; the file is then as it was."""
         self._write(b"".join(_line([row[name] for name in self.columns]) for row in rows))
 
     def sort(self, place: Callable[[Mapping[str, str]], Any]) -> None:
-        """Put all rows into an order; the file is replaced as a whole. Raises `UserError`; it is then as it was."""
-        assert self._file is not None, "the store was not entered"
+        """Put all rows into an order, as `keep` does."""
         try:
-            rows = _rows(self.path, self.path.read_bytes(), self.columns)
-            write_atomically(self.path, to_text(sorted(rows, key=place), self.columns))
-            self._file.close()
-            self._file = io.FileIO(self.path, "a+")
-            self._size = self.path.stat().st_size
+            content = self.path.read_bytes()
         except OSError as error:
-            raise UserError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
+            raise UserError(f"{str(self.path)!r} cannot be read: {error.strerror or error}") from None
+        self.keep(sorted(_rows(self.path, content, self.columns), key=place))
 
     def _open(self) -> None:
         try:

@@ -59,21 +59,24 @@ def conduct_into(
     out: Console,
     err: Console,
     resume: bool = False,
+    retry_failed: bool = False,
     wait_quiet_s: float = 0.0,
 ) -> Outcome:
     """Play an experiment into a results file, then write its report and show it in short on `out`.
 
     Where it plays several formats, what rounding costs is measured first, unless the file's manifest knows.
-    command: what asked for it, for the manifest. wait_quiet_s: see `Job`. Raises `UserError`.
+    command: what asked for it, for the manifest. retry_failed: see `ResultsFile`. wait_quiet_s: see `Job`. Raises
+    `UserError`.
     """
     files = Files(results)
     share_prefills(engine, experiment.plan)
     with (
         ready([side.spec for side in experiment.plan.sides], engine) as others,
         ResultsFile(
-            OneEngine(engine), experiment.plan, experiment.name, files, command, resume, experiment.trace
+            OneEngine(engine), experiment.plan, experiment.name, files, command, resume, experiment.trace, retry_failed
         ) as written,
     ):
+        say_retried(written, err)
 
         def rate() -> None:
             if unknown := written.unknown_quality():
@@ -94,6 +97,12 @@ def conclude(results: Path, outcome: Outcome, out: Console, err: Console) -> Non
     added = f"{outcome.rows} rows added, {outcome.failed} failed"
     overhead = "" if outcome.overhead is None else f"; {outcome.overhead:.1%} of the time was not generation"
     say(err, f"{added}{overhead}\nresults {results}\nreport  {report.folder / 'index.html'}")
+
+
+def say_retried(written: ResultsFile, err: Console) -> None:
+    """How many rows of an earlier run are played again."""
+    if written.retried:
+        say(err, f"{counted(written.retried, 'row')} will be played again: what failed, and what goes with it")
 
 
 def say(console: Console, text: str) -> None:

@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -25,8 +25,10 @@ from ablation.run.job import Outcome
 from ablation.run.maker import Maker
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
+from sampling.methods import REFERENCE
 from utils.errors import UserError
 from utils.files import checked_path
+from utils.provenance import HOST
 
 _ROW_BYTES = 4096
 
@@ -55,6 +57,8 @@ class ResultsFile:
     """The rows of a plan; enter it, then let a `Job` write into it.
 
     Entering locks the file and checks that it may go on with it; nothing of an earlier run is lost by then.
+    retry_failed: whether failed rows, and what was compared with a failed one, are played again: they are dropped when
+    everything is warmed up, and stand where the plan has them at the end. `retried`: how many those are.
     """
 
     maker: Maker
@@ -64,7 +68,11 @@ class ResultsFile:
     command: str
     resume: bool = False
     trace: Traced = False
+    retry_failed: bool = False
     done: Mapping[Key, Done] = field(init=False)
+    retried: int = field(default=0, init=False)
+    _kept: list[dict[str, str]] = field(default_factory=list, init=False)
+    _host: str | None = field(default=None, init=False)
     _begun: bool = field(default=False, init=False)
 
     def __enter__(self) -> Self:
@@ -74,13 +82,13 @@ class ResultsFile:
             rows = self._store.rows if self.resume else []
             if wrong := first_wrong_of(rows):
                 raise UserError(f"{str(self.files.results)!r}, record {wrong[0] + 2}: {wrong[1]}; it was left alone")
-            self._torn = len(rows)
             rows = rows[: whole_batches(self.plan, [key(cells) for cells in rows])]
-            self._torn -= len(rows)
-            self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in rows}
+            self._kept = without_failed(self.plan, rows) if self.retry_failed else rows
+            self.retried = len(rows) - len(self._kept)
+            self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in self._kept}
             self._manifest = self.maker.describe(self.plan, self.name)
             if rows:
-                self._manifest = self._earlier(len(rows))
+                self._go_on(rows)
             self._check_room()
         except BaseException:
             self._store.__exit__()
@@ -102,13 +110,15 @@ class ResultsFile:
             # Only now, when everything has been loaded and warmed up; without rows an old manifest is not read.
             self._store.clear()
             self.files.trace.unlink(missing_ok=True)
-        elif self._torn:
-            self._store.keep(len(self.done))
+        elif len(self._kept) < len(self._store.rows):
+            self._store.keep(self._kept)
         manifest.write(self.files.manifest, self._manifest)
         self._begun = True
         try:
             with self._trace_file() as file, closing(tracer(file, self.trace)) as found:
                 yield found
+            if self.retried or self._host is not None:
+                self.sort()
         finally:
             overhead = outcome.overhead
             run |= {
@@ -122,6 +132,8 @@ class ResultsFile:
 
     def add(self, *records: Record) -> None:
         """Write rows, in one piece; they are on the disk when this returns."""
+        if self._host is not None:
+            records = tuple(replace(record, host=self._host) for record in records)
         self._store.append(*map(row, records))
 
     def add_host(self, name: str, machine: Any) -> str:
@@ -151,16 +163,21 @@ class ResultsFile:
         for name, quality in found.items():
             manifest.add_quality(self._manifest, name, quality)
 
-    def _earlier(self, rows: int) -> dict[str, Any]:
-        """The manifest to go on with. Raises `UserError` where this run's rows would not compare with the file's."""
+    def _go_on(self, rows: Sequence[Mapping[str, str]]) -> None:
+        """Take the manifest of the file. Raises `UserError` where this run's rows would not compare with its own.
+
+        Where those name their hosts, as the file is Ray's or of merged shards, this machine is one more.
+        """
         path = str(self.files.results)
-        if len(self.done) != rows:
-            raise UserError(f"{path!r} holds {rows - len(self.done)} rows twice; it was left alone")
+        if twice := len(rows) - len({key(cells) for cells in rows}):
+            raise UserError(f"{path!r} holds {twice} rows twice; it was left alone")
         if not self.files.manifest.is_file():
             raise UserError(f"{path!r} has rows but no manifest beside it: what they were made with is not known")
-        old = manifest.read(self.files.manifest)
-        manifest.refuse_other(old, self._manifest)
-        return old | {"compare": self._manifest["compare"]}  # a question to the rows, which changes none
+        old, new = manifest.read(self.files.manifest), self._manifest
+        manifest.refuse_other(old, new)
+        self._manifest = old | {"compare": new["compare"]}  # a question to the rows, which changes none
+        if "hosts" in old and "hosts" not in new:
+            self._host = self.add_host(HOST, json.loads(json.dumps(new["fixed"]["machine"])))
 
     def _refuse_foreign(self) -> None:
         """Files beside the results that are none of ours stay."""
@@ -231,6 +248,21 @@ def whole_batches(plan: Plan, keys: Sequence[Key]) -> int:
         place for place, one in enumerate(batches) if counts[one] < texts.get((one.repeat, one.seed, one.processor), 0)
     )
     return next(short, len(keys))
+
+
+def without_failed(plan: Plan, rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows that need not be played again: none that failed, none that was compared with a reference that did.
+
+    At a load a batch is played as a whole.
+    """
+    keys = [key(cells) for cells in rows]
+    failed = {one for one, cells in zip(keys, rows, strict=True) if cells["error"]}
+    unmeasured = {one._replace(configuration="") for one in failed if one.configuration == REFERENCE}
+    again = {one for one in keys if one in failed or one._replace(configuration="") in unmeasured}
+    if plan.loads:
+        batches = {one._replace(id="", turn=0) for one in again}
+        again = {one for one in keys if one._replace(id="", turn=0) in batches}
+    return [cells for one, cells in zip(keys, rows, strict=True) if one not in again]
 
 
 def is_results(path: Path) -> bool:

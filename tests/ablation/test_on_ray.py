@@ -117,8 +117,10 @@ def test_batches_and_formats_are_played_as_in_an_ordinary_run(
     about, ordinary = (read(manifest_path(tmp_path / name)) for name in ("r.csv", "o.csv"))
     assert about["fixed"] == ordinary["fixed"] and about["quality"].keys() == ordinary["quality"].keys()
     assert {row["host"] for row in rows(tmp_path / "r.csv")} == set(about["hosts"])
-    refused = call(*several, "--out", tmp_path / "r.csv", "--resume")
-    assert refused.exit_code == 2 and "go on with --ray" in refused.stderr, refused.output
+    alone = call(*several, "--out", tmp_path / "r.csv", "--resume")
+    assert alone.exit_code == 0 and "96 of 96 rows are already there" in alone.stderr, alone.output
+    refused = call(*several, "--out", tmp_path / "o.csv", "--resume", "--ray", address)
+    assert refused.exit_code == 2 and "go on without --ray" in refused.stderr, refused.output
 
 
 def test_what_dies_is_played_again_and_what_was_stopped_goes_on_elsewhere(

@@ -14,6 +14,7 @@ from ablation.plan.shard import Shard, dealt, jobs
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path, read, write
 from ablation.results.merge import merge
+from ablation.results.table import key
 from ablation.run.estimate import most_tokens
 from ablation.run.results_file import Files
 from tests.ablation.conftest import Invoke
@@ -105,6 +106,27 @@ def test_batches_are_merged_whole(tmp_path: Path) -> None:
         for name in ("m.csv", "whole.csv")
     ]
     assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("same_machine", [True, False])
+def test_an_ordinary_run_goes_on_with_merged_shards(tmp_path: Path, same_machine: bool) -> None:
+    play(tmp_path / "whole.csv", PLAN)
+    out = tmp_path / "m.csv"
+    first, *_ = shards(tmp_path, 3)
+    merged = merge([first], out, partial=True)
+    if not same_machine:
+        about = read(manifest_path(out))
+        about["hosts"][merged.hosts[0]] = {"cpu": "another", "threads": 64}
+        write(manifest_path(out), about)
+    before = rows(out)
+    outcome = play(out, PLAN, resume=True)
+    assert outcome.rows == PLAN.generations - len(before)
+    hosts = list(read(manifest_path(out))["hosts"])
+    assert hosts == [merged.hosts[0], *([] if same_machine else [f"{merged.hosts[0]} (2)"])]
+    found = rows(out)
+    assert all(row in found for row in before) and {row["host"] for row in found} == set(hosts)
+    assert [key(row) for row in found] == [key(row) for row in rows(tmp_path / "whole.csv")], "in the plan's order"
+    assert play(out, PLAN, resume=True).rows == 0
 
 
 def test_a_shard_that_was_stopped_goes_on_and_no_other_does_in_its_place(tmp_path: Path) -> None:

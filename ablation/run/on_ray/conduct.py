@@ -13,7 +13,7 @@ from ablation.plan.file import Experiment
 from ablation.plan.grid import Plan
 from ablation.results.trace import Tracer
 from ablation.run.bar import told
-from ablation.run.conduct import conclude, say
+from ablation.run.conduct import conclude, say, say_retried
 from ablation.run.job import Outcome
 from ablation.run.on_ray.cluster import LOCAL, import_ray, joined
 from ablation.run.on_ray.hand_out import HandOut
@@ -66,11 +66,13 @@ def conduct_on_ray(
     out: Console,
     err: Console,
     resume: bool = False,
+    retry_failed: bool = False,
     wait_quiet_s: float = 0.0,
 ) -> int:
     """Play an experiment on the devices of a cluster into a results file, then report it; the exit status.
 
-    address: see `joined`. rough: see `manifest.chosen`. wait_quiet_s: see `Job`. Raises `UserError`.
+    address: see `joined`. rough: see `manifest.chosen`. retry_failed: see `ResultsFile`. wait_quiet_s: see `Job`.
+    Raises `UserError`.
     """
     refuse_sides(experiment.plan)
     ray, files = import_ray(address), Files(results)
@@ -82,7 +84,10 @@ def conduct_on_ray(
         names = ", ".join(seat.place.text for seat in team.seats)
         say(err, f"{counted(len(team.seats), 'device')} after {time.perf_counter() - start:.1f} s: {names}")
         maker = Elsewhere(team.load_first())
-        with ResultsFile(maker, experiment.plan, experiment.name, files, command, resume, experiment.trace) as written:
+        with ResultsFile(
+            maker, experiment.plan, experiment.name, files, command, resume, experiment.trace, retry_failed
+        ) as written:
+            say_retried(written, err)
             outcome, lots = _played(team, maker, written, err)
     conclude(files.results, outcome, out, err)
     for lot in lots.given_up:
