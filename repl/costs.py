@@ -4,12 +4,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from repl.answers import Answers
 from repl.loading import Loading
 from repl.replies import Sheet, SheetSection
 from repl.user_files import log_traceback
 
 if TYPE_CHECKING:
-    from repl.session import Answers
     from sampling.measure.drift import Drift
     from sampling.measure.profiling import Measuring
     from sampling.profile import LatencyProfile
@@ -78,7 +78,7 @@ class Costs:
             self._keep(profile, machine.other_cores)
             return profile
 
-    def watch(self, answers: "Answers") -> str | None:
+    def watch(self, answers: Answers) -> str | None:
         """Compare the times of answers with the profile; what to tell where it no longer holds, once."""
         from sampling.measure.drift import Drift, settle
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from ablation.plan.grid import Configuration, Place
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
-from repl.session import TURNS
+from repl.answers import Answers
+from repl.own_settings import TURNS
 from sampling.measure.answer import Answer, Decode, Span
 from utils.machine import Machine
 
 if TYPE_CHECKING:
-    from repl.session import Answers, Session
     from utils.events import AnyRound
 
 
@@ -31,29 +31,30 @@ class Exchange:
     answers: tuple[tuple[str, tuple[Span, ...]], ...]
 
 
-def exchange(session: "Session", answers: "Answers", table: tuple[tuple[str, ...], ...], notes: list[str]) -> Exchange:
-    """What is kept of answers that are over."""
+def exchange(
+    number: int, mode: str, answers: Answers, table: tuple[tuple[str, ...], ...], notes: list[str]
+) -> Exchange:
+    """What is kept of answers that are over. number: of the dialogue. mode: whose answers it continues (`TURNS`)."""
     turns = answers.dialogue.turns
-    mode = session.show(TURNS.name)
     return Exchange(
         turns[-1].prompt,
         "" if mode == TURNS.default else f"turn {len(turns)}, turns {mode}",
         table,
         tuple(notes),
-        tuple(_records(session, answers)),
+        tuple(_records(number, mode, answers)),
         tuple(
-            (answers.title(name), tuple(_spans(session.engine.pair.decode, rounds)))
+            (answers.title(name), tuple(_spans(answers.comparison.engine.text, rounds)))
             for name, rounds in answers.rounds.items()
             if rounds
         ),
     )
 
 
-def _records(session: "Session", answers: "Answers") -> Iterator[Record]:
+def _records(number: int, mode: str, answers: Answers) -> Iterator[Record]:
     """A record of each run that came to a token or to an error, as of a prompt file: turns share their prompt's id."""
     turns, values = answers.dialogue.turns, answers.comparison.values
     about = answers.comparison.engine.describe()
-    prompt = Prompt(session.dialogues, tuple(turn.prompt for turn in turns))
+    prompt = Prompt(number, tuple(turn.prompt for turn in turns))
     for name, run in answers.runs.items():
         error = answers.failures.get(name)
         if error is None and not answers.rounds[name]:
@@ -69,7 +70,7 @@ def _records(session: "Session", answers: "Answers") -> Iterator[Record]:
             lossless=answers.lossless(name),
         )
         record = make_record(answers.comparison, place, answers.machines.get(name, Machine()), error, about)
-        yield replace(record, settings={**record.settings, TURNS.name: session.show(TURNS.name)})
+        yield replace(record, settings={**record.settings, TURNS.name: mode})
 
 
 def _spans(decode: Decode, rounds: Iterable["AnyRound"]) -> Iterator[Span]:

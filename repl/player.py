@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from repl.answers import Answers
 from repl.commands.table import execute
 from repl.costs import GUESSED
+from repl.own_settings import DEBUG, REFERENCE_TURNS, TURNS
 from repl.replies import Message, Reply, Sheet
-from repl.session import DEBUG, REFERENCE_TURNS, TURNS, Answers, Session
+from repl.session import Session
 from repl.summary import on_and_why, summary
 from repl.user_files import log_traceback
 from repl.view import View
@@ -198,7 +200,8 @@ class Player:
                 self.view.out.print(note, style="dim", markup=False, highlight=False)
             self.view.out.print()
         if answers.failures or lines:
-            self.session.log.append(exchange(self.session, answers, tables.cells(lines), notes))
+            mode = self.session.show(TURNS.name)
+            self.session.log.append(exchange(self.session.dialogues, mode, answers, tables.cells(lines), notes))
 
     def _fail(self, text: str) -> None:
         from repl import render

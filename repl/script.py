@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from repl.session import DEFAULT, OWN, Session
+from repl.own_settings import DEFAULT, OWN
+from repl.session import Session
 from utils.errors import UserError
 from utils.files import write_atomically
 

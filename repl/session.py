@@ -1,46 +1,23 @@
-"""The state of an interactive session, and one prompt's way through the methods. Nothing is rendered here."""
+"""The state of an interactive session. Nothing is rendered here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablation.plan.grid import Configuration
-from ablation.plan.methods_table import check_values
-from ablation.results.stamp import stamped
 from ablation.run.dialogue import Dialogue
+from repl.answers import Answers
 from repl.costs import Costs
 from repl.loading import Loading
+from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, TURNS
 from repl.runs import Run, title_of
 from repl.start import Start, decide
-from repl.user_files import log_traceback
 from sampling.methods import METHODS, REFERENCE
-from sampling.settings import LISTED, PARAMETERS, Settings
+from sampling.settings import PARAMETERS, Settings
 from utils.errors import UserError
-from utils.interrupt import Interrupt
-from utils.parameter import Parameter, choice, toggle
-from utils.registry import Registry
 
 if TYPE_CHECKING:
     from repl.exchange import Exchange
-    from sampling.measure.comparison import Comparison
-    from sampling.measure.divergence import Divergence
-    from sampling.measure.metrics import RunMetrics
     from sampling.pair_engine import PairEngine
-    from utils.events import AnyRound, Event
-    from utils.machine import Machine
-
-DEBUG = toggle(
-    "debug", False, "one line a round: each draft with q and p, after and before the processor, and the target's token"
-)
-REFERENCE_TURNS = "reference"
-TURNS = choice(
-    "turns",
-    "off",
-    "continue the dialogue: on = each method its own answers, reference = all of them AR's; off = prompts stand alone",
-    ("off", "on", REFERENCE_TURNS),
-)
-OWN = Registry[Parameter]("setting", DEBUG, TURNS)
-DEFAULT = "default"
-STATE = Registry[Parameter]("setting", *PARAMETERS.values(), *OWN.values(), listed=LISTED)
 
 
 class Session:
@@ -135,7 +112,7 @@ class Session:
         read = {parameter.name for parameter in method.relevant({**self.settings, **open_, **own})}
         return {name: value for name, value in open_.items() if name in read}
 
-    def ask(self, prompt: str) -> "Answers":
+    def ask(self, prompt: str) -> Answers:
         """A prompt for every run; waits for the models. Raises `UserError`."""
         self.refuse_nothing()
         engine = self.engine
@@ -179,102 +156,3 @@ class Session:
                 "turns reference: AR is off; switch it on (/target on), or let each continue its own (/turns on)"
             )
         return runs
-
-
-class Answers:
-    """What answers one prompt, one run after the other; `runs` holds them by name, `prompts` the ids that each reads.
-
-    `stopped`: the user stopped it, and what had not begun has no account. `failures`: what went wrong, by
-    name; the others go on. `rounds`: of each run. `machines`: what else went on meanwhile.
-    """
-
-    def __init__(
-        self,
-        engine: "PairEngine",
-        comparison: "Comparison",
-        runs: Sequence[Run],
-        prompts: Mapping[str, Sequence[int]],
-        dialogue: Dialogue,
-        first: bool,
-    ) -> None:
-        self.comparison, self.dialogue, self.first = comparison, dialogue, first
-        self.runs, self.prompts = {run.name: run for run in runs}, prompts
-        self.stopped = False
-        self.failures: dict[str, str] = {}
-        self.rounds: dict[str, list[AnyRound]] = {name: [] for name in self.runs}
-        self.machines: dict[str, Machine] = {}
-        self._engine = engine
-
-    def title(self, name: str) -> str:
-        """What stands over an answer; a lossy one is told as such."""
-        return stamped(self.runs[name].title, self.lossless(name))
-
-    def lossless(self, name: str) -> bool | None:
-        """Whether its output has the target's own distribution; None for another output."""
-        run = self.runs[name]
-        values = {**self.comparison.values, **run.parameters}
-        return None if METHODS[run.method].other is not None else self._engine.lossless(run.method, values)
-
-    def run(self, name: str) -> Iterator[tuple["Event", "RunMetrics"]]:
-        """Events of one run with its account; errors end up in `failures`, an interrupt in `stopped`.
-
-        The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
-        """
-        from utils.events import AnyRound
-        from utils.machine import Machine
-
-        run = self.runs[name]
-        machine = self.machines[name] = Machine()
-        try:
-            check_values(run.explicit, self.comparison.values)
-            with Interrupt() as interrupt, machine:
-                for event, account in self.comparison.run(
-                    name, self.prompts[name], method=run.method, parameters=run.parameters
-                ):
-                    if isinstance(event, AnyRound):
-                        self.rounds[name].append(event)
-                    yield event, account
-                    if interrupt.asked:
-                        self.stopped = True
-                        return
-        except KeyboardInterrupt:
-            self.stop()
-        except UserError as error:
-            self.failures[name] = str(error)
-        except Exception as error:
-            self.failures[name] = f"{type(error).__name__}: {error} ({log_traceback(error)})"
-            self._engine.renew()
-        finally:
-            if self.rounds[name] and name not in self.failures:
-                self.dialogue.answered(name, self._engine.text(self.comparison.metrics[name].output_ids))
-
-    def stop(self) -> None:
-        """The user does not wait for the round under way, or stopped where none is."""
-        self.stopped = True
-        self._engine.renew()
-
-    def finished(self) -> list[str]:
-        """Runs with something to show, in the order they ran."""
-        metrics = self.comparison.metrics
-        return [name for name in self.runs if name in metrics and metrics[name].rounds and name not in self.failures]
-
-    def disturbed(self) -> str | None:
-        """What to say where other processes disturbed the runs that are shown."""
-        from utils.machine import disturbance
-
-        return disturbance(self.machines[name].other_cores for name in self.finished())
-
-    def left(self) -> list[str]:
-        """Runs of which there is nothing to show."""
-        told = {*self.finished(), *self.failures}
-        return [name for name in self.runs if name not in told]
-
-    def verdicts(self) -> dict[str, "Divergence | None"]:
-        """How each output compares with the reference's; may ask the target again, unless it was stopped."""
-        if self.stopped:
-            return dict.fromkeys(self.finished())
-        try:
-            return {name: self.comparison.divergence(name) for name in self.finished()}
-        except KeyboardInterrupt:
-            self.stop()
-            return dict.fromkeys(self.finished())

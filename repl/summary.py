@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from repl.own_settings import TURNS
 from repl.runs import Run
-from repl.session import TURNS, Session
+from repl.session import Session
 from repl.start import AUTO
 from sampling.loading.options import WEIGHTS
 from sampling.methods import METHODS

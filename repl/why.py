@@ -13,7 +13,7 @@ from sampling.measure.ledger import PARTS, Ledger, ms
 from utils.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
-    from repl.session import Answers
+    from repl.answers import Answers
 
 # A sign for those who see no colours, and one for terminals without either.
 _LOOKS = {

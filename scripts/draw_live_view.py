@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from repl.session import Answers, Session
+    from repl.answers import Answers
+    from repl.session import Session
     from sampling.measure.answer import Decode
 
 PROMPT = "Why do leaves change colour in autumn?"

@@ -7,9 +7,10 @@ from ablation.plan.choice import choose_runs
 from repl import export as exporting
 from repl import ngrams, script
 from repl.commands.command import CommandHost, change
+from repl.own_settings import TURNS
 from repl.replies import Message
 from repl.runs import Run
-from repl.session import TURNS, Session
+from repl.session import Session
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS
 from utils.errors import UnknownName, UserError, one_of, wrong_value

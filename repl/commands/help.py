@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from repl.commands.command import GROUPS, Command
+from repl.own_settings import DEFAULT
 from repl.replies import Sheet, SheetSection
-from repl.session import DEFAULT, Session
+from repl.session import Session
 
 Commands = Mapping[str, Command]
 

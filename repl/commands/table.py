@@ -6,8 +6,8 @@ from repl.commands import handlers, measuring, words
 from repl.commands.command import GROUPS, Command, CommandHost, setting_command
 from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
+from repl.own_settings import DEBUG, TURNS
 from repl.replies import Message, Reply, Sheet
-from repl.session import DEBUG, TURNS
 from sampling.methods import METHODS
 from sampling.settings import GENERAL, PARAMETERS
 from utils.errors import UserError, nearest

@@ -13,8 +13,9 @@ from repl import render
 from repl.commands.command import GROUPS
 from repl.commands.completion import complete
 from repl.commands.table import COMMANDS, find, parse
+from repl.own_settings import STATE
 from repl.replies import Message, Sheet
-from repl.session import STATE, Session
+from repl.session import Session
 from repl.summary import summary
 from sampling.forward import autotune_cache
 from sampling.forward.autotune_cache import TunedChoice

@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from ablation.run.dialogue import Dialogue
+from repl.answers import Answers
 from repl.plain import PlainView
 from repl.player import Player
-from repl.session import Answers, Session
+from repl.session import Session
 from tests.repl.executing import execute
 from utils.errors import UserError
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from repl.answers import Answers
 from repl.live import LiveView
 from repl.plain import PlainView
 from repl.player import Player
-from repl.session import Answers, Session
+from repl.session import Session
 from sampling.forward.runner import ModelRunner
 from sampling.pair_engine import PairEngine
 from tests.repl.executing import execute
+from utils.events import Prefilled
 
 # What auto draws goes by the clock: a seed repeats it in law only.
 METHODS = ("/egag on", "/drafter on", "/auto off", "/processor multinomial 1")

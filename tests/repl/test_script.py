@@ -9,10 +9,11 @@ from rich.console import Console
 
 from repl import script
 from repl.live import LiveView
+from repl.own_settings import STATE
 from repl.plain import PlainView
 from repl.player import Player
 from repl.replies import Message
-from repl.session import STATE, Session
+from repl.session import Session
 from sampling.settings import BOUNDS, Settings
 from tests.repl.executing import execute
 from utils.errors import UserError

@@ -1,0 +1,19 @@
+"""The settings of a session: its own beside those of every run."""
+
+from sampling.settings import LISTED, PARAMETERS
+from utils.parameter import Parameter, choice, toggle
+from utils.registry import Registry
+
+DEBUG = toggle(
+    "debug", False, "one line a round: each draft with q and p, after and before the processor, and the target's token"
+)
+REFERENCE_TURNS = "reference"
+TURNS = choice(
+    "turns",
+    "off",
+    "continue the dialogue: on = each method its own answers, reference = all of them AR's; off = prompts stand alone",
+    ("off", "on", REFERENCE_TURNS),
+)
+OWN = Registry[Parameter]("setting", DEBUG, TURNS)
+DEFAULT = "default"
+STATE = Registry[Parameter]("setting", *PARAMETERS.values(), *OWN.values(), listed=LISTED)
