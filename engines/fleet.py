@@ -18,14 +18,14 @@ from engines.served import ServedEngine
 from engines.spec import TRANSFORMERS, EngineSpec, read_launch
 from engines.speculation import config_for
 from engines.tables import DIALECTS
+from sampling.local_engine import LocalEngine
 from sampling.methods import REFERENCE
-from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from utils.errors import UserError
 
 
 @contextmanager
-def ready(specs: Sequence[EngineSpec], home: PairEngine) -> Iterator[dict[str, Foreign]]:
+def ready(specs: Sequence[EngineSpec], home: LocalEngine) -> Iterator[dict[str, Foreign]]:
     """The engines by name. Servers that should run are asked whether they do; those to be started start when needed.
 
     Raises `UserError`.
@@ -34,7 +34,7 @@ def ready(specs: Sequence[EngineSpec], home: PairEngine) -> Iterator[dict[str, F
         yield {spec.name: _engine(spec, home, stack) for spec in specs}
 
 
-def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
+def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> Foreign:
     if spec.kind == TRANSFORMERS:
         from engines.transformers_engine import TransformersEngine
 
@@ -53,7 +53,7 @@ def _engine(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Foreign:
     return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack), launcher.close)
 
 
-def _drafter(spec: EngineSpec, home: PairEngine, stack: ExitStack) -> Callable[[], str]:
+def _drafter(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> Callable[[], str]:
     """What it loads to draft: what the plan says, or our own drafter, written once where it has no checkpoint."""
     if spec.drafter:
         return lambda: spec.drafter

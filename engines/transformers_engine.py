@@ -14,8 +14,8 @@ from engines.home import Foreign, wanted
 from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
 from sampling.loading.gguf_convert import quiet
+from sampling.local_engine import LocalEngine
 from sampling.pair import ModelInfo
-from sampling.pair_engine import PairEngine
 from utils.events import Acceptance, Answered, Event
 
 _WARM = 4
@@ -31,7 +31,7 @@ class TransformersEngine(Foreign):
     name = "transformers"
     version = transformers.__version__
 
-    def __init__(self, home: PairEngine) -> None:
+    def __init__(self, home: LocalEngine) -> None:
         super().__init__(home)
         self._pair = home.pair
         stop = sorted(self._pair.stop)

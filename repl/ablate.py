@@ -15,7 +15,6 @@ from repl.replies import Message
 from repl.session import Session
 from repl.user_files import state_folder
 from repl.view import View
-from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 
 
@@ -24,7 +23,7 @@ def run_plan(session: Session, experiment: Experiment, command: str, view: View)
     if experiment.pair:
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))
     results = _folder() / f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}.csv"
-    engine = PairEngine(session.engine.pair.fresh())
+    engine = session.engine.fresh()
     experiment = replace(experiment, plan=replace(experiment.plan, formats=()))
     return conduct_into(results, experiment, engine, command=command, out=view.out, err=view.err)
 

@@ -13,10 +13,10 @@ from utils.errors import UserError
 from utils.interrupt import Interrupt
 
 if TYPE_CHECKING:
+    from sampling.local_engine import LocalEngine
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
-    from sampling.pair_engine import PairEngine
     from utils.events import AnyRound, Event
     from utils.machine import Machine
 
@@ -30,7 +30,7 @@ class Answers:
 
     def __init__(
         self,
-        engine: "PairEngine",
+        engine: "LocalEngine",
         comparison: "Comparison",
         runs: Sequence[Run],
         prompts: Mapping[str, Sequence[int]],

@@ -15,7 +15,6 @@ from ablation.run.job import Job, Outcome
 from repl.session import Session
 from repl.slots import Slots
 from repl.view import View
-from sampling.pair_engine import PairEngine
 from utils.interrupt import silent_keyboard
 
 
@@ -46,7 +45,7 @@ def answer(session: Session, prompts: tuple[Prompt, ...], size: int, view: View)
         check_values(run.explicit, session.settings)
     titles = {run.explicit.name: run.title for run in runs}
     plan = plain_plan(prompts, tuple(run.explicit for run in runs), session.settings, 1, batches=(size,))
-    engine, kept = PairEngine(session.engine.pair.fresh()), _Kept()
+    engine, kept = session.engine.fresh(), _Kept()
     texts = sum(len(prompt.turns) for prompt in prompts)
     with silent_keyboard(), Slots(view.err, engine.text, titles, texts) as slots:
         outcome = Job(engine, plan, kept).play(slots)

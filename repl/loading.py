@@ -11,8 +11,8 @@ from utils.errors import UserError
 
 if TYPE_CHECKING:
     from sampling.loading.pairs import Progress
+    from sampling.local_engine import LocalEngine
     from sampling.pair import Pair
-    from sampling.pair_engine import PairEngine
 
 Load = Callable[["Progress"], "Pair"]
 
@@ -29,7 +29,7 @@ class Loading:
         self.error: UserError | None = None
         self.on_change: Callable[[], None] = lambda: None
         self._load = load
-        self._engine: PairEngine | None = None
+        self._engine: LocalEngine | None = None
         self._wanted = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -58,7 +58,7 @@ class Loading:
         self._wanted = True
         return self._done.wait(timeout)
 
-    def engine(self) -> "PairEngine":
+    def engine(self) -> "LocalEngine":
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
         self.wait()
         if self._engine is None:
@@ -90,7 +90,7 @@ class Loading:
             self._done.set()
             self.on_change()
 
-    def _prepare(self) -> "PairEngine":
+    def _prepare(self) -> "LocalEngine":
         self._tell("importing torch")
         # Bars and advice of the library would be drawn across the prompt.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -105,12 +105,12 @@ class Loading:
         return engine
 
 
-def _warm_up(engine: "PairEngine") -> "Iterator[object]":
+def _warm_up(engine: "LocalEngine") -> "Iterator[object]":
     """A round of both models, event by event, so that the first method measured does not pay for first calls."""
     from sampling.measure.warm_up import warm_up
     from sampling.methods import REFERENCE
     from sampling.settings import Settings
 
-    names = (REFERENCE, "speculative") if engine.pair.drafter else (REFERENCE,)
+    names = (REFERENCE, "speculative") if engine.describe().drafter else (REFERENCE,)
     values = {**Settings(), "length": 2, "gamma": 1, "chat": False}
     return warm_up(engine, values, [(name, name, {}) for name in names])

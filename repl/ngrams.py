@@ -63,5 +63,5 @@ def _drafter(session: Session) -> "NgramDrafter":
 def _vocabulary(session: Session) -> tuple[str, int]:
     from ngram_assisted.saved import vocabulary_digest
 
-    vocabulary = session.engine.pair.tokenizer.get_vocab()
-    return vocabulary_digest(vocabulary), session.engine.pair.target.vocab_size
+    engine = session.engine
+    return vocabulary_digest(engine.vocabulary()), engine.target.vocab_size

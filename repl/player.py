@@ -148,7 +148,7 @@ class Player:
     def _watch(self, answers: Answers, name: str) -> None:
         from sampling.measure.answer import Answer
 
-        decode, line = self.session.engine.pair.decode, self._round_line()
+        decode, line = self.session.engine.text, self._round_line()
         try:
             self.view.watch(answers.title(name), answers.run(name), Answer(decode), line)
         except KeyboardInterrupt:
@@ -168,7 +168,7 @@ class Player:
 
         def line(round: "AnyRound") -> str:
             before = raw.of(round) if isinstance(round, Round) else None
-            return round_line(round, engine.pair.tokenizer.decode, before)
+            return round_line(round, engine.all_text, before)
 
         return line
 

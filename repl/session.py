@@ -17,7 +17,7 @@ from utils.errors import UserError
 
 if TYPE_CHECKING:
     from repl.exchange import Exchange
-    from sampling.pair_engine import PairEngine
+    from sampling.local_engine import LocalEngine
 
 
 class Session:
@@ -44,7 +44,7 @@ class Session:
         self.costs = Costs(loading)
 
     @property
-    def engine(self) -> "PairEngine":
+    def engine(self) -> "LocalEngine":
         """The engine; waits for it. Raises the `UserError` that loading ended with."""
         engine = self.loading.engine()
         self.settle()
@@ -136,13 +136,13 @@ class Session:
         """The next prompt is the first of its dialogue."""
         self.dialogue = Dialogue()
 
-    def _refuse_overflow(self, engine: "PairEngine", prompts: Mapping[str, Sequence[int]]) -> None:
+    def _refuse_overflow(self, engine: "LocalEngine", prompts: Mapping[str, Sequence[int]]) -> None:
         """Raises `UserError` where a dialogue has become too long; an encoder has a window of its own."""
-        longest, window = max(map(len, prompts.values())), engine.describe().window
-        if len(self.dialogue.turns) > 1 and longest >= window and not engine.pair.encoder:
+        longest, about = max(map(len, prompts.values())), engine.describe()
+        if len(self.dialogue.turns) > 1 and longest >= about.window and not about.encoder:
             raise UserError(
-                f"the dialogue has {longest:,} tokens with this prompt; the context window of {window:,} leaves no "
-                "room for an answer. /new begins another dialogue"
+                f"the dialogue has {longest:,} tokens with this prompt; the context window of {about.window:,} leaves "
+                "no room for an answer. /new begins another dialogue"
             )
 
     def refuse_nothing(self) -> list[Run]:

@@ -22,7 +22,7 @@ class Description:
     """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit.
 
     traffic: what a forward of the target reads; None where that is not known. version: of the engine. vocab_size: ids
-    that the target knows; None where that is not known.
+    that the target knows; None where that is not known. encoder: whether the models are encoder-decoders.
     """
 
     target: ModelInfo
@@ -33,6 +33,7 @@ class Description:
     traffic: Traffic | None = None
     version: str = ""
     vocab_size: int | None = None
+    encoder: bool = False
 
 
 @dataclass(frozen=True, slots=True)

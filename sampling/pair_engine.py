@@ -19,7 +19,7 @@ from sampling.engine import Description, Text
 from sampling.forward.formats import FULL
 from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.referee import Refereed, refereed
-from sampling.forward.runner import Runner
+from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.loop import decode
 from sampling.lossy import RejectAllVerifier
@@ -93,7 +93,29 @@ class PairEngine:
         return Description(
             *(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic, _VERSION),
             vocab_size=pair.target.vocab_size,
+            encoder=pair.encoder,
         )
+
+    @property
+    def target(self) -> WholeRunner:
+        """See `LocalEngine.target`."""
+        return self.pair.target
+
+    def fresh(self) -> "PairEngine":
+        """See `LocalEngine.fresh`."""
+        return PairEngine(self.pair.fresh())
+
+    def all_text(self, ids: Sequence[int]) -> str:
+        """See `LocalEngine.all_text`."""
+        return str(self.pair.tokenizer.decode(ids))
+
+    def vocabulary(self) -> Mapping[str, int]:
+        """See `LocalEngine.vocabulary`."""
+        return dict(self.pair.tokenizer.get_vocab())
+
+    def lacks(self, name: str, values: Mapping[str, Any]) -> str | None:
+        """See `LocalEngine.lacks`."""
+        return self.pair.lacks(METHODS[name], values)
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """See `Engine.tokenise`."""
@@ -231,9 +253,8 @@ class PairEngine:
         return self.pair.profile
 
     def use_profile(self, profile: LatencyProfile | None) -> None:
-        """Let what runs from now on weigh these costs, which also say what is built."""
+        """See `LocalEngine.use_profile`: only drafters that weigh costs are built anew, and go on with their memory."""
         self.pair = replace(self.pair, profile=profile)
-        self._set_aside()
 
     def renew(self) -> None:
         """Begin with empty caches: whatever an interrupted forward left is gone.
@@ -340,7 +361,8 @@ class PairEngine:
     def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
         part = DRAFTERS[method.drafter]
         own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
-        wanted = (pair.cached, pair.share, *own)
+        weighed = pair.profile if method.weighs_costs(values) else None
+        wanted = (pair.cached, pair.share, weighed, *own)
         key = run, method.name
         built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
         if earlier is not None and built == wanted:

@@ -52,7 +52,7 @@ def draw(console: Console, session: "Session", prompt: str, rounds: int) -> None
             pass
         session.engine.forget()
         if name == SHOWN:
-            _watch(console, answers, session.engine.pair.decode, rounds)
+            _watch(console, answers, session.engine.text, rounds)
         else:
             for _ in answers.run(name):
                 pass

@@ -21,8 +21,8 @@ from starlette.routing import Route
 
 from ablation.plan.grid import Configuration
 from sampling.engine import Text
+from sampling.local_engine import LocalEngine
 from sampling.methods import METHODS
-from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
@@ -59,12 +59,12 @@ class Limits:
 class Served:
     """The pair as requests see it: see `serve.body.Model`."""
 
-    def __init__(self, engine: PairEngine, tokens: Tokens, limits: Limits, default: Configuration) -> None:
+    def __init__(self, engine: LocalEngine, tokens: Tokens, limits: Limits, default: Configuration) -> None:
         about = engine.describe()
         self.engine, self.tokens, self.default = engine, tokens, default
         self.name, self.window, self.longest = about.target.name, about.window, limits.longest
         self.places = limits.size + limits.waiting
-        self.vocab_size = engine.pair.target.vocab_size
+        self.vocab_size = engine.target.vocab_size
         self.refuse(default)
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
@@ -82,7 +82,7 @@ class Served:
 class Server:
     """A pair behind OpenAI's routes."""
 
-    def __init__(self, engine: PairEngine, default: Configuration, limits: Limits) -> None:
+    def __init__(self, engine: LocalEngine, default: Configuration, limits: Limits) -> None:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine)
         self.driver = Driver(engine, tokens, limits.size, limits.waiting)

@@ -11,9 +11,9 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from sampling.batch import Batch, Live
 from sampling.engine import Text
+from sampling.local_engine import LocalEngine
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
-from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
 from serve.counters import Counters
 from serve.errors import ApiError
@@ -79,7 +79,7 @@ class Slot:
 class Tokens:
     """The pair's tokenizer, for one thread at a time."""
 
-    def __init__(self, engine: PairEngine) -> None:
+    def __init__(self, engine: LocalEngine) -> None:
         self._engine, self._lock = engine, Lock()
 
     def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
@@ -99,7 +99,7 @@ class Driver:
     Groups of different methods take turns, round by round. At most `most_waiting` orders wait for a place.
     """
 
-    def __init__(self, engine: PairEngine, tokens: Tokens, size: int, most_waiting: int) -> None:
+    def __init__(self, engine: LocalEngine, tokens: Tokens, size: int, most_waiting: int) -> None:
         self.engine, self.tokens, self.size, self.most_waiting = engine, tokens, size, most_waiting
         self.counters = Counters()
         self._waiting: deque[Job] = deque()

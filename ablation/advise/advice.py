@@ -10,9 +10,9 @@ from ablation.advise.choose import FEW, Choice, Expected, choose
 from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
 from ablation.plan.prompt_file import Prompt
+from sampling.local_engine import LocalEngine
 from sampling.measure.comparison import Comparison
 from sampling.methods import REFERENCE
-from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 from utils.parameter import Values
@@ -70,7 +70,7 @@ def halves(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
     return spread(prompts[::2]), spread(prompts[1::2])
 
 
-def advise(engine: PairEngine, prompts: Sequence[Prompt], common: Values, minutes: float, tell: Tell) -> Advice:
+def advise(engine: LocalEngine, prompts: Sequence[Prompt], common: Values, minutes: float, tell: Tell) -> Advice:
     """Measure, choose, check. Ctrl-C ends what is under way and keeps what there is; so does the end of the time.
 
     A second Ctrl-C stops a generation at once. Raises `UserError` where nothing could be measured.
@@ -91,7 +91,7 @@ def advise(engine: PairEngine, prompts: Sequence[Prompt], common: Values, minute
 
 
 @contextmanager
-def _stopped_at_once(engine: PairEngine) -> Iterator[None]:
+def _stopped_at_once(engine: LocalEngine) -> Iterator[None]:
     """A second Ctrl-C leaves caches in the middle of a forward; what was finished before counts."""
     try:
         yield
@@ -100,7 +100,7 @@ def _stopped_at_once(engine: PairEngine) -> Iterator[None]:
 
 
 def _sampled(
-    engine: PairEngine,
+    engine: LocalEngine,
     sample: Sequence[Prompt],
     common: Values,
     began: float,
@@ -133,7 +133,7 @@ def _sampled(
     return runs
 
 
-def _leave_out(engine: PairEngine, prompt: Prompt, error: Exception, advice: Advice) -> None:
+def _leave_out(engine: LocalEngine, prompt: Prompt, error: Exception, advice: Advice) -> None:
     """Go on without a prompt; what is no fault of the user's, such as too little memory, may leave caches torn."""
     if not isinstance(error, UserError):
         engine.renew()
@@ -167,7 +167,7 @@ def _ratio(logs: Sequence[float]) -> float:
 
 
 def _check(
-    engine: PairEngine,
+    engine: LocalEngine,
     held_out: Sequence[Prompt],
     common: Values,
     advice: Advice,

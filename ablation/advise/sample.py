@@ -10,12 +10,12 @@ from ablation.advise.candidates import Base, bases, run_as_they_are
 from ablation.plan.grid import Configuration
 from egag.cost_model import CostModel
 from sampling.engine import price_on
+from sampling.local_engine import LocalEngine
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
 from sampling.measure.replay.walk import sample
 from sampling.measure.warm_up import warm_up
 from sampling.methods import REFERENCE
-from sampling.pair_engine import PairEngine
 from utils.events import Round
 from utils.parameter import Values
 
@@ -46,7 +46,7 @@ class SampleRuns:
     A prompt counts where plain decoding and every drafter that is still in have answered it.
     """
 
-    def __init__(self, engine: PairEngine, common: Values) -> None:
+    def __init__(self, engine: LocalEngine, common: Values) -> None:
         self.engine, self.common = engine, dict(common)
         self.live = [Measuring(base) for base in bases(engine.pair, common)]
         self.run = {one.name: one for one in run_as_they_are(engine.pair, common)}

@@ -84,8 +84,9 @@ def _listen(given: str, models: Values) -> None:
         raise UserError(f"--listen {given!r} given; expected HOST:PORT, such as 127.0.0.1:7070 or :7070")
 
     with PrefillServer(address, partial(typer.echo, err=True)) as server:
-        server.pair = _engine(models).pair
-        name = server.pair.target_info.name
+        engine = _engine(models)
+        server.pair = engine.pair
+        name = engine.describe().target.name
         typer.echo(f"reading prompts with {name} for `run --from {server.address.text}`; Ctrl-C ends it", err=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
@@ -99,22 +100,21 @@ def _engine(models: Values) -> "PairEngine":
     from sampling.prefilled.reading import read_apart
 
     engine = PairEngine(load_chosen(models))
-    keeping(engine.pair.target)
-    read_apart(engine.pair.target, warm_up_prompt(engine, chat=False), ())
+    keeping(engine.target)
+    read_apart(engine.target, warm_up_prompt(engine, chat=False), ())
     return engine
 
 
 def _layers(engine: "PairEngine", methods: str | None, settings: "Settings") -> list[int]:
     """The layers of which the drafters of methods read states; without methods those of every head of the pair."""
     from ablation.plan.choice import choose_methods
-    from sampling.methods import METHODS
 
     if methods is None:
-        named = [(kind, dict(settings)) for kind in engine.pair.heads]
+        named = [(kind, dict(settings)) for kind in engine.describe().heads]
     else:
         named = [(c.method, {**settings, **dict(c.parameters)}) for c in choose_methods(methods, settings)]
     for method, values in named:
-        if lacking := engine.pair.lacks(METHODS[method], values):
+        if lacking := engine.lacks(method, values):
             raise UserError(lacking)
     return sorted({layer for method, values in named for layer in engine.drafter(method, values).needs_hidden})
 
@@ -165,7 +165,7 @@ def _write(
     from sampling.prefilled.packed import Maker
     from sampling.prefilled.reading import read_apart
 
-    target, maker = engine.pair.target, Maker.of(engine.pair)
+    target, maker = engine.target, Maker.of(engine.pair)
     for prompt, path in zip(prompts, paths, strict=True):
         ids = engine.tokenise(prompt.opening, settings["chat"], prompt.system)
         handover = read_apart(target, ids, layers)

@@ -75,12 +75,12 @@ class FullTracer(Tracer):
 
     def prompted(self, place: "Place", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]) -> None:
         """See `Tracer.prompted`: walks along the answer, then watches the generation."""
-        from sampling.pair_engine import PairEngine
+        from sampling.local_engine import is_local
         from sampling.raw import Raw
 
         self.close()
         self._place, self._ids, self._values = place, ids, values
-        if not isinstance(engine, PairEngine):
+        if not is_local(engine):
             return
         if walkable(place.method, values):
             self._walk = self._new_walk(place, engine, values, ids)

@@ -15,7 +15,7 @@ from ablation.run.prefills import share_prefills
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.rounded import qualities
 from engines.fleet import ready
-from sampling.pair_engine import PairEngine
+from sampling.local_engine import LocalEngine
 from utils.text import counted, shown
 
 
@@ -53,7 +53,7 @@ def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None, tr
 def conduct_into(
     results: Path,
     experiment: Experiment,
-    engine: PairEngine,
+    engine: LocalEngine,
     *,
     command: str,
     out: Console,

@@ -13,8 +13,8 @@ from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.conversation import Conversation
 from ablation.run.watcher import Watcher
+from sampling.arguments import check_room
 from sampling.engine import Description, Engine, Text
-from sampling.loop import check_room
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from utils.errors import UserError

@@ -9,11 +9,11 @@ from ablation.plan.prompt_file import Prompt
 from ablation.report.paired import ratio_interval
 from sampling.forward.traffic import weight_bytes
 from sampling.loading.options import WEIGHTS
+from sampling.local_engine import LocalEngine
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run
 from sampling.measure.warm_up import warm_up_prompt
-from sampling.pair_engine import PairEngine
 
 FULL = WEIGHTS[0]
 _WARM_TOKENS = 8
@@ -62,7 +62,7 @@ class FormatComparison:
     first; then the rounded ones are asked for every token that the full ones said.
     """
 
-    engines: Mapping[str, PairEngine]
+    engines: Mapping[str, LocalEngine]
     _found: dict[str, list[_Found]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class FormatComparison:
         order = [*self.engines][shift:] + [*self.engines][:shift]
         runs = {name: greedy_run(self.engines[name], ids, length) for name in order}
         answer = runs[FULL].output_ids
-        targets = {name: engine.pair.target for name, engine in self.engines.items()}
+        targets = {name: engine.target for name, engine in self.engines.items()}
         for name, one in found.items():
             one.timed(runs[name])
             one.sums += compare(targets[FULL], targets[name], ids, answer)
@@ -109,7 +109,7 @@ class FormatComparison:
 
     def _line(self, name: str) -> FormatLine:
         engine, found, full = self.engines[name], self._found[name], self._found[FULL]
-        sizes = [weight_bytes(self.engines[one].pair.target.model) for one in (name, FULL)]
+        sizes = [weight_bytes(self.engines[one].target.model) for one in (name, FULL)]
         logs = [
             math.log(one.tokens_per_s / plain.tokens_per_s)
             for one, plain in zip(found, full, strict=True)

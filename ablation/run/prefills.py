@@ -2,11 +2,11 @@
 
 from ablation.plan.grid import Plan
 from sampling.forward.state import keeping
-from sampling.pair_engine import PairEngine
+from sampling.local_engine import LocalEngine
 from sampling.prefilled.shared import SharedPrefills
 
 
-def share_prefills(engine: PairEngine, plan: Plan) -> None:
+def share_prefills(engine: LocalEngine, plan: Plan) -> None:
     """Let the engine read a prompt once for all that begins with it, in each format, where the plan wants that.
 
     Raises `UserError` for a target of which a text cannot be kept.
@@ -15,5 +15,5 @@ def share_prefills(engine: PairEngine, plan: Plan) -> None:
         return
     for name in plan.formats or (engine.describe().target.stored,):
         one = engine.in_format(name)
-        keeping(one.pair.target)
+        keeping(one.target)
         one.prefills = SharedPrefills()

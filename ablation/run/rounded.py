@@ -8,16 +8,16 @@ from ablation.plan.grid import Plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.bar import told
 from sampling.forward.traffic import weight_bytes
+from sampling.local_engine import LocalEngine
 from sampling.measure.quality import AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run
-from sampling.pair_engine import PairEngine
 from utils.errors import UserError
 
 MOST_PROMPTS, MOST_TOKENS = 12, 128
 _MB = 1e6
 
 
-def qualities(engine: PairEngine, formats: Sequence[str], plan: Plan, console: Console) -> dict[str, Quality]:
+def qualities(engine: LocalEngine, formats: Sequence[str], plan: Plan, console: Console) -> dict[str, Quality]:
     """The quality of formats against the engine's own weights, on its greedy answers to the plan's first prompts.
 
     At most `MOST_PROMPTS` of them, and `MOST_TOKENS` an answer; of a conversation its first turn. A prompt that cannot
@@ -36,24 +36,24 @@ def qualities(engine: PairEngine, formats: Sequence[str], plan: Plan, console: C
     return {name: summed_up([one[name] for one in answered], sizes[name], full) for name in formats if answered}
 
 
-def _compared(engine: PairEngine, formats: Sequence[str], plan: Plan, prompt: Prompt) -> dict[str, AnswerSums]:
+def _compared(engine: LocalEngine, formats: Sequence[str], plan: Plan, prompt: Prompt) -> dict[str, AnswerSums]:
     """What one prompt tells of each format; nothing where it cannot run."""
     try:
         ids = engine.tokenise(prompt.opening, plan.values["chat"], prompt.system)
         answer = greedy_run(engine, ids, min(MOST_TOKENS, plan.length(prompt))).output_ids
     except UserError:
         return {}
-    full = engine.pair.target
-    return {name: compare(full, engine.in_format(name).pair.target, ids, answer) for name in formats}
+    full = engine.target
+    return {name: compare(full, engine.in_format(name).target, ids, answer) for name in formats}
 
 
-def weights_in_bytes(engine: PairEngine, formats: Sequence[str]) -> dict[str, int]:
+def weights_in_bytes(engine: LocalEngine, formats: Sequence[str]) -> dict[str, int]:
     """Bytes of the weights as they are loaded and in each format, the embedding, which they share, in each."""
     names = dict.fromkeys((engine.describe().target.stored, *formats))
-    return {name: weight_bytes(engine.in_format(name).pair.target.model) for name in names}
+    return {name: weight_bytes(engine.in_format(name).target.model) for name in names}
 
 
-def memory_text(engine: PairEngine, formats: Sequence[str]) -> str:
+def memory_text(engine: LocalEngine, formats: Sequence[str]) -> str:
     """For people: what the weights of a run of several formats hold, which all stay in memory.
 
     Example: "weights in memory: full 540 MB, int8 200 MB, each with the embedding that they share".

@@ -3,10 +3,10 @@
 from statistics import median
 
 from sampling.engine import Engine
+from sampling.local_engine import is_local
 from sampling.measure.ledger import Account
 from sampling.method import FIXED
 from sampling.methods import METHODS, REFERENCE
-from sampling.pair_engine import PairEngine
 from sampling.parameters import WEIGHTS
 from sampling.profile import LatencyProfile
 from sampling.profile_store import drop
@@ -64,6 +64,6 @@ class Drift:
 def settle(engine: Engine, drift: Drift) -> str | None:
     """What differs; what was kept of the engine's pair then goes, so that the next process measures anew."""
     said = drift.told()
-    if said is not None and isinstance(engine, PairEngine):
+    if said is not None and is_local(engine):
         drop(engine.pair)
     return said

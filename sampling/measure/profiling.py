@@ -10,13 +10,14 @@ from statistics import median
 from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
+from sampling.local_engine import is_local
 from sampling.loop import decode
 from sampling.lossy import RejectAllVerifier
 from sampling.measure.forward_times import Forwards
 from sampling.measure.shares import judged, shares
 from sampling.methods import CHAIN, COPIERS, DRAFTERS, MODELS
 from sampling.pair import Pair
-from sampling.pair_engine import PairEngine, make_processor
+from sampling.pair_engine import make_processor
 from sampling.profile import NOTHING, DraftTimes, LatencyProfile
 from sampling.profile_store import keep
 from sampling.settings import Settings
@@ -94,7 +95,7 @@ def keep_quiet(pair: Pair, profile: LatencyProfile, machine: Machine) -> bool:
 
 def ensure_profile(engine: Engine, tell: Tell = lambda share: None) -> None:
     """Measure what is not known, on an engine whose parts can be seen."""
-    if isinstance(engine, PairEngine) and engine.profile() is None:
+    if is_local(engine) and engine.profile() is None:
         engine.use_profile(measure(engine.pair, tell))
 
 

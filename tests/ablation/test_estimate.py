@@ -16,6 +16,7 @@ from sampling.profile import DraftTimes, LatencyProfile
 from sampling.settings import Settings
 from tests.ablation.mock_engine import MockEngine, make_round
 from tests.ablation.playing import records_of
+from utils.events import Event, Finished, Prefilled
 from utils.parameter import Chosen
 
 PROMPTS = (Prompt("a", ("x",), "code"), Prompt("b", ("x", "y"), "code", 50), Prompt("c", ("x",)))

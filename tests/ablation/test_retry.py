@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ablation.plan.grid import Plan
 from ablation.results.table import key
+from ablation.run.configuration_run import ConfigurationRun
 from tests.ablation.conftest import Invoke
 from tests.ablation.mock_engine import GREEDY, MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, lasting, play, rows
@@ -91,11 +93,14 @@ def test_the_command_says_what_it_plays_again(call: Invoke, tmp_path: Path, monk
     out = tmp_path / "r.csv"
     given = ("--prompt", "a", "--methods", "suffix", "--length", "4", "--out", out)
     with monkeypatch.context() as broken:
+        streamed = ConfigurationRun._streamed
 
-        def fail(*args: object) -> None:
-            raise RuntimeError("planted")
+        def fail(run: ConfigurationRun, texts: Any) -> Any:
+            if run.configuration.name == "suffix":
+                raise RuntimeError("planted")
+            return streamed(run, texts)
 
-        broken.setattr("ngram_assisted.suffix.SuffixDrafter.propose", fail)
+        broken.setattr(ConfigurationRun, "_streamed", fail)
         assert call(*given).exit_code == 1
     assert any(row["error"] for row in rows(out))
     again = call(*given, "--resume", "--retry-failed")

@@ -112,7 +112,7 @@ def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
     engine = PairEngine(toy_pair())
     values = {**SETTINGS, "max_cached_requests": -1}
     list(engine.stream("auto", values, PROMPT))
-    before = engine.drafter("auto", values)
+    before, plain = engine.drafter("auto", values), engine.drafter("speculative", values)
     engine.use_profile(
         profile(
             mtp=GOOD, eagle=USELESS, model=DEAR, hydra=USELESS, medusa=USELESS, parallel_eagle=USELESS, dspark=USELESS
@@ -121,6 +121,7 @@ def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
     after = engine.drafter("auto", values)
     assert isinstance(before, AutoDrafter) and isinstance(after, AutoDrafter)
     assert len(before.models) > 1 and set(after.models) == {"mtp"}
+    assert engine.drafter("speculative", values) is plain, "what weighs no costs stays, with its caches and graphs"
     assert after.suffix.memory_tree.responses == before.suffix.memory_tree.responses == 1
 
 

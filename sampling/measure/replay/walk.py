@@ -10,7 +10,7 @@ from utils.errors import UserError
 from utils.events import Finished, FinishReason, Prefilled, Round
 
 if TYPE_CHECKING:
-    from sampling.pair_engine import PairEngine
+    from sampling.local_engine import LocalEngine
     from sampling.raw import Seen
 
 DRAFTS, NODES = 8, 24
@@ -133,7 +133,7 @@ def walked_values(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def walk(
-    engine: "PairEngine",
+    engine: "LocalEngine",
     method: str,
     values: Mapping[str, Any],
     prompt: Sequence[int],
@@ -154,7 +154,7 @@ def walk(
 
 
 def _steps(
-    engine: "PairEngine",
+    engine: "LocalEngine",
     method: str,
     values: Mapping[str, Any],
     prompt: Sequence[int],
