@@ -24,7 +24,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerPiece:
     """What one event of a stream adds. ids: None where the server tells text alone. reason: why the text ended.
 
     total: how many ids the text has by then, of a server whose events may hold all of them.
@@ -64,7 +64,7 @@ class Dialect(ABC):
         """The request, which asks for a stream. config: a `speculative_config`, for those that take it by request."""
 
     @abstractmethod
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """What an event of the stream adds."""
 
     @abstractmethod
@@ -112,12 +112,12 @@ def openai_body(wanted: Wanted, model: str) -> dict[str, Any]:
     }
 
 
-def openai_piece(event: Event, ids: str | None) -> Piece:
+def openai_piece(event: Event, ids: str | None) -> AnswerPiece:
     """What a chunk of `/v1/completions` adds. ids: the key of a choice that has its ids; None: it has none."""
     for choice in event.get("choices") or ():
         told = None if ids is None else tuple(choice.get(ids) or ())
-        return Piece(told, choice.get("text") or "", choice.get("finish_reason"))
-    return Piece()
+        return AnswerPiece(told, choice.get("text") or "", choice.get("finish_reason"))
+    return AnswerPiece()
 
 
 def last_of(events: Sequence[Event], key: str) -> Any:

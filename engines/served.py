@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from engines.api import OPEN, Api
-from engines.dialect import Dialect, Piece
+from engines.dialect import AnswerPiece, Dialect
 from engines.dialect import Event as Told
 from engines.home import Foreign, wanted
 from engines.spec import SERVER, EngineSpec
@@ -201,7 +201,7 @@ class _Reading:
         self.first = 0
         self.ttft_s = self.wall_s = 0.0
 
-    def add(self, event: Told, piece: Piece, seconds: float) -> None:
+    def add(self, event: Told, piece: AnswerPiece, seconds: float) -> None:
         """One event, so long after the request."""
         self.events.append(event)
         self.reason = piece.reason or self.reason

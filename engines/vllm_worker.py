@@ -24,7 +24,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 Told = queue.SimpleQueue[Any]
 
 
-class Worker(threading.Thread):
+class VllmWorker(threading.Thread):
     """The thread that owns the engine: takes what is asked, steps, and tells each asker what a step added."""
 
     def __init__(self, engine: Any) -> None:
@@ -94,7 +94,7 @@ def sampling(body: dict[str, Any]) -> Any:
     )
 
 
-def handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
+def handler(worker: VllmWorker) -> type[BaseHTTPRequestHandler]:
     """The routes of a worker."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     EngineArgs.add_cli_args(parser)
     given = parser.parse_args()
-    worker = Worker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(given)))
+    worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(given)))
     worker.start()
     ThreadingHTTPServer(("127.0.0.1", given.port), handler(worker)).serve_forever()
 

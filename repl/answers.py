@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ablation.plan.methods_table import check_values
 from ablation.results.stamp import stamped
-from ablation.run.dialogue import Dialogue
+from ablation.run.dialogue import DialogueHistory
 from repl.runs import Run
 from repl.user_files import log_traceback
 from sampling.methods import METHODS
@@ -34,7 +34,7 @@ class Answers:
         comparison: "Comparison",
         runs: Sequence[Run],
         prompts: Mapping[str, Sequence[int]],
-        dialogue: Dialogue,
+        dialogue: DialogueHistory,
         first: bool,
     ) -> None:
         self.comparison, self.dialogue, self.first = comparison, dialogue, first

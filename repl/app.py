@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from repl import script
 from repl.loading import Load, Loading
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from utils.errors import UserError
 from utils.interrupt import Deferred
@@ -64,11 +64,11 @@ def _interact(session: Session) -> int:
     from repl import prompt
 
     session.loading.start()
-    player: Player | None = None
+    player: SessionPlayer | None = None
     for line in prompt.lines(session):
         try:
             with Deferred():
-                player = player or Player(session, _live_view())
+                player = player or SessionPlayer(session, _live_view())
         except KeyboardInterrupt:
             sys.stderr.write("stopped before the line was played\n")
             continue
@@ -85,7 +85,7 @@ def _play_script(session: Session, path: Path, smart: bool) -> int:
         sys.stderr.write(f"error: {shown(error, lines=True)}\n")
         return WRONG_CALL
     session.loading.start()
-    player = Player(session, _live_view() if smart else _plain_view())
+    player = SessionPlayer(session, _live_view() if smart else _plain_view())
     player.play(lines, str(path))
     return _status(player)
 
@@ -94,7 +94,7 @@ def _read_lines(session: Session) -> int:
     """Lines from a pipe, or typed on a terminal that can do nothing but print."""
     typed = sys.stdin.isatty()
     session.loading.start()
-    player = Player(session, _plain_view())
+    player = SessionPlayer(session, _plain_view())
     number = 0
     for number, line in enumerate(_stdin(prompting=typed), start=1):
         player.execute(line, "" if typed else f"line {number}: ")
@@ -132,7 +132,7 @@ def _stdin(prompting: bool) -> Iterator[str]:
         yield line.rstrip("\r\n")
 
 
-def _status(player: Player) -> int:
+def _status(player: SessionPlayer) -> int:
     if player.interrupted:
         return INTERRUPTED
     return FAILED if player.failures else 0

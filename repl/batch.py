@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ablation.commands.show import show_batches
-from ablation.plan.grid import Key, plain_plan
+from ablation.plan.grid import RowKey, plain_plan
 from ablation.plan.methods_table import check_values
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
-from ablation.run.execute import Done
-from ablation.run.job import Job, Outcome
+from ablation.run.execute import PlayedRow
+from ablation.run.job import Outcome, PlanJob
 from repl.session import Session
-from repl.slots import Slots
+from repl.slots import BatchSlots
 from repl.view import View
 from utils.interrupt import silent_keyboard
 
@@ -22,7 +22,7 @@ from utils.interrupt import silent_keyboard
 class _Kept:
     """Records in memory: see `Sink`."""
 
-    done: Mapping[Key, Done] = field(default_factory=dict)
+    done: Mapping[RowKey, PlayedRow] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
 
     @contextmanager
@@ -47,8 +47,8 @@ def answer(session: Session, prompts: tuple[Prompt, ...], size: int, view: View)
     plan = plain_plan(prompts, tuple(run.explicit for run in runs), session.settings, 1, batches=(size,))
     engine, kept = session.engine.fresh(), _Kept()
     texts = sum(len(prompt.turns) for prompt in prompts)
-    with silent_keyboard(), Slots(view.err, engine.text, titles, texts) as slots:
-        outcome = Job(engine, plan, kept).play(slots)
+    with silent_keyboard(), BatchSlots(view.err, engine.text, titles, texts) as slots:
+        outcome = PlanJob(engine, plan, kept).play(slots)
     if kept.records:
         show_batches(view.out, kept.records)
     return outcome

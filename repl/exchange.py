@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ablation.plan.grid import Configuration, Place
+from ablation.plan.grid import Configuration, PlannedGeneration
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from repl.answers import Answers
@@ -60,7 +60,7 @@ def _records(number: int, mode: str, answers: Answers) -> Iterator[Record]:
         if error is None and not answers.rounds[name]:
             continue
         own = Configuration(run.method, tuple(run.parameters.items()), alias=run.name)
-        place = Place(
+        place = PlannedGeneration(
             prompt=prompt,
             turn=len(turns),
             configuration=own,

@@ -23,7 +23,7 @@ OLDER = {"accepted": "green", "target": ""}
 END = {"stop": "end of text", "length": "length reached", "context": "context window full", None: "stopped"}
 
 
-class Pace:
+class PaintPace:
     """When to paint: at most 15 times a second, and at most a hundredth of the time, by measured cost."""
 
     interval_s = 1 / 15
@@ -143,7 +143,7 @@ class LiveView:
         """
         scene = _Scene(self.out, title, answer)
         with silent_keyboard(), Live(console=self.out, auto_refresh=False, transient=True) as live:
-            pace = Pace()
+            pace = PaintPace()
             pace.paint(lambda: scene.draw(live))
             for event, account in run:
                 scene.account = account

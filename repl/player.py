@@ -29,7 +29,7 @@ _CONTINUES = {
 }
 
 
-class Player:
+class SessionPlayer:
     """One session on one view.
 
     `failures` counts commands and generations that failed. `left`: the user is done. `interrupted`: the

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablation.plan.grid import Configuration
-from ablation.run.dialogue import Dialogue
+from ablation.run.dialogue import DialogueHistory
 from repl.answers import Answers
 from repl.costs import Costs
 from repl.loading import Loading
@@ -33,7 +33,7 @@ class Session:
         self.loading = loading
         self.settings = Settings()
         self.own: dict[str, Any] = {name: parameter.default for name, parameter in OWN.items()}
-        self.dialogue = Dialogue()
+        self.dialogue = DialogueHistory()
         self.dialogues = 0
         self.log: list[Exchange] = []
         self.chosen: set[str] = set()
@@ -134,7 +134,7 @@ class Session:
 
     def new_dialogue(self) -> None:
         """The next prompt is the first of its dialogue."""
-        self.dialogue = Dialogue()
+        self.dialogue = DialogueHistory()
 
     def _refuse_overflow(self, engine: "LocalEngine", prompts: Mapping[str, Sequence[int]]) -> None:
         """Raises `UserError` where a dialogue has become too long; an encoder has a window of its own."""

@@ -10,10 +10,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ablation.plan.grid import Key, Place
+from ablation.plan.grid import PlannedGeneration, RowKey
 from ablation.results.record import Record
 from ablation.run.watcher import Unwatched
-from repl.live import Pace, coloured
+from repl.live import PaintPace, coloured
 from sampling.engine import Engine
 from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
@@ -27,12 +27,12 @@ _MOST_LINES = 24
 class _Slot:
     """A text under way."""
 
-    place: Place
+    place: PlannedGeneration
     answer: Answer
     account: RunMetrics = field(default_factory=RunMetrics)
 
 
-class Slots(Unwatched):
+class BatchSlots(Unwatched):
     """A table of the texts under way, painted between rounds only. Use it as a context.
 
     titles: what runs are called, by their names. Where there is no terminal it says nothing.
@@ -42,9 +42,9 @@ class Slots(Unwatched):
         self, console: Console, decode: Callable[[Sequence[int]], str], titles: Mapping[str, str], texts: int
     ) -> None:
         self._console, self._decode, self._titles, self._texts = console, decode, titles, texts
-        self._slots: dict[Key, _Slot] = {}
+        self._slots: dict[RowKey, _Slot] = {}
         self._heading, self._over = "", 0
-        self._pace = Pace()
+        self._pace = PaintPace()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -58,18 +58,20 @@ class Slots(Unwatched):
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: PlannedGeneration) -> None:
         """Another run begins with the first text."""
         name = place.configuration.name
         load = f"  {place.load.text}" if place.load else ""
         self._slots, self._over = {}, 0
         self._heading = f"{self._titles.get(name, name)}{load}"
 
-    def prompted(self, place: Place, engine: Engine, values: Mapping[str, object], ids: Sequence[int]) -> None:
+    def prompted(
+        self, place: PlannedGeneration, engine: Engine, values: Mapping[str, object], ids: Sequence[int]
+    ) -> None:
         """A text takes its place."""
         self._slots[place.key] = _Slot(place, Answer(self._decode))
 
-    def round(self, place: Place, round: Round) -> None:
+    def round(self, place: PlannedGeneration, round: Round) -> None:
         """A text has grown."""
         slot = self._slots[place.key]
         slot.answer.add(round)
@@ -77,7 +79,7 @@ class Slots(Unwatched):
         if self._live is not None:
             self._pace.paint(self._paint)
 
-    def ended(self, place: Place) -> None:
+    def ended(self, place: PlannedGeneration) -> None:
         """A text is over: its place is free."""
         self._slots.pop(place.key, None)
         self._over += 1

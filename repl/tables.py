@@ -76,10 +76,10 @@ def cells(lines: Sequence[TableRow]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(column.cell(line_of(row)).plain for column in table.ONE_RUN) for row in lines)
 
 
-def line_of(row: TableRow) -> table.Line:
+def line_of(row: TableRow) -> table.ComparisonLine:
     """The plain values of a row."""
     metrics = row.metrics
-    return table.Line(
+    return table.ComparisonLine(
         title=row.title,
         output=_output(row),
         lossless=row.lossless,

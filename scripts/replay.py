@@ -59,10 +59,12 @@ def main(
     """
     with exit_statuses():
         # Late, so that --help and a wrong call need no pandas.
-        from ablation.commands.replay import Call, replay
+        from ablation.commands.replay import ReplayCall, replay
 
         sets = tuple(assignments or ())
-        asked = Call(trace, rule, gamma, tree_tokens, sets, verify_strategy, methods, batch, price, bounded, bounds)
+        asked = ReplayCall(
+            trace, rule, gamma, tree_tokens, sets, verify_strategy, methods, batch, price, bounded, bounds
+        )
         replay(asked, out_console(), out, simulator)
 
 

@@ -26,12 +26,12 @@ from sampling.methods import METHODS
 from sampling.settings import Settings
 from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
-from serve.driver import Driver, End, Job, Piece, Tokens, Told
+from serve.driver import Driver, End, ServedPiece, TextJob, Tokens, Told
 from serve.errors import ApiError
 from serve.mimics import COMPLETIONS, MIMICS, as_ours
-from serve.order import Asked
+from serve.order import ParsedRequest
 from serve.replies import Reply
-from serve.writing import Writing
+from serve.writing import ResponseWriting
 from utils.errors import UserError
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """size: texts at a time. waiting: requests that may wait. longest: tokens of an answer. body: bytes of a request.
 
     key: what a client must know; None: anybody may ask. dialect: of whose server the completions are.
@@ -59,7 +59,7 @@ class Limits:
 class Served:
     """The pair as requests see it: see `serve.body.Model`."""
 
-    def __init__(self, engine: LocalEngine, tokens: Tokens, limits: Limits, default: Configuration) -> None:
+    def __init__(self, engine: LocalEngine, tokens: Tokens, limits: ServerLimits, default: Configuration) -> None:
         about = engine.describe()
         self.engine, self.tokens, self.default = engine, tokens, default
         self.name, self.window, self.longest = about.target.name, about.window, limits.longest
@@ -82,7 +82,7 @@ class Served:
 class Server:
     """A pair behind OpenAI's routes."""
 
-    def __init__(self, engine: LocalEngine, default: Configuration, limits: Limits) -> None:
+    def __init__(self, engine: LocalEngine, default: Configuration, limits: ServerLimits) -> None:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine)
         self.driver = Driver(engine, tokens, limits.size, limits.waiting)
@@ -171,7 +171,7 @@ class Server:
             "slots": [asdict(slot) for slot in driver.slots()],
         }
 
-    async def _generate(self, read: Callable[[bytes, Model], Asked], request: Request) -> Response:
+    async def _generate(self, read: Callable[[bytes, Model], ParsedRequest], request: Request) -> Response:
         body = await self._body(request)
         asked = await asyncio.to_thread(read, body, self.model)
         told: asyncio.Queue[tuple[int, Told]] = asyncio.Queue()
@@ -185,7 +185,9 @@ class Server:
             return tell
 
         decode = self.driver.tokens.decode
-        jobs = [Job(order, telling(n), Writing(decode, order.stops)) for n, order in enumerate(asked.orders)]
+        jobs = [
+            TextJob(order, telling(n), ResponseWriting(decode, order.stops)) for n, order in enumerate(asked.orders)
+        ]
         reply = (self._mimic.reply if asked.kind == "text" else Reply)(asked, jobs, self.model.name)
         self.driver.submit(jobs)
         if not asked.stream:
@@ -202,7 +204,7 @@ class Server:
             self._stream(reply, told_so_far), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
 
-    def _read_completion(self, body: bytes, model: Model) -> Asked:
+    def _read_completion(self, body: bytes, model: Model) -> ParsedRequest:
         """A completion in the server's dialect. Raises `ApiError`."""
         return read_completion(body if self._mimic.path == COMPLETIONS else as_ours(self._mimic, body), model)
 
@@ -237,7 +239,7 @@ class Server:
                 if isinstance(one, ApiError):
                     yield _event(one.as_dict())
                     return
-                if isinstance(one, Piece):
+                if isinstance(one, ServedPiece):
                     yield _event(reply.chunk(number, one.text, one.ids))
                 else:
                     yield _event(reply.chunk(number, one.text, (), one.reason))

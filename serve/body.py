@@ -11,7 +11,7 @@ from ablation.plan.methods_table import check_values, foreign, lister
 from sampling.methods import METHODS
 from sampling.settings import PARAMETERS, Settings
 from serve.errors import ApiError
-from serve.order import Asked, Order
+from serve.order import ParsedRequest, TextOrder
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
 from utils.parameter import Chosen
@@ -79,13 +79,13 @@ class Model(Protocol):
         ...
 
 
-def read_completion(content: bytes, model: Model) -> Asked:
+def read_completion(content: bytes, model: Model) -> ParsedRequest:
     """The body of `/v1/completions`. Raises `ApiError`."""
     fields = _Fields.read(content, (*_COMMON, "prompt"))
     return fields.asked("text", [tuple(ids) for ids in fields.prompts(model)], model, COMPLETION_TOKENS)
 
 
-def read_chat(content: bytes, model: Model) -> Asked:
+def read_chat(content: bytes, model: Model) -> ParsedRequest:
     """The body of `/v1/chat/completions`. Raises `ApiError`."""
     fields = _Fields.read(content, (*_COMMON, "messages", "max_completion_tokens"))
     turns, system = fields.conversation()
@@ -119,17 +119,18 @@ class _Fields:
                 raise ApiError(400, str(UnknownName("field", name, allowed)), name)
         return cls(given)
 
-    def asked(self, kind: Any, prompts: Sequence[tuple[int, ...]], model: Model, usual: int) -> Asked:
+    def asked(self, kind: Any, prompts: Sequence[tuple[int, ...]], model: Model, usual: int) -> ParsedRequest:
         """The request for these prompts. usual: tokens to write where it does not say. Raises `ApiError`."""
         self._check_model(model)
         configuration, processor = self._configuration(model), self._processor()
         seed, stops = self._seed(), self._stops()
         ends = self.get("ignore_eos", bool, False)
         orders = [
-            Order(ids, configuration, self._length(model, ids, usual), processor, seed, stops, ends) for ids in prompts
+            TextOrder(ids, configuration, self._length(model, ids, usual), processor, seed, stops, ends)
+            for ids in prompts
         ]
         stream = self.get("stream", bool, False)
-        return Asked(
+        return ParsedRequest(
             kind, tuple(orders), stream, self._include_usage(stream), self.get("return_token_ids", bool, False)
         )
 

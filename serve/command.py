@@ -58,10 +58,12 @@ def serve(
             pair = load_chosen(models)
 
             from sampling.pair_engine import PairEngine
-            from serve.app import Limits, Server
+            from serve.app import Server, ServerLimits
             from serve.web import web_server
 
-            server = Server(PairEngine(pair), default, Limits(batch, max_waiting, max_length, max_body, key, dialect))
+            server = Server(
+                PairEngine(pair), default, ServerLimits(batch, max_waiting, max_length, max_body, key, dialect)
+            )
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
             with suppress(KeyboardInterrupt):  # which uvicorn raises once more when it has ended

@@ -17,8 +17,8 @@ from sampling.measure.metrics import RunMetrics
 from sampling.settings import Settings
 from serve.counters import Counters
 from serve.errors import ApiError
-from serve.order import Order
-from serve.writing import Writing
+from serve.order import TextOrder
+from serve.writing import ResponseWriting
 from utils.errors import UserError
 from utils.events import Finished, Round
 
@@ -28,7 +28,7 @@ _SHOWN_ROUNDS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ServedPiece:
     """What a round added to an answer: its ids, and the text that may be told by now."""
 
     ids: tuple[int, ...]
@@ -43,20 +43,20 @@ class End:
     reason: str
 
 
-Told = Piece | End | ApiError
+Told = ServedPiece | End | ApiError
 
 
 @dataclass(eq=False)
-class Job:
+class TextJob:
     """An order, whom to tell, and its account. `tell` is called in the driver's thread and must not wait.
 
     cancelled: nobody waits for it any longer. recent: its last rounds, for the live page. lossless: whether its text
     has the target's distribution.
     """
 
-    order: Order
+    order: TextOrder
     tell: Callable[[Told], None]
-    writing: Writing
+    writing: ResponseWriting
     metrics: RunMetrics = field(default_factory=RunMetrics)
     cancelled: bool = False
     lossless: bool | None = None
@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ServedSlot:
     """A text under way, for the live page: what it has brought, and its last words by who wrote them."""
 
     method: str
@@ -102,9 +102,9 @@ class Driver:
     def __init__(self, engine: LocalEngine, tokens: Tokens, size: int, most_waiting: int) -> None:
         self.engine, self.tokens, self.size, self.most_waiting = engine, tokens, size, most_waiting
         self.counters = Counters()
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[TextJob] = deque()
         self._groups: dict[Configuration, Batch] = {}
-        self._jobs: dict[Live, Job] = {}
+        self._jobs: dict[Live, TextJob] = {}
         self._changed = Condition()
         self._closed = False
         self._thread = Thread(target=self._run, name="driver", daemon=True)
@@ -121,7 +121,7 @@ class Driver:
         if self._thread.is_alive():
             self._thread.join()
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[TextJob]) -> None:
         """Put the orders of a request in the queue, all or none. Raises `ApiError` where too many wait."""
         with self._changed:
             if self._closed:
@@ -137,7 +137,7 @@ class Driver:
             self._waiting.extend(jobs)
             self._changed.notify()
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
+    def cancel(self, jobs: Sequence[TextJob]) -> None:
         """Nobody waits for these any longer: their places become free."""
         with self._changed:
             for job in jobs:
@@ -161,7 +161,7 @@ class Driver:
         """Texts under way."""
         return len(self._jobs)
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[ServedSlot]:
         """The texts under way."""
         return [_slot(job, self.tokens.decode) for job in list(self._jobs.values())]
 
@@ -205,7 +205,7 @@ class Driver:
                 job.tell(_failure(error))
                 self._break(job.order.configuration, error)
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: TextJob) -> None:
         """Read an order's prompt; from then on it has a place."""
         order = job.order
         batch, values = self._group(order.configuration), {**_values(order.configuration), "seed": order.seed}
@@ -248,7 +248,7 @@ class Driver:
                 self._over(live, job, "error")
                 job.tell(_failure(error))
 
-    def _add(self, batch: Batch, live: Live, job: Job, round: Round) -> None:
+    def _add(self, batch: Batch, live: Live, job: TextJob, round: Round) -> None:
         kept = job.writing.push(round.emitted)
         if kept < len(round.emitted):
             round = _cut(round, kept)
@@ -257,14 +257,14 @@ class Driver:
         self.counters.add(round)
         if live.seq.reason is None and job.writing.stopped:
             batch.drop(live)
-        job.tell(Piece(round.emitted, job.writing.told()))
+        job.tell(ServedPiece(round.emitted, job.writing.told()))
         if job.writing.stopped or live.seq.reason is not None:
             reason = "stop" if job.writing.stopped or live.seq.reason == "stop" else "length"
             job.metrics.add(Finished(live.seq.reason or "stop", job.metrics.new_tokens))
             self._over(live, job, reason)
             job.tell(End(job.writing.rest(), reason))
 
-    def _over(self, live: Live, job: Job, reason: str) -> None:
+    def _over(self, live: Live, job: TextJob, reason: str) -> None:
         del self._jobs[live]
         self.counters.ended(reason)
 
@@ -285,11 +285,11 @@ def _failure(error: Exception) -> ApiError:
     return ApiError(500, f"the text could not be written: {type(error).__name__}")
 
 
-def _slot(job: Job, decode: Decode) -> Slot:
+def _slot(job: TextJob, decode: Decode) -> ServedSlot:
     metrics, answer = job.metrics, Answer(decode)
     for round in tuple(job.recent):
         answer.add(round)
-    return Slot(
+    return ServedSlot(
         job.order.configuration.name,
         metrics.prompt_tokens,
         metrics.new_tokens,

@@ -8,7 +8,7 @@ from utils.parameter import Chosen
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TextOrder:
     """One text to write: its prompt's ids, the method with its values, how tokens are drawn and when it ends.
 
     stops: strings before which it ends. to_the_end: not even a stop token ends it (`ignore_eos`).
@@ -24,14 +24,14 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """A request: one order a prompt, and how its answer is told.
 
     include_usage: a stream ends with a chunk of counts. token_ids: ids are told beside the text.
     """
 
     kind: Literal["text", "chat"]
-    orders: tuple[Order, ...]
+    orders: tuple[TextOrder, ...]
     stream: bool = False
     include_usage: bool = False
     token_ids: bool = False

@@ -10,8 +10,8 @@ from ablation.results.record import Record, relevant_settings
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import METHODS
 from sampling.settings import Settings
-from serve.driver import Job
-from serve.order import Asked
+from serve.driver import TextJob
+from serve.order import ParsedRequest
 
 _ELSEWHERE = ("output_ids", "prompt_tokens", "new_tokens", "finish_reason", "score")
 
@@ -19,7 +19,7 @@ _ELSEWHERE = ("output_ids", "prompt_tokens", "new_tokens", "finish_reason", "sco
 class Reply:
     """The objects of one request: whole, or chunk by chunk."""
 
-    def __init__(self, asked: Asked, jobs: Sequence[Job], model: str) -> None:
+    def __init__(self, asked: ParsedRequest, jobs: Sequence[TextJob], model: str) -> None:
         self.asked, self.jobs, self.model = asked, jobs, model
         self.created = int(time.time())
         self.id = f"{'chatcmpl' if asked.kind == 'chat' else 'cmpl'}-{uuid.uuid4().hex}"
@@ -85,7 +85,7 @@ class Reply:
         return {"usage": usage, "metrics": None if several else metrics_of(self.jobs[0], self.asked.kind == "chat")}
 
 
-def metrics_of(job: Job, chat: bool) -> dict[str, Any]:
+def metrics_of(job: TextJob, chat: bool) -> dict[str, Any]:
     """How a text was written: in vLLM's words, and with the keys of a record of `run --json`. chat: as it was asked."""
     configuration, metrics = job.order.configuration, job.metrics
     values = {**Settings(), **dict(configuration.parameters), "seed": job.order.seed}

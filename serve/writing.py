@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from sampling.measure.answer import TokenText
 
 
-class Writing:
+class ResponseWriting:
     """Turns ids into text; what may still become a stop string, or is half a character, is held back.
 
     Example: stops ("END",), tokens "a", " E", "N", "D", "!" -> "a ", and it is `stopped` by the fourth.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ablation.advise.choose import FEW, Choice, Expected, choose
+from ablation.advise.choose import FEW, AdvisedChoice, Expected, choose
 from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
 from ablation.plan.prompt_file import Prompt
@@ -33,7 +33,7 @@ class Advice:
     drafter, what knowing beforehand what is accepted would bring. notes: a sentence each. stopped: by Ctrl-C.
     """
 
-    best: Choice | None = None
+    best: AdvisedChoice | None = None
     configuration: Configuration = field(default_factory=lambda: Configuration(REFERENCE))
     measured: Expected | None = None
     candidates: tuple[tuple[Configuration, float], ...] = ()

@@ -33,14 +33,14 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AdvisedChoice:
     """The best candidate by its mean over prompts, and what it may be expected to bring on others."""
 
     name: str
     expected: Expected
 
 
-def choose(logs: Mapping[str, Sequence[float]]) -> Choice | None:
+def choose(logs: Mapping[str, Sequence[float]]) -> AdvisedChoice | None:
     """The best of candidates by their logarithms of speedups, one a prompt, in the same order; None of none.
 
     Choosing and judging on the same prompts flatters the winner. So the choice is made again on resampled prompts, and
@@ -55,11 +55,11 @@ def choose(logs: Mapping[str, Sequence[float]]) -> Choice | None:
     count = matrix.shape[1]
     ratio = float(matrix[best].mean())
     if count == 1:
-        return Choice(list(known)[best], Expected(math.exp(ratio), math.nan, math.nan, 1))
+        return AdvisedChoice(list(known)[best], Expected(math.exp(ratio), math.nan, math.nan, 1))
     often = np.random.default_rng(0).multinomial(count, np.full(count, 1.0 / count), size=DRAWS) / count
     means = matrix @ often.T
     winners = means.argmax(axis=0)
     optimism = max(0.0, float((means.max(axis=0) - matrix.mean(axis=1)[winners]).mean()))
     low, high = np.quantile(means[best], (0.025, 0.975)) - optimism
     expected = Expected(math.exp(ratio - optimism), math.exp(low), math.exp(high), count)
-    return Choice(list(known)[best], expected)
+    return AdvisedChoice(list(known)[best], expected)

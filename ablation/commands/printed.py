@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 
 from ablation.commands.show import show, show_batches
-from ablation.plan.grid import Key, Plan
+from ablation.plan.grid import Plan, RowKey
 from ablation.plan.traced import Traced
 from ablation.results.full_trace import tracer
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
-from ablation.run.execute import Done
+from ablation.run.execute import PlayedRow
 from ablation.run.job import Outcome
 from engines.spec import OURS
 
@@ -26,7 +26,7 @@ class Printed:
     """
 
     def __init__(self, plan: Plan, as_json: bool, trace: TextIO | None, traced: Traced = True) -> None:
-        self.done: Mapping[Key, Done] = {}
+        self.done: Mapping[RowKey, PlayedRow] = {}
         self._order = [configuration.name for configuration in plan.configurations]
         self._formats = plan.formats
         self._batched = bool(plan.loads)

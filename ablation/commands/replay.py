@@ -19,7 +19,7 @@ from ablation.results.bounds import bounds
 from ablation.results.computed import BOUND, BOUND_METHOD, REPLAYED
 from ablation.results.generations import Generation, read_generations
 from ablation.results.record import Record
-from ablation.results.replay import Asked, Replays, refuse_foreign
+from ablation.results.replay import ReplayRequest, Replays, refuse_foreign
 from ablation.results.store import Store
 from ablation.results.table import columns, row
 from ablation.run.results_file import check_output
@@ -41,7 +41,7 @@ NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReplayCall:
     """A command line, as it was typed."""
 
     trace: Path
@@ -57,7 +57,7 @@ class Call:
     bounds: bool = False
 
 
-def replay(call: Call, console: Console, out: Path | None = None, simulator: Path | None = None) -> None:
+def replay(call: ReplayCall, console: Console, out: Path | None = None, simulator: Path | None = None) -> None:
     """Replay what was asked for and print it. Raises `UserError` for what the trace cannot tell.
 
     out: a results file that is written too. simulator: a file for the rows of SpecDecode-Bench's simulator.
@@ -81,7 +81,7 @@ def replay(call: Call, console: Console, out: Path | None = None, simulator: Pat
     return _show(call, console, out, [*replays.references(replays.drafted), *records], notes)
 
 
-def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], list[str]]:
+def _records(replays: Replays, asked: Sequence[ReplayRequest]) -> tuple[list[Record], list[str]]:
     """The records of what was asked for of each generation, and why there is none of others."""
     records: list[Record] = []
     notes: dict[str, int] = {}
@@ -97,7 +97,9 @@ def _records(replays: Replays, asked: Sequence[Asked]) -> tuple[list[Record], li
     return records, [f"{counted(count, 'answer')} left out: {why}" for why, count in notes.items()]
 
 
-def _show(call: Call, console: Console, out: Path | None, records: Sequence[Record], notes: Sequence[str]) -> None:
+def _show(
+    call: ReplayCall, console: Console, out: Path | None, records: Sequence[Record], notes: Sequence[str]
+) -> None:
     """The rows as a report's summary has them, without verdicts; and the results file."""
     if out is not None:
         with Store(out, columns()) as store:
@@ -113,7 +115,7 @@ def _show(call: Call, console: Console, out: Path | None, records: Sequence[Reco
     print_summary(console, summary, (), bounds=tuple(told))
 
 
-def _loaded(call: Call, price: CostModel | None) -> Replays:
+def _loaded(call: ReplayCall, price: CostModel | None) -> Replays:
     """What the trace holds. Raises `UserError` where a method is not in it."""
     wanted = None if call.methods is None else {name.strip() for name in call.methods.split(",")}
     replays = Replays(read_generations(call.trace), price, call.batch, wanted)
@@ -125,7 +127,7 @@ def _loaded(call: Call, price: CostModel | None) -> Replays:
     return replays
 
 
-def _asked(call: Call) -> list[Asked]:
+def _asked(call: ReplayCall) -> list[ReplayRequest]:
     """What to replay: each length with each number of nodes, under one rule. Raises `UserError`."""
     values: dict[str, Any] = {}
     for text in call.assignments:
@@ -139,7 +141,7 @@ def _asked(call: Call) -> list[Asked]:
             raise UserError("--rule and --gamma: expected one of them; --rule fixed is a gamma")
     gammas = _numbers("--gamma", call.gammas, 0)
     nodes = _numbers("--tree-tokens", call.nodes, 1)
-    return [Asked(call.rule, gamma, node, values, call.bounded) for gamma in gammas for node in nodes]
+    return [ReplayRequest(call.rule, gamma, node, values, call.bounded) for gamma in gammas for node in nodes]
 
 
 def _numbers(option: str, text: str | None, least: int) -> list[int | None]:

@@ -147,7 +147,7 @@ def _execute(
 
     from ablation.commands.printed import Printed
     from ablation.run.conduct import conduct
-    from ablation.run.job import Job
+    from ablation.run.job import PlanJob
     from engines.fleet import ready
     from sampling.pair_engine import PairEngine
 
@@ -163,7 +163,7 @@ def _execute(
         engine.prefills = prefills
 
     with ready([side.spec for side in plan.sides], engine) as others:
-        job = Job(engine, plan, Printed(plan, as_json, trace, traced), others=others)
+        job = PlanJob(engine, plan, Printed(plan, as_json, trace, traced), others=others)
         outcome = conduct(job, Console(stderr=True), go_on, traced)
     if outcome.stopped:
         raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from ablation.results.batch_table import HEADERS, MEANING, batch_lines, cells
 from ablation.results.comparison_table import (
     LEDGER_TITLE,
     REFERENCE_WORDS,
-    Line,
+    ComparisonLine,
     Words,
     claim_of,
     comparison_table,
@@ -145,8 +145,8 @@ def _rounded(records: Sequence[Record]) -> Iterator[str]:
         yield f"{told}; what they cost in quality: {quality_command(rounded)}"
 
 
-def _line(record: Record) -> Line:
-    return Line(
+def _line(record: Record) -> ComparisonLine:
+    return ComparisonLine(
         title=record.configuration,
         output=_output(record),
         lossless=record.lossless,

@@ -8,7 +8,7 @@ from typing import Any
 from ablation.results.column import measured
 from ablation.results.computed import REPLAYED
 from ablation.results.record import Record, relevant_settings
-from ablation.results.replay import Asked, Replays
+from ablation.results.replay import ReplayRequest, Replays
 from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
@@ -39,7 +39,7 @@ def write_simulator(replays: Replays, path: Path) -> None:
 
 
 def simulated(
-    path: Path, price: CostModel | None, asked: Sequence[Asked], batch: int
+    path: Path, price: CostModel | None, asked: Sequence[ReplayRequest], batch: int
 ) -> tuple[list[Record], list[str]]:
     """Records of plain autoregression, of each length that was asked for and of the oracle, on a simulator's rows.
 
@@ -66,7 +66,7 @@ def simulated(
     return records, []
 
 
-def _fixed(walk: Walk, asked: Asked, price: CostModel) -> RunMetrics:
+def _fixed(walk: Walk, asked: ReplayRequest, price: CostModel) -> RunMetrics:
     assert asked.gamma is not None
     return replayed(walk, FixedGamma(asked.gamma), price, bounded=asked.bounded)
 

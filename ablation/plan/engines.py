@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from ablation.plan.grid import Configuration, Side
+from ablation.plan.grid import Configuration, EngineSide
 from ablation.plan.section import Faults, PlanSection, many, one
 from engines.spec import KINDS, OURS, TRANSFORMERS, EngineSpec
 from engines.tables import DIALECTS
@@ -108,7 +108,7 @@ def parse_engines(texts: Sequence[str]) -> tuple[EngineSpec, ...]:
 
 def sides(
     specs: Sequence[EngineSpec], configurations: Sequence[Configuration], values: Mapping[str, Any]
-) -> tuple[Side, ...]:
+) -> tuple[EngineSide, ...]:
     """What each engine plays of a plan. Raises `UserError` for what one lacks, by its name, before anything starts."""
     found = []
     for spec in specs:
@@ -120,5 +120,5 @@ def sides(
         chosen = tuple(one for one in configurations if one.method in named)
         for configuration in chosen:
             spec.refuse(configuration.method, {**values, **dict(configuration.parameters)})
-        found.append(Side(spec, chosen))
+        found.append(EngineSide(spec, chosen))
     return tuple(found)

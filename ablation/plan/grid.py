@@ -38,7 +38,7 @@ class Configuration:
 AGAIN = Configuration(REFERENCE, alias=CONTROL)
 
 
-class Key(NamedTuple):
+class RowKey(NamedTuple):
     """What a row is known by: no two rows of a result share it."""
 
     id: str
@@ -53,7 +53,7 @@ class Key(NamedTuple):
     engine: str
 
 
-class Load(NamedTuple):
+class BatchLoad(NamedTuple):
     """How many prompts are answered at a time, and how many arrive a second; None: each comes when there is room."""
 
     batch: int
@@ -66,7 +66,7 @@ class Load(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlannedGeneration:
     """Which generation this is. turn counts from 1, repeat from 0; lossless is None for another output.
 
     target_weights: the format of the target's weights, which the engine has said. load: how many texts at a
@@ -81,7 +81,7 @@ class Place:
     repeat: int
     lossless: bool | None = None
     target_weights: str = WEIGHTS[0]
-    load: Load | None = None
+    load: BatchLoad | None = None
     engine: str = OURS
 
     @property
@@ -90,11 +90,11 @@ class Place:
         return self.configuration.method
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RowKey:
         """Its name in a result."""
         processor = PARAMETERS["processor"].show(self.processor)
         name, weights = self.configuration.name, self.target_weights
-        return Key(
+        return RowKey(
             *(str(self.prompt.id), self.turn, name, processor, self.seed, self.repeat, weights),
             *(self.batch, self.rate, self.engine),
         )
@@ -117,14 +117,14 @@ def rotated(several: tuple[T, ...], shift: int) -> tuple[T, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class EngineSide:
     """What another engine plays of a plan: the configurations that it has, the reference among them."""
 
     spec: EngineSpec
     configurations: tuple[Configuration, ...]
 
 
-class Unit(NamedTuple):
+class WorkUnit(NamedTuple):
     """A prompt in a pass: everything that is compared with its reference, so that one machine plays all of it."""
 
     repeat: int
@@ -134,10 +134,10 @@ class Unit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlanPart:
     """What is played here of a plan that is played in several places. name: of a shard, such as 2/5."""
 
-    units: frozenset[Unit]
+    units: frozenset[WorkUnit]
     name: str = ""
 
 
@@ -166,12 +166,12 @@ class Plan:
     rates: tuple[float, ...] = ()
     slo: Slo | None = None
     engine: str = OURS
-    sides: tuple[Side, ...] = ()
+    sides: tuple[EngineSide, ...] = ()
     in_turn: bool = True
-    part: Part | None = None
+    part: PlanPart | None = None
     share_prefill: bool = False
 
-    def of(self, side: Side) -> "Plan":
+    def of(self, side: EngineSide) -> "Plan":
         """What another engine plays: a server as many at a time, transformers' `generate` one after the other."""
         alone = side.spec.kind == TRANSFORMERS
         return replace(
@@ -187,9 +187,9 @@ class Plan:
         )
 
     @property
-    def loads(self) -> tuple[Load, ...]:
+    def loads(self) -> tuple[BatchLoad, ...]:
         """Every number at a time with every rate; none where prompts are answered one after the other."""
-        return tuple(Load(batch, rate) for batch in self.batches for rate in self.rates or (None,))
+        return tuple(BatchLoad(batch, rate) for batch in self.batches for rate in self.rates or (None,))
 
     @property
     def generations(self) -> int:
@@ -212,24 +212,24 @@ class Plan:
         others = tuple(c for c in self.configurations if c.name != REFERENCE)
         return (*first, *rotated(others, shift))
 
-    def passes(self) -> Iterator["Pass"]:
+    def passes(self) -> Iterator["PlanPass"]:
         """All runs over the prompts; a method's memory of earlier prompts lasts for one of them."""
         for repeat in range(self.repeats):
             for seed in self.seeds:
                 for processor in self.processors:
-                    yield Pass(repeat, seed, processor)
+                    yield PlanPass(repeat, seed, processor)
 
-    def unit(self, one: "Pass", prompt: Prompt) -> Unit:
+    def unit(self, one: "PlanPass", prompt: Prompt) -> WorkUnit:
         """A prompt of a pass as what is dealt out."""
-        return Unit(one.repeat, one.seed, PARAMETERS["processor"].show(one.processor), str(prompt.id))
+        return WorkUnit(one.repeat, one.seed, PARAMETERS["processor"].show(one.processor), str(prompt.id))
 
-    def played(self, one: "Pass") -> Iterator[tuple[int, Prompt]]:
+    def played(self, one: "PlanPass") -> Iterator[tuple[int, Prompt]]:
         """The prompts that are played here in a pass, each with its place among all."""
         for place, prompt in enumerate(self.prompts):
             if self.part is None or self.unit(one, prompt) in self.part.units:
                 yield place, prompt
 
-    def places(self, one: "Pass", formats: Sequence[str]) -> Iterator[Place]:
+    def places(self, one: "PlanPass", formats: Sequence[str]) -> Iterator[PlannedGeneration]:
         """All generations of a pass. formats: what the target's weights are in, one or more."""
         for _, prompt in self.played(one):
             for turn in range(1, len(prompt.turns) + 1):
@@ -237,10 +237,16 @@ class Plan:
                     yield self.place(one, prompt, turn, configuration, weights, load)
 
     def place(
-        self, one: "Pass", prompt: Prompt, turn: int, configuration: Configuration, weights: str, load: Load | None
-    ) -> Place:
+        self,
+        one: "PlanPass",
+        prompt: Prompt,
+        turn: int,
+        configuration: Configuration,
+        weights: str,
+        load: BatchLoad | None,
+    ) -> PlannedGeneration:
         """A generation of a pass. weights: the format of the target's."""
-        return Place(
+        return PlannedGeneration(
             prompt=prompt,
             turn=turn,
             configuration=configuration,
@@ -258,7 +264,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class PlanPass:
     """One run over the prompts: which repeat, seed and processor."""
 
     repeat: int
@@ -275,7 +281,7 @@ def plain_plan(
     batches: tuple[int, ...] = (),
     rates: tuple[float, ...] = (),
     slo: Slo | None = None,
-    sides: tuple[Side, ...] = (),
+    sides: tuple[EngineSide, ...] = (),
 ) -> Plan:
     """Configurations under the processor and seed that are set."""
     return Plan(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from ablation.plan.grid import Part, Plan, Unit
+from ablation.plan.grid import Plan, PlanPart, WorkUnit
 from ablation.plan.prompt_file import Prompt
 from sampling.methods import METHODS
 from utils.errors import UserError
@@ -41,7 +41,7 @@ class Shard:
         return whole.with_name(f"{whole.stem}.{self.index}-of-{self.count}{whole.suffix}")
 
 
-def jobs(plan: Plan) -> list[tuple[Unit, ...]]:
+def jobs(plan: Plan) -> list[tuple[WorkUnit, ...]]:
     """What cannot be divided: a prompt in a pass, or a whole pass where prompts meet.
 
     They do in batches, and where a method remembers earlier prompts.
@@ -66,16 +66,16 @@ def dealt(plan: Plan, shard: Shard) -> Plan:
             f"expected a number of shards up to {len(lots)}"
         )
     loads = [0.0] * shard.count
-    mine: list[Unit] = []
+    mine: list[WorkUnit] = []
     for weight, lot in weighed(plan):
         least = loads.index(min(loads))
         loads[least] += weight
         if least == shard.index - 1:
             mine += lot
-    return replace(plan, part=Part(frozenset(mine), shard.text))
+    return replace(plan, part=PlanPart(frozenset(mine), shard.text))
 
 
-def weighed(plan: Plan) -> list[tuple[float, tuple[Unit, ...]]]:
+def weighed(plan: Plan) -> list[tuple[float, tuple[WorkUnit, ...]]]:
     """The jobs with the tokens that each has to write, the largest first; those of a size in an order of digests."""
     cost = {str(prompt.id): _cost(plan, prompt) for prompt in plan.prompts}
     lots = [(sum(cost[unit.id] for unit in lot), lot) for lot in jobs(plan)]
@@ -88,5 +88,5 @@ def _cost(plan: Plan, prompt: Prompt) -> float:
     return len(prompt.turns) * plan.length(prompt) + read / _BYTES_A_TOKEN
 
 
-def _digest(lot: Sequence[Unit]) -> str:
+def _digest(lot: Sequence[WorkUnit]) -> str:
     return hashlib.sha256(repr([tuple(unit) for unit in lot]).encode()).hexdigest()

@@ -39,7 +39,7 @@ _LOAD_MEANING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchReportLine:
     """What plain decoding's rounds take by their rows: `base_s + row_s * rows`."""
 
     base_s: float
@@ -55,7 +55,7 @@ class Line:
         return tokens * (self.knee + live) / (self.knee + live * (drafts + 1.0))
 
     @classmethod
-    def through(cls, points: pd.DataFrame) -> "Line | None":
+    def through(cls, points: pd.DataFrame) -> "BatchReportLine | None":
         """By least squares through rows and seconds; None where they are too few, or rows cost nothing."""
         if points["rows"].round(3).nunique() < 2:
             return None
@@ -76,7 +76,7 @@ def batches_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection
         closed, open_ = part[part["rate"] == 0.0], part[part["rate"] > 0.0]
         if len(closed):
             units = _units(closed, summary)
-            line = Line.through(units[units["configuration"] == REFERENCE])
+            line = BatchReportLine.through(units[units["configuration"] == REFERENCE])
             tables.append(_table(name, units, line))
             plots += _plots(name, units, line)
             if line is None:
@@ -116,7 +116,7 @@ def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     return units.sort_values(["batch", "place"], ignore_index=True)
 
 
-def _table(name: str, units: pd.DataFrame, line: Line | None) -> Table:
+def _table(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Table:
     fitted = (
         ()
         if line is None
@@ -130,7 +130,7 @@ def _table(name: str, units: pd.DataFrame, line: Line | None) -> Table:
     )
 
 
-def _cells(one: pd.Series, line: Line | None) -> tuple[str, ...]:
+def _cells(one: pd.Series, line: BatchReportLine | None) -> tuple[str, ...]:
     reference = one["configuration"] == REFERENCE
     drafts = one["configuration"] != CONTROL and not reference and line is not None
     predicted = line.speedup(one["live"], one["drafts"], one["tokens"]) if drafts and line else math.nan
@@ -175,7 +175,7 @@ def _percentiles(values: pd.Series, digits: int) -> str:
     return ", ".join(number(float(values.quantile(share)), digits) for share in (0.5, 0.99))
 
 
-def _plots(name: str, units: pd.DataFrame, line: Line | None) -> Iterator[Plot]:
+def _plots(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Iterator[Plot]:
     """Throughput and speedup over the size, and what a text has against what all have."""
     if units["batch"].nunique() < 2:
         return

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.report.load import load_results
-from ablation.report.requests import Acceptance, Request, acceptances
+from ablation.report.requests import RequestAcceptance, RequestLine, acceptances
 from sampling.methods import METHODS, MODELS
 from sampling.settings import PARAMETERS
 from utils.errors import UserError
@@ -45,12 +45,12 @@ def write_acceptance(results: Path, folder: Path) -> Path:
     return folder
 
 
-def acceptance_table(found: list[Acceptance]) -> pd.DataFrame:
+def acceptance_table(found: list[RequestAcceptance]) -> pd.DataFrame:
     """A row a configuration; what is by position is numbers between spaces, from position 1 on."""
     return pd.DataFrame(map(_row, found))
 
 
-def _row(one: Acceptance) -> dict[str, Any]:
+def _row(one: RequestAcceptance) -> dict[str, Any]:
     accepted, tested, rounds = one.accepted, one.tested, one.rounds
     mean = sum(length * count for length, count in one.lengths.items()) / rounds
     bonus = sum(sum(request.accepted) for request in one.requests)
@@ -69,14 +69,14 @@ def _row(one: Acceptance) -> dict[str, Any]:
     }
 
 
-def vllm_line(one: Acceptance, request: Request) -> dict[str, Any]:
+def vllm_line(one: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
     """A request with vLLM's `metrics.speculative_decoding`, null where no round drafted (acceptance_metrics.md)."""
     about = {name: getattr(request, name) for name in ("id", "turn", "seed", "repeat")}
     about["configuration"] = one.said("configuration")
     return {**about, "metrics": {"speculative_decoding": _vllm(one, request) if request.steps else None}}
 
 
-def _vllm(one: Acceptance, request: Request) -> dict[str, Any]:
+def _vllm(one: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
     accepted, by_count = sum(request.accepted), Counter(request.accepted)
     by_count[0] -= len(request.emitted) - request.steps  # a round without drafts is no step
     metrics: dict[str, Any] = {
@@ -95,7 +95,7 @@ def _vllm(one: Acceptance, request: Request) -> dict[str, Any]:
     return metrics
 
 
-def specdec_bench(one: Acceptance) -> dict[str, Any]:
+def specdec_bench(one: RequestAcceptance) -> dict[str, Any]:
     """An entry of NVIDIA specdec_bench's acceptance_rate.json, methodology 1.0: lengths include the target's token.
 
     Requests are by id, with seed and repeat where there are several; turns are counted from 0 there. Lengths that no
@@ -119,7 +119,7 @@ def specdec_bench(one: Acceptance) -> dict[str, Any]:
     }
 
 
-def speculation_profile(one: Acceptance) -> dict[str, Any]:
+def speculation_profile(one: RequestAcceptance) -> dict[str, Any]:
     """`speculation_profile.json` 1.0. What could not be said for sure is null (docs/metrics.md)."""
     trees = _trees(one)
     most = len(one.tested) if trees else one.longest
@@ -183,7 +183,7 @@ def _validation(mean: float, marginal: list[float]) -> dict[str, Any]:
     }
 
 
-def _conditions(one: Acceptance) -> dict[str, Any]:
+def _conditions(one: RequestAcceptance) -> dict[str, Any]:
     """What the numbers hold under; the schema leaves the keys open."""
     tasks = dict.fromkeys(request.task for request in one.requests)
     return {
@@ -197,7 +197,7 @@ def _conditions(one: Acceptance) -> dict[str, Any]:
     }
 
 
-def _trees(one: Acceptance) -> bool:
+def _trees(one: RequestAcceptance) -> bool:
     """Whether its drafts are trees, by the settings that the file names."""
     method = METHODS[str(one.said("method"))]
     cells = {p.name: one.said(p.name) for p in method.parameters}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablation.plan.grid import Load
+from ablation.plan.grid import BatchLoad
 from ablation.results.manifest import manifest_path, read
 from ablation.results.sense import AMOUNTS, TEXTS, first_wrong
 from ablation.results.stamp import stamped
@@ -177,7 +177,7 @@ def _name_formats(frame: pd.DataFrame) -> None:
         frame["processor"] = names.astype("category")
     if frame[["batch", "rate"]].drop_duplicates().shape[0] > 1:
         loads = zip(frame["batch"], frame["rate"], strict=True)
-        told = [Load(int(batch), rate or None).text for batch, rate in loads]
+        told = [BatchLoad(int(batch), rate or None).text for batch, rate in loads]
         frame["processor"] = (frame["processor"].astype(str) + ", " + told).astype("category")
     if frame["target_weights"].nunique() > 1:
         formats = ["" if name == UNKNOWN else f", {name} weights" for name in frame["target_weights"].astype(str)]

@@ -12,7 +12,7 @@ from ablation.report.spec_bench import by_configuration
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestLine:
     """The rounds of one generation, in order: what each emitted, and what it drafted, where that is known.
 
     tested: rounds that judged a draft at each position. drafts: all drafts, the nodes of trees. stopped: the last round
@@ -50,7 +50,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class RequestAcceptance:
     """A configuration's requests. Positions are counted from 0, as in a list; a tree's depth is its position.
 
     stem: names its files. rows: of the results file, one a request.
@@ -58,7 +58,7 @@ class Acceptance:
 
     stem: str
     rows: pd.DataFrame
-    requests: tuple[Request, ...]
+    requests: tuple[RequestLine, ...]
 
     def said(self, column: str) -> Any:
         """What its rows have in common; None for a column that the file lacks."""
@@ -96,18 +96,18 @@ class Acceptance:
         return sum(request.tokens_per_round for request in self.requests) / len(self.requests)
 
 
-def acceptances(frame: pd.DataFrame) -> Iterator[Acceptance]:
+def acceptances(frame: pd.DataFrame) -> Iterator[RequestAcceptance]:
     """One for each configuration that drafted, from the generations that did not fail and had a round."""
     rows = frame[~frame["failed"] & frame["tokens_by_round"].notna() & frame["accepted"].notna()]
     for stem, part in by_configuration(rows):
         if (part["drafted"] > 0).any():
-            yield Acceptance(stem, part, tuple(_requests(part)))
+            yield RequestAcceptance(stem, part, tuple(_requests(part)))
 
 
-def _requests(rows: pd.DataFrame) -> Iterable[Request]:
+def _requests(rows: pd.DataFrame) -> Iterable[RequestLine]:
     for row in rows.to_dict("records"):
         emitted, drafted = _numbers(row["tokens_by_round"]), _numbers(row["drafted_by_round"])
-        yield Request(
+        yield RequestLine(
             id=str(row["id"]),
             turn=int(row["turn"]),
             seed=int(row["seed"]),

@@ -19,7 +19,7 @@ from ablation.results.comparison_table import (
     MANY_RUNS,
     REFERENCE_WORDS,
     Claim,
-    Line,
+    ComparisonLine,
     Words,
     comparison_table,
     ledger_table,
@@ -75,8 +75,8 @@ def _print_table(console: Console, table: Table) -> None:
         console.print(Text(note, style="dim"))
 
 
-def _line(row: pd.Series) -> Line:
-    return Line(
+def _line(row: pd.Series) -> ComparisonLine:
+    return ComparisonLine(
         title=title_of(row["configuration"]),
         output=tuple(_output(row)),
         lossless=None if row["lossless"] == OTHER else row["lossless"] != LOSSY,

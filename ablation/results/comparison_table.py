@@ -20,7 +20,7 @@ Claim = Literal["", "faster", "slower", "unshown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ComparisonLine:
     """A line of plain values: one run, or all runs of a configuration. None is unknown.
 
     claim: what the speedup may be called; of many runs, what a test says, `unshown` where it shows no difference.
@@ -64,14 +64,14 @@ def verdict_words(verdict: str, index: int | None, margin: float | None = None) 
     return f"BUG at {index}", "bold red"
 
 
-def _title(line: Line) -> Text:
+def _title(line: ComparisonLine) -> Text:
     text = Text(stamped(line.title, line.lossless), "bold")
     if line.lossless is False:
         text.stylize("red", len(text) - len(LOSSY))
     return text
 
 
-def _speedup(line: Line) -> Text:
+def _speedup(line: ComparisonLine) -> Text:
     if line.reference and line.speedup is not None:
         return Text("1.00x")
     tested = line.interval is not None  # else it is one run, and a verdict is that of a test
@@ -79,14 +79,14 @@ def _speedup(line: Line) -> Text:
     return _number(f"{{:.2f}}x{word}", line.speedup, {"slower": "red", "faster": "green"}.get(line.claim, ""))
 
 
-def _interval(line: Line) -> Text:
+def _interval(line: ComparisonLine) -> Text:
     # AR's own ratio is 1 by definition: an interval around it would claim a measurement.
     if line.interval is None or line.reference:
         return Text(UNKNOWN)
     return Text("{:.2f}-{:.2f}".format(*line.interval))
 
 
-def _output(line: Line) -> Text:
+def _output(line: ComparisonLine) -> Text:
     return Text(" ").join(Text(*words) for words in line.output) if line.output else Text(UNKNOWN)
 
 
@@ -103,7 +103,7 @@ class Column:
 
     heading: str
     meaning: str
-    cell: Callable[[Line], Text]
+    cell: Callable[[ComparisonLine], Text]
     main: bool = False
     unit: str = ""
     optional: bool = False
@@ -184,13 +184,15 @@ _BREAKING = ((OUTPUT,), (OUTPUT, ROUND), (OUTPUT, ROUND, SPEEDUP), (OUTPUT, ROUN
 LEDGER_TITLE = "Where the time of a token went, in ms"
 
 
-def ledger_table(lines: Sequence[Line], console: Console) -> RenderableType:
+def ledger_table(lines: Sequence[ComparisonLine], console: Console) -> RenderableType:
     """Where the time of a token goes, a line each; with what a profile says, where there is one."""
     known = [line for line in lines if line.ledger is not None]
     return comparison_table(known, console, (*LEDGER, PROFILE) if any(line.predicted_ms for line in known) else LEDGER)
 
 
-def comparison_table(lines: Sequence[Line], console: Console, columns: Sequence[Column] = ONE_RUN) -> RenderableType:
+def comparison_table(
+    lines: Sequence[ComparisonLine], console: Console, columns: Sequence[Column] = ONE_RUN
+) -> RenderableType:
     """All columns where they fit; stacked lines, with nothing left out, where they do not."""
     columns = [one for one in columns if not one.optional or any(one.cell(line).plain != UNKNOWN for line in lines)]
     for breaking in _BREAKING:
@@ -200,7 +202,7 @@ def comparison_table(lines: Sequence[Line], console: Console, columns: Sequence[
     return Group(*(_stacked(line, columns) for line in lines))
 
 
-def _table(lines: Sequence[Line], columns: Sequence[Column], breaking: Sequence[Column]) -> Table:
+def _table(lines: Sequence[ComparisonLine], columns: Sequence[Column], breaking: Sequence[Column]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
         whole = column not in breaking
@@ -216,7 +218,7 @@ def _table(lines: Sequence[Line], columns: Sequence[Column], breaking: Sequence[
     return table
 
 
-def _stacked(line: Line, columns: Sequence[Column]) -> Text:
+def _stacked(line: ComparisonLine, columns: Sequence[Column]) -> Text:
     """A line in two: what it is about, then the rest."""
     first, rest = Text(), []
     for column in columns:

@@ -14,7 +14,7 @@ from utils.events import Round
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ablation.plan.grid import Place
+    from ablation.plan.grid import PlannedGeneration
     from egag.draft_distribution import RecordedDistribution
     from sampling.engine import Engine
     from sampling.measure.replay.walk import Walk
@@ -70,10 +70,12 @@ class FullTracer(Tracer):
         self._walk: Walk | None = None
         self._ids: Sequence[int] = ()
         self._values: Mapping[str, Any] = {}
-        self._place: Place | None = None
+        self._place: PlannedGeneration | None = None
         self._engine: Any = None
 
-    def prompted(self, place: "Place", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]) -> None:
+    def prompted(
+        self, place: "PlannedGeneration", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]
+    ) -> None:
         """See `Tracer.prompted`: walks along the answer, then watches the generation."""
         from sampling.local_engine import is_local
         from sampling.raw import Raw
@@ -86,7 +88,7 @@ class FullTracer(Tracer):
             self._walk = self._new_walk(place, engine, values, ids)
         self._engine, engine.raw = engine, Raw()
 
-    def round(self, place: "Place", round: Round) -> None:
+    def round(self, place: "PlannedGeneration", round: Round) -> None:
         """See `Tracer.round`."""
         seen = None if self._engine is None else self._engine.raw.take()
         self.write(_round_line(place, round, seen))
@@ -108,7 +110,9 @@ class FullTracer(Tracer):
             self._engine.raw = None
         self._engine = self._walk = self._place = None
 
-    def _new_walk(self, place: "Place", engine: Any, values: Mapping[str, Any], ids: Sequence[int]) -> "Walk | None":
+    def _new_walk(
+        self, place: "PlannedGeneration", engine: Any, values: Mapping[str, Any], ids: Sequence[int]
+    ) -> "Walk | None":
         """The walk of this drafter along this prompt's answer; None where it is written already."""
         from sampling.measure.replay.walk import walk
 
@@ -135,7 +139,7 @@ def walkable(method: str, values: Mapping[str, Any]) -> bool:
     return METHODS[method].drafts and METHODS[method].drafter != "auto" and values["processor"].name == "greedy"
 
 
-def drafter_of(place: "Place", values: Mapping[str, Any]) -> str:
+def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:
     """What drafts, with all that its drafts depend on: where that is earlier prompts, each configuration has its own.
 
     A rule that remembers them drafts no other tokens.
@@ -151,7 +155,7 @@ def drafter_of(place: "Place", values: Mapping[str, Any]) -> str:
     return ", ".join([method.drafter, *told, f"{most_drafts(place.method, settings)} drafts", *own])
 
 
-def _round_line(place: "Place", round: Round, seen: "Seen | None") -> FullLine:
+def _round_line(place: "PlannedGeneration", round: Round, seen: "Seen | None") -> FullLine:
     from sampling.measure.replay.walk import beliefs
     from sampling.raw import Seen
 
@@ -169,7 +173,7 @@ def _round_line(place: "Place", round: Round, seen: "Seen | None") -> FullLine:
     )
 
 
-def _line(place: "Place", round: Round, **more: Any) -> FullLine:
+def _line(place: "PlannedGeneration", round: Round, **more: Any) -> FullLine:
     line = trace_line(place, round)
     own = {f.name: getattr(line, f.name) for f in fields(TraceLine)}
     return FullLine(**own, vocab_size=round.vocab_size, most=round.gamma, **more)
@@ -189,7 +193,7 @@ def _top(logits: "Tensor | None") -> Top:
     return [(token, float(f"{chance:.6g}")) for token, chance in zip(tokens.tolist(), chances.tolist(), strict=True)]
 
 
-def _run_line(place: "Place", record: Record, ids: Sequence[int], values: Mapping[str, Any]) -> RunLine:
+def _run_line(place: "PlannedGeneration", record: Record, ids: Sequence[int], values: Mapping[str, Any]) -> RunLine:
     shown = {p.name: p.show(values[p.name]) for p in METHODS[place.method].parameters}
     return RunLine(
         **of_generation(place),
@@ -201,7 +205,7 @@ def _run_line(place: "Place", record: Record, ids: Sequence[int], values: Mappin
     )
 
 
-def _walk_lines(place: "Place", walk: "Walk") -> list[FullLine]:
+def _walk_lines(place: "PlannedGeneration", walk: "Walk") -> list[FullLine]:
     """A line for each position of a walk, in the form of a round that accepted nothing."""
     steps = {"never": -1, "once": 0, "each": 1}[walk.asked]
     lines = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablation.plan.grid import Key
+from ablation.plan.grid import RowKey
 from ablation.plan.shard import Shard
 from ablation.results import manifest
 from ablation.results.hosts import machine_of, name_host
@@ -110,7 +110,7 @@ def _common(file: _File) -> dict[str, Any]:
 
 
 def _refuse_twice(files: Sequence[_File]) -> None:
-    known: dict[Key, Path] = {}
+    known: dict[RowKey, Path] = {}
     for file in files:
         for row in file.rows:
             one = key(row)

@@ -13,7 +13,7 @@ from sampling.settings import GENERAL, PARAMETERS
 from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
-    from ablation.plan.grid import Place
+    from ablation.plan.grid import PlannedGeneration
     from sampling.engine import Description, Engine
     from sampling.forward.traffic import Traffic
     from sampling.measure.comparison import Comparison
@@ -279,7 +279,11 @@ def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str
 
 
 def make_record(
-    comparison: "Comparison", place: "Place", machine: "Machine", error: str | None, about_engine: "Description"
+    comparison: "Comparison",
+    place: "PlannedGeneration",
+    machine: "Machine",
+    error: str | None,
+    about_engine: "Description",
 ) -> Record:
     """The record of a generation that has run, or has failed with `error`, in this comparison."""
     configuration, engine = place.configuration, comparison.engine

@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplayRequest:
     """What to replay in place of what was recorded; None: as it was.
 
     rule: of CONTROLLERS. gamma: a fixed length. nodes: of a tree, at most. values: parameters of rules. bounded: hold
@@ -130,7 +130,7 @@ class Replays:
             price = scaled(self._fit(generation), [sample for one in level for sample in one.samples])
         return in_batch(price, self.batch) if self.batch > 1 else price
 
-    def replay(self, generation: Generation, asked: Asked) -> Record:
+    def replay(self, generation: Generation, asked: ReplayRequest) -> Record:
         """The record of a generation as it would have been. Raises `UserError` where the trace cannot tell."""
         record = generation.record
         values = {**generation.values, **asked.values}
@@ -142,7 +142,7 @@ class Replays:
         run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded or not asked.words)
         return self.record(generation, run, f"{REPLAYED}{told}", values)
 
-    def _told(self, generation: Generation, asked: Asked) -> str:
+    def _told(self, generation: Generation, asked: ReplayRequest) -> str:
         """A name that no other replay has: the method, with its drafter where it has several, and what is asked."""
         record = generation.record
         if not asked.words:
@@ -153,7 +153,7 @@ class Replays:
         own = f" of {generation.drafter}" if len(drafters) > 1 else ""
         return f"{record.method}{own} {asked.words}"
 
-    def _rule(self, generation: Generation, asked: Asked, told: str) -> LengthRule:
+    def _rule(self, generation: Generation, asked: ReplayRequest, told: str) -> LengthRule:
         """The rule, which goes on with what it remembers of the prompts before."""
         record = generation.record
         key = told, record.target_weights, record.repeat, record.settings["seed"], record.settings["processor"]

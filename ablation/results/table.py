@@ -5,7 +5,7 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ablation.plan.grid import Key
+from ablation.plan.grid import RowKey
 from ablation.results.column import keys
 from ablation.results.record import Record
 from sampling.methods import METHODS
@@ -54,9 +54,9 @@ def row(record: Record) -> dict[str, str]:
     return {name: _cell(values.get(name, record.settings.get(name))) for name in columns()}
 
 
-def key(cells: Mapping[str, Any]) -> Key:
+def key(cells: Mapping[str, Any]) -> RowKey:
     """What a row, or a line of a trace, is known by."""
-    return Key(**{name: kind(cells[name]) for name, kind in get_type_hints(Key).items()})
+    return RowKey(**{name: kind(cells[name]) for name, kind in get_type_hints(RowKey).items()})
 
 
 def _cell(value: Any) -> str:

@@ -11,12 +11,12 @@ from sampling.settings import PARAMETERS
 from utils.events import Round
 
 if TYPE_CHECKING:
-    from ablation.plan.grid import Place
+    from ablation.plan.grid import PlannedGeneration
     from ablation.results.record import Record
     from sampling.engine import Engine
 
 
-class Line(Protocol):
+class JsonLine(Protocol):
     """What a trace is made of."""
 
     def to_json(self) -> str: ...
@@ -70,7 +70,7 @@ class TraceLine(GenerationLine):
     waited_ms: float = column("ms", "since the round before, while prompts of others were read")
 
 
-def of_generation(place: "Place") -> dict[str, Any]:
+def of_generation(place: "PlannedGeneration") -> dict[str, Any]:
     """The keys of a `GenerationLine`."""
     return {
         "id": place.prompt.id,
@@ -87,7 +87,7 @@ def of_generation(place: "Place") -> dict[str, Any]:
     }
 
 
-def trace_line(place: "Place", round: Round) -> TraceLine:
+def trace_line(place: "PlannedGeneration", round: Round) -> TraceLine:
     """The trace line of a round."""
     return TraceLine(
         **of_generation(place),
@@ -118,18 +118,20 @@ class Tracer:
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
 
-    def begin(self, place: "Place") -> None:
+    def begin(self, place: "PlannedGeneration") -> None:
         """A generation starts."""
 
-    def prompted(self, place: "Place", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]) -> None:
+    def prompted(
+        self, place: "PlannedGeneration", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]
+    ) -> None:
         """What the generation goes by is known; nothing is timed yet."""
 
-    def round(self, place: "Place", round: Round) -> None:
+    def round(self, place: "PlannedGeneration", round: Round) -> None:
         """A round is over."""
         if self._file is not None:
             self.write(trace_line(place, round))
 
-    def ended(self, place: "Place") -> None:
+    def ended(self, place: "PlannedGeneration") -> None:
         """A text of a batch is whole."""
 
     def record(self, record: "Record") -> None:
@@ -138,7 +140,7 @@ class Tracer:
     def close(self) -> None:
         """Nothing more is written."""
 
-    def write(self, line: "Line") -> None:
+    def write(self, line: "JsonLine") -> None:
         """Add a line."""
         self.write_text(f"{line.to_json()}\n")
 

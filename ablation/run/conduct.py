@@ -9,7 +9,7 @@ from ablation.plan.file import Experiment
 from ablation.plan.traced import FULL, Traced
 from ablation.run.costs import ensure_costs
 from ablation.run.display import display
-from ablation.run.job import Job, Outcome
+from ablation.run.job import Outcome, PlanJob
 from ablation.run.maker import OneEngine
 from ablation.run.prefills import share_prefills
 from ablation.run.results_file import Files, ResultsFile
@@ -19,7 +19,7 @@ from sampling.local_engine import LocalEngine
 from utils.text import counted, shown
 
 
-def conduct(job: Job, err: Console, first: Callable[[], None] = lambda: None, traced: Traced = False) -> Outcome:
+def conduct(job: PlanJob, err: Console, first: Callable[[], None] = lambda: None, traced: Traced = False) -> Outcome:
     """Measure costs where they are weighed, warm up, say how long it will take, and generate what is missing.
 
     Progress goes to `err`.
@@ -65,7 +65,7 @@ def conduct_into(
     """Play an experiment into a results file, then write its report and show it in short on `out`.
 
     Where it plays several formats, what rounding costs is measured first, unless the file's manifest knows.
-    command: what asked for it, for the manifest. retry_failed: see `ResultsFile`. wait_quiet_s: see `Job`. Raises
+    command: what asked for it, for the manifest. retry_failed: see `ResultsFile`. wait_quiet_s: see `PlanJob`. Raises
     `UserError`.
     """
     files = Files(results)
@@ -82,7 +82,7 @@ def conduct_into(
             if unknown := written.unknown_quality():
                 written.add_quality(qualities(engine, unknown, experiment.plan, err))
 
-        outcome = conduct(Job(engine, experiment.plan, written, wait_quiet_s, others), err, rate, experiment.trace)
+        outcome = conduct(PlanJob(engine, experiment.plan, written, wait_quiet_s, others), err, rate, experiment.trace)
     conclude(files.results, outcome, out, err)
     return outcome
 

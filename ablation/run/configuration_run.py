@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablation.plan.grid import Configuration, Key, Load, Pass, Place, Plan
+from ablation.plan.grid import BatchLoad, Configuration, Plan, PlannedGeneration, PlanPass, RowKey
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.conversation import Conversation
@@ -39,11 +39,11 @@ class EnginePass:
     begun: Description
     about: Callable[[], Description]
     plan: Plan
-    seeded: Pass
-    load: Load | None
+    seeded: PlanPass
+    load: BatchLoad | None
     lossless: Mapping[tuple[Configuration, Chosen], bool | None]
 
-    def place(self, prompt: Prompt, turn: int, configuration: Configuration) -> Place:
+    def place(self, prompt: Prompt, turn: int, configuration: Configuration) -> PlannedGeneration:
         """Which generation a turn of a prompt is."""
         place = self.plan.place(self.seeded, prompt, turn, configuration, self.begun.target.stored, self.load)
         return replace(place, lossless=self.lossless[configuration, self.seeded.processor])
@@ -66,16 +66,16 @@ class ConfigurationRun:
     conversations: Sequence[Conversation]
     turns: Sequence[int]
     compared: dict[tuple[str | int, int], Comparison]
-    accounts: dict[Key, RunMetrics] = field(default_factory=dict)
-    prompts: dict[Key, list[int]] = field(default_factory=dict)
-    arrivals: dict[Key, float] = field(default_factory=dict)
+    accounts: dict[RowKey, RunMetrics] = field(default_factory=dict)
+    prompts: dict[RowKey, list[int]] = field(default_factory=dict)
+    arrivals: dict[RowKey, float] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
     rounds_s: float = 0.0
     prefills_s: float = 0.0
     begun: float | None = None
     seconds: float = 0.0
 
-    def generations(self) -> Iterator[tuple[Conversation, Place]]:
+    def generations(self) -> Iterator[tuple[Conversation, PlannedGeneration]]:
         """All of them, in the order of the plan."""
         for conversation in self.conversations:
             for turn in self.turns[: len(conversation.prompt.turns)]:
@@ -105,7 +105,7 @@ class ConfigurationRun:
     def _own(self) -> dict[str, Any]:
         return dict(self.configuration.parameters)
 
-    def _record(self, conversation: Conversation, place: Place, whole: dict[str, Any]) -> Record:
+    def _record(self, conversation: Conversation, place: PlannedGeneration, whole: dict[str, Any]) -> Record:
         comparison, error = self.compared[place.prompt.id, place.turn], conversation.error_at(place.turn)
         record = make_record(comparison, place, self.machine, error, self.setting.about())
         return record if error is not None else replace(record, **whole)
@@ -153,7 +153,7 @@ class ConfigurationRun:
             return f"{self.configuration.name}, {self.setting.load.text}"
         return f"prompt {self.conversations[0].prompt.id}, turn {self.turns[0]}: {self.configuration.name}"
 
-    def _add(self, place: Place, event: Event) -> None:
+    def _add(self, place: PlannedGeneration, event: Event) -> None:
         self.accounts[place.key].add(event)
         if isinstance(event, Prefilled):
             self.prefills_s += event.prefill_s
@@ -206,7 +206,7 @@ class _TextQueue:
                 conversation.fail(place.turn, str(error))
         raise StopIteration
 
-    def answered(self, conversation: Conversation, place: Place) -> None:
+    def answered(self, conversation: Conversation, place: PlannedGeneration) -> None:
         """Ask for the next turn of a conversation, where it is played here."""
         run, turn = self._run, place.turn + 1
         conversation.answered(run.setting.engine.text(run.accounts[place.key].output_ids))
@@ -220,10 +220,10 @@ class _TextQueue:
             if account is None or account.finish_reason is None:
                 conversation.fail(place.turn, error)
 
-    def _place(self, conversation: Conversation, turn: int) -> Place:
+    def _place(self, conversation: Conversation, turn: int) -> PlannedGeneration:
         return self._run.setting.place(conversation.prompt, turn, self._run.configuration)
 
-    def _text(self, conversation: Conversation, place: Place) -> Text:
+    def _text(self, conversation: Conversation, place: PlannedGeneration) -> Text:
         """A prompt as it is asked. Raises `UserError` for one that cannot be. The first one starts the clock."""
         run, prompt, key = self._run, place.prompt, place.key
         engine, values = run.setting.engine, {**run.setting.values(prompt), **dict(run.configuration.parameters)}

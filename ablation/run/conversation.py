@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ablation.plan.prompt_file import Prompt
-from ablation.run.dialogue import Dialogue
+from ablation.run.dialogue import DialogueHistory
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class Conversation:
     prompt: Prompt
     failed_at: int | None = None
     error: str = ""
-    _dialogue: Dialogue = field(default_factory=Dialogue)
+    _dialogue: DialogueHistory = field(default_factory=DialogueHistory)
 
     def ask(self, turn: int) -> list[str]:
         """What the answer to a turn continues: user turns and answers alternate, the last turn is the user's."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DialogueTurn:
     """What the user said, and what each run answered, by its name.
 
     before: what had been said since the turn before, the same for all: user messages and their answers alternate.
@@ -16,19 +16,19 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Dialogue:
+class DialogueHistory:
     """The turns so far; a run answers the last one.
 
     Example: begin("a"), answered("x", "b"), begin("c") -> heard("x") is ["a", "b", "c"].
     """
 
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[DialogueTurn] = field(default_factory=list)
 
     def begin(self, prompt: str, before: tuple[str, ...] = ()) -> None:
         """The user's next turn, behind what was said `before`; one that nobody has answered is taken back."""
         if self.turns and not self.turns[-1].answers:
             self.turns.pop()
-        self.turns.append(Turn(prompt, before=before))
+        self.turns.append(DialogueTurn(prompt, before=before))
 
     def answered(self, name: str, text: str) -> None:
         """A run's answer to the last turn."""

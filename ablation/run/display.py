@@ -7,7 +7,7 @@ from statistics import median
 from rich.console import Console
 from rich.text import Text
 
-from ablation.plan.grid import Load, Place
+from ablation.plan.grid import BatchLoad, PlannedGeneration
 from ablation.results.record import Record
 from ablation.run.bar import Bar, plain_line
 from ablation.run.watcher import Unwatched
@@ -38,7 +38,7 @@ class Speedups:
         return sorted(medians, key=lambda pair: -pair[1])[:most]
 
 
-def under_way(place: Place) -> str:
+def under_way(place: PlannedGeneration) -> str:
     """The row under way in one line."""
     processor = PARAMETERS["processor"].show(place.processor)
     turn = f" turn {place.turn}" if place.turn > 1 else ""
@@ -73,7 +73,7 @@ class BarDisplay(Unwatched):
     def __exit__(self, *exc: object) -> None:
         self._bar.__exit__(*exc)
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: PlannedGeneration) -> None:
         """Show what runs now."""
         best = "   ".join(f"{name} {value:.2f}x" for name, value in self._speedups.best())
         so_far = [Text(f"median speedup against AR so far: {best}", style="dim")] if best else []
@@ -100,7 +100,7 @@ class LineDisplay(Unwatched):
     def __init__(self, console: Console, done: int, total: int) -> None:
         self._console, self._done, self._total = console, done, total
         self._block: list[Record] = []
-        self._place: Place | None = None
+        self._place: PlannedGeneration | None = None
 
     def __enter__(self) -> "LineDisplay":
         return self
@@ -108,7 +108,7 @@ class LineDisplay(Unwatched):
     def __exit__(self, *exc: object) -> None:
         self._flush()
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: PlannedGeneration) -> None:
         """A prompt is complete when the next one begins."""
         if self._place is not None and _block(self._place) != _block(place):
             self._flush()
@@ -132,7 +132,7 @@ class LineDisplay(Unwatched):
         self._block = []
 
 
-def _block(place: Place) -> tuple[object, ...]:
+def _block(place: PlannedGeneration) -> tuple[object, ...]:
     """What generations of one prompt have in common that are compared, and those in other formats beside them."""
     if place.load is not None:
         return (
@@ -160,7 +160,7 @@ def _words(block: Iterable[Record]) -> Iterable[str]:
             yield f"{name} {record.tokens_per_s:.1f} tok/s"
 
 
-def _batch(load: Load, block: Sequence[Record]) -> str:
+def _batch(load: BatchLoad, block: Sequence[Record]) -> str:
     """A batch in one line: its texts' speed in all, and the median of theirs against AR's."""
     first = block[0]
     failed = sum(record.error is not None for record in block)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rich.table import Table
 from rich.text import Text
 
-from ablation.plan.grid import Plan, Side
+from ablation.plan.grid import EngineSide, Plan
 from sampling.measure.metrics import RunMetrics
 from sampling.settings import PARAMETERS
 from utils.events import Event, Round
@@ -17,7 +17,7 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TokenPace:
     """Seconds of a prefill, and seconds a token: if every draft is accepted, if none is, and as it was measured.
 
     rounds: how many were timed; 0 where a profile's prices tell.
@@ -36,8 +36,8 @@ class Timed:
 
     short_tokens: int
     long_tokens: int
-    short: Pace
-    long: Pace
+    short: TokenPace
+    long: TokenPace
 
     @property
     def growth(self) -> float:
@@ -83,7 +83,7 @@ class Estimate:
         )
 
 
-def pace(events: Iterable[Event], account: RunMetrics) -> Pace:
+def pace(events: Iterable[Event], account: RunMetrics) -> TokenPace:
     """The pace of a generation, from its rounds but the first, which pays for what no later one does.
 
     Full acceptance: the fastest round, by the most tokens that one asked for. None: nine rounds in ten are as fast.
@@ -91,17 +91,17 @@ def pace(events: Iterable[Event], account: RunMetrics) -> Pace:
     rounds = [event for event in events if isinstance(event, Round)]
     if not rounds:  # a search
         token_s = account.decode_s / max(account.new_tokens, 1)
-        return Pace(account.prefill_s, token_s, token_s, account.rounds, token_s)
+        return TokenPace(account.prefill_s, token_s, token_s, account.rounds, token_s)
     rounds = rounds[1:] or rounds
     times = sorted(one.draft_s + one.verify_s + one.other_s for one in rounds)
     most = 1 + max(one.gamma for one in rounds)
     token_s = sum(times) / max(1, sum(len(one.emitted) for one in rounds))
-    return Pace(account.prefill_s, times[0] / most, times[9 * len(times) // 10], len(times), token_s)
+    return TokenPace(account.prefill_s, times[0] / most, times[9 * len(times) // 10], len(times), token_s)
 
 
 def estimate(
     plan: Plan,
-    paces: Sequence[Mapping[str, Pace]],
+    paces: Sequence[Mapping[str, TokenPace]],
     timed: Timed,
     lengths: Mapping[str | int, Sequence[int]],
     measured: str = "",
@@ -133,7 +133,7 @@ def estimate(
     return Estimate(low, high, plan.own_generations, most_tokens(plan), basis)
 
 
-def _priced(paces: Mapping[str, Pace], measured: str) -> str:
+def _priced(paces: Mapping[str, TokenPace], measured: str) -> str:
     """What an estimate by prices rests on."""
     run = [name for name, one in paces.items() if one.rounds]
     also = f"; run for a moment, as it does not know them: {', '.join(run)}" if run else ""
@@ -187,7 +187,7 @@ def grid_table(plan: Plan) -> Table:
     return table
 
 
-def _side(side: Side) -> str:
+def _side(side: EngineSide) -> str:
     """Example: `vllm: target, suffix`."""
     return f"{side.spec.name}: {', '.join(configuration.name for configuration in side.configurations)}"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
-from ablation.plan.grid import Configuration, Key, Load, Pass, Plan, rotated
+from ablation.plan.grid import BatchLoad, Configuration, Plan, PlanPass, RowKey, rotated
 from ablation.plan.prompt_file import Prompt
 from ablation.results.record import Record
 from ablation.run.configuration_run import ConfigurationRun, EnginePass
@@ -19,7 +19,7 @@ from utils.parameter import Chosen
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PlayedRow:
     """What an earlier run left of a generation: its text, or its error."""
 
     text: str
@@ -27,7 +27,7 @@ class Done:
 
 
 def execute(
-    engine: Engine, plan: Plan, watcher: Watcher | None = None, done: Mapping[Key, Done] | None = None
+    engine: Engine, plan: Plan, watcher: Watcher | None = None, done: Mapping[RowKey, PlayedRow] | None = None
 ) -> Iterator[list[Record]]:
     """The records of a plan, each as soon as its generation is over; those of a batch at once when all are answered.
 
@@ -68,7 +68,7 @@ class _DescribedEngine:
         self.engine, self.begun, self.about = engine, engine.describe(), cache(engine.describe)
 
 
-def _groups(plan: Plan, seeded: Pass) -> Iterator[Sequence[tuple[int, tuple[Prompt, ...], Load | None]]]:
+def _groups(plan: Plan, seeded: PlanPass) -> Iterator[Sequence[tuple[int, tuple[Prompt, ...], BatchLoad | None]]]:
     """What takes turns: prompts that are played together at a load, each with the place of the first."""
     placed = list(plan.played(seeded))
     if plan.loads:
@@ -112,7 +112,7 @@ class _Track:
     setting: EnginePass
     prompts: tuple[Prompt, ...]
     watcher: Watcher
-    done: Mapping[Key, Done]
+    done: Mapping[RowKey, PlayedRow]
 
     def play(self, order: tuple[Configuration, ...]) -> Iterator[list[Record] | None]:
         """The records of each configuration in this order, None for those that are there already.

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ablation.plan.grid import Key, Place, Plan
+from ablation.plan.grid import Plan, PlannedGeneration, RowKey
 from ablation.results.record import Record
 from ablation.results.trace import Tracer
 from ablation.run.costs import Watched
 from ablation.run.estimate import Estimate
-from ablation.run.execute import Done, execute
+from ablation.run.execute import PlayedRow, execute
 from ablation.run.probe import estimated
 from ablation.run.quiet import Quiet
 from ablation.run.watcher import Watcher
@@ -63,7 +63,7 @@ class Outcome:
 class Sink(Protocol):
     """Where records go: a results file or the screen. `done`: what is there already and is not run again."""
 
-    done: Mapping[Key, Done]
+    done: Mapping[RowKey, PlayedRow]
 
     def writing(self, outcome: Outcome) -> AbstractContextManager[Tracer]:
         """Entered once everything is loaded and warm, left when the job has ended; gives what writes its trace."""
@@ -73,7 +73,7 @@ class Sink(Protocol):
 
 
 @dataclass
-class Job:
+class PlanJob:
     """A plan, the engine that plays it and where its records go; first `warm_up`, then `play`.
 
     others: the engines of the plan's sides, by name. wait_quiet_s: seconds at most that each generation waits for other
@@ -116,7 +116,7 @@ class Job:
         self.costs.begin()
         quiet = Quiet(self.wait_quiet_s, display.say)
         with self.sink.writing(self.outcome) as tracer, _timed(self.outcome, quiet), Interrupt() as interrupt:
-            watcher = Both(Both(display, quiet), tracer)
+            watcher = WatcherPair(WatcherPair(display, quiet), tracer)
             for records in self._all(watcher):
                 for record in records:
                     if self.plan.part:  # whose rows will stand beside those of other machines
@@ -154,24 +154,24 @@ def _timed(outcome: Outcome, quiet: Quiet) -> Iterator[None]:
         outcome.seconds = time.perf_counter() - start - quiet.waited_s
 
 
-class Both:
+class WatcherPair:
     """Two watchers as one."""
 
     def __init__(self, first: Watcher, second: Watcher) -> None:
         self._watchers = (first, second)
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: PlannedGeneration) -> None:
         for watcher in self._watchers:
             watcher.begin(place)
 
-    def prompted(self, place: Place, engine: Engine, values: Values, ids: Sequence[int]) -> None:
+    def prompted(self, place: PlannedGeneration, engine: Engine, values: Values, ids: Sequence[int]) -> None:
         for watcher in self._watchers:
             watcher.prompted(place, engine, values, ids)
 
-    def round(self, place: Place, round: Round) -> None:
+    def round(self, place: PlannedGeneration, round: Round) -> None:
         for watcher in self._watchers:
             watcher.round(place, round)
 
-    def ended(self, place: Place) -> None:
+    def ended(self, place: PlannedGeneration) -> None:
         for watcher in self._watchers:
             watcher.ended(place)

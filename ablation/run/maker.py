@@ -11,7 +11,7 @@ from sampling.forward.autotune_cache import made
 from sampling.profile import LatencyProfile
 
 
-class Maker(Protocol):
+class RowMaker(Protocol):
     """Says how rows come about, for the manifest beside them."""
 
     def describe(self, plan: Plan, name: str) -> dict[str, Any]:
@@ -31,14 +31,14 @@ class OneEngine:
     engine: Engine
 
     def describe(self, plan: Plan, name: str) -> dict[str, Any]:
-        """See `Maker.describe`."""
+        """See `RowMaker.describe`."""
         return manifest.describe(plan, self.engine, name)
 
     def profiles(self, plan: Plan) -> dict[str, LatencyProfile]:
-        """See `Maker.profiles`."""
+        """See `RowMaker.profiles`."""
         engines = in_formats(self.engine, plan.formats)
         return {name: profile for name, one in engines.items() if (profile := one.profile()) is not None}
 
     def choices(self) -> dict[str, str]:
-        """See `Maker.choices`."""
+        """See `RowMaker.choices`."""
         return {question: str(choice) for question, choice in made().items()}

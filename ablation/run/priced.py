@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from ablation.run.estimate import Pace
+from ablation.run.estimate import TokenPace
 from egag.cost_model import CostModel
 from sampling.method import FIXED, Method
 from sampling.methods import METHODS
@@ -17,7 +17,7 @@ _MOST = 8
 
 def priced_pace(
     profile: LatencyProfile, configuration: Configuration, values: Values, prompt: int, text: int
-) -> Pace | None:
+) -> TokenPace | None:
     """The pace behind a prompt of so many tokens, expected behind a text of so many; None for what was not timed.
 
     Trees are none of what was timed, and cost otherwise.
@@ -28,7 +28,7 @@ def priced_pace(
     if short is None or usual is None or method.drafts_trees(values):
         return None
     lengths = _lengths(method, values)
-    return Pace(
+    return TokenPace(
         prefill_s=profile.prefill_s(prompt),
         accepted_s=min(short.seconds(drafts) / (drafts + 1) for drafts in lengths),
         rejected_s=max(map(short.seconds, lengths)),

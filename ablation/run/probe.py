@@ -7,7 +7,7 @@ from typing import Any
 
 from ablation.plan.grid import Configuration, Plan
 from ablation.plan.prompt_file import Prompt
-from ablation.run.estimate import Estimate, Pace, Timed, estimate, pace, together
+from ablation.run.estimate import Estimate, Timed, TokenPace, estimate, pace, together
 from ablation.run.priced import priced_pace
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
@@ -61,7 +61,7 @@ def _priced(engine: Engine, plan: Plan, profile: LatencyProfile) -> Estimate:
     return estimate(plan, [paces] * len(plan.processors), timed, lengths, profile.measured)
 
 
-def _reference(profile: LatencyProfile, tokens: int) -> Pace:
+def _reference(profile: LatencyProfile, tokens: int) -> TokenPace:
     """AR behind so many tokens."""
     found = priced_pace(profile, Configuration(REFERENCE), Settings(), tokens, tokens)
     assert found is not None, "every profile prices plain decoding"
@@ -70,7 +70,7 @@ def _reference(profile: LatencyProfile, tokens: int) -> Pace:
 
 def _run(
     engine: Engine, plan: Plan, processor: Chosen, configurations: Sequence[Configuration], prompt: list[int]
-) -> dict[str, Pace]:
+) -> dict[str, TokenPace]:
     """The pace of configurations under a processor, first unmeasured and then timed."""
     values = {**plan.values, "processor": processor, "length": FIRST_TOKENS}
     for _ in warm_up(engine, values, [(c.name, c.method, dict(c.parameters)) for c in configurations]):
@@ -118,7 +118,7 @@ def _ids(engine: Engine, prompt: Prompt, turn: int, chat: bool) -> list[int]:
 
 def _timed(
     engine: Engine, values: Values, configurations: Sequence[Configuration], prompt: list[int]
-) -> Iterator[tuple[str, Pace]]:
+) -> Iterator[tuple[str, TokenPace]]:
     """The pace of each configuration on a prompt; leaves no memory."""
     comparison = Comparison(engine, values, prompt)
     for one in configurations:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from ablation.plan.grid import Place
+from ablation.plan.grid import PlannedGeneration
 from ablation.run.watcher import Unwatched
 from utils.machine import BUSY_CORES, other_cores
 
@@ -25,7 +25,7 @@ class Quiet(Unwatched):
         self.waited_s = 0.0
         self._limit_s, self._say, self._sense, self._clock = limit_s, say, sense, clock
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: PlannedGeneration) -> None:
         """Return when the machine is idle, or the time is up."""
         if self._limit_s <= 0:
             return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from ablation.plan.grid import Key, Plan
+from ablation.plan.grid import Plan, RowKey
 from ablation.plan.traced import Traced
 from ablation.results import manifest
 from ablation.results.full_trace import tracer
@@ -20,9 +20,9 @@ from ablation.results.sense import first_wrong_of
 from ablation.results.store import Store
 from ablation.results.table import columns, key, row
 from ablation.results.trace import Tracer, is_trace, trace_path
-from ablation.run.execute import Done
+from ablation.run.execute import PlayedRow
 from ablation.run.job import Outcome
-from ablation.run.maker import Maker
+from ablation.run.maker import RowMaker
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
 from sampling.methods import REFERENCE
@@ -54,14 +54,14 @@ class Files:
 
 @dataclass
 class ResultsFile:
-    """The rows of a plan; enter it, then let a `Job` write into it.
+    """The rows of a plan; enter it, then let a `PlanJob` write into it.
 
     Entering locks the file and checks that it may go on with it; nothing of an earlier run is lost by then.
     retry_failed: whether failed rows, and what was compared with a failed one, are played again: they are dropped when
     everything is warmed up, and stand where the plan has them at the end. `retried`: how many those are.
     """
 
-    maker: Maker
+    maker: RowMaker
     plan: Plan
     name: str
     files: Files
@@ -69,7 +69,7 @@ class ResultsFile:
     resume: bool = False
     trace: Traced = False
     retry_failed: bool = False
-    done: Mapping[Key, Done] = field(init=False)
+    done: Mapping[RowKey, PlayedRow] = field(init=False)
     retried: int = field(default=0, init=False)
     _kept: list[dict[str, str]] = field(default_factory=list, init=False)
     _host: str | None = field(default=None, init=False)
@@ -85,7 +85,7 @@ class ResultsFile:
             rows = rows[: whole_batches(self.plan, [key(cells) for cells in rows])]
             self._kept = without_failed(self.plan, rows) if self.retry_failed else rows
             self.retried = len(rows) - len(self._kept)
-            self.done = {key(cells): Done(cells["text"], cells["error"] or None) for cells in self._kept}
+            self.done = {key(cells): PlayedRow(cells["text"], cells["error"] or None) for cells in self._kept}
             self._manifest = self.maker.describe(self.plan, self.name)
             if rows:
                 self._go_on(rows)
@@ -233,7 +233,7 @@ def check_output(results: Path, resume: bool, overwrite: bool) -> None:
         )
 
 
-def whole_batches(plan: Plan, keys: Sequence[Key]) -> int:
+def whole_batches(plan: Plan, keys: Sequence[RowKey]) -> int:
     """How many rows, from the first, belong to batches that are whole: the rest is played again, batch by batch."""
     if not plan.loads:
         return len(keys)
@@ -279,7 +279,7 @@ def _lines(path: Path) -> Iterator[str]:
             yield from (line for line in file if line.endswith("\n"))
 
 
-def _line_key(line: str) -> Key | None:
+def _line_key(line: str) -> RowKey | None:
     try:
         return key(json.loads(line))
     except (ValueError, KeyError, TypeError):

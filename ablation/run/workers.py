@@ -75,7 +75,7 @@ def read_devices(text: str) -> tuple[Device, ...]:
 
 
 @dataclass(slots=True)
-class Worker:
+class ShardWorker:
     """One shard on one device."""
 
     device: Device
@@ -111,7 +111,7 @@ class Worker:
 
 def play_workers(
     plan: Plan, out: Path, devices: Sequence[Device], command: Sequence[str], err: Console
-) -> list[Worker]:
+) -> list[ShardWorker]:
     """Play a plan in as many shards as there are devices; ends when all have ended, or were asked to by Ctrl-C.
 
     command: what plays a plan, to which `--shard K/N` is added.
@@ -120,7 +120,7 @@ def play_workers(
     workers = []
     for index, device in enumerate(devices, start=1):
         shard = Shard(index, count)
-        workers.append(Worker(device, shard, shard.file(out), dealt(plan, shard).generations))
+        workers.append(ShardWorker(device, shard, shard.file(out), dealt(plan, shard).generations))
     with Interrupt(), _running(workers, command), _bars(err) as bars:
         tasks = {
             one.shard: bars.add_task(f"{one.shard.text} on {one.device.text}", total=one.generations) for one in workers
@@ -132,7 +132,7 @@ def play_workers(
     return workers
 
 
-def _show(bars: Progress, tasks: Mapping[Shard, TaskID], workers: Iterable[Worker]) -> None:
+def _show(bars: Progress, tasks: Mapping[Shard, TaskID], workers: Iterable[ShardWorker]) -> None:
     for one in workers:
         ended = "" if one.status in (None, 0) else f" {one.end}"
         told = f"{one.shard.text} on {one.device.text}{ended}"
@@ -146,7 +146,7 @@ def _bars(err: Console) -> Progress:
 
 
 @contextmanager
-def _running(workers: Sequence[Worker], command: Sequence[str]) -> Iterator[None]:
+def _running(workers: Sequence[ShardWorker], command: Sequence[str]) -> Iterator[None]:
     """All workers started; whatever happens, none is left behind."""
     try:
         for one in workers:

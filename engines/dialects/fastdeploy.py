@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of_choices, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of_choices, openai_body, openai_piece
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -38,7 +38,7 @@ class FastDeploy(Dialect):
         """See `Dialect.body`."""
         return {**openai_body(wanted, model), "return_token_ids": True}
 
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         return openai_piece(event, "completion_token_ids")
 

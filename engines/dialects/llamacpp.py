@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of
+from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of
 from utils.events import Acceptance
 
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
@@ -46,10 +46,10 @@ class LlamaCpp(Dialect):
             "cache_prompt": False,
         }
 
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         reason = _REASONS.get(event.get("stop_type") or "") if event.get("stop") else None
-        return Piece(tuple(event.get("tokens") or ()), event.get("content") or "", reason)
+        return AnswerPiece(tuple(event.get("tokens") or ()), event.get("content") or "", reason)
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Drafts of all rounds in sum; a server without a drafter has no such keys."""

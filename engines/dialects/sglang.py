@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of
+from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of
 from utils.events import Acceptance
 
 _TOKENS = "--speculative-num-draft-tokens"
@@ -45,11 +45,11 @@ class Sglang(Dialect):
         }
         return {"input_ids": list(wanted.prompt), "sampling_params": sampling, "stream": True}
 
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         about = event["meta_info"]
         reason, total = (about.get("finish_reason") or {}).get("type"), about.get("completion_tokens")
-        return Piece(tuple(event.get("output_ids") or ()), event.get("text") or "", reason, total)
+        return AnswerPiece(tuple(event.get("output_ids") or ()), event.get("text") or "", reason, total)
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Its verifications leave out the forward over the prompt. Its drafts are the draft's width, every round's.

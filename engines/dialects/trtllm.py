@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of_choices, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of_choices, openai_body, openai_piece
 from utils.events import Acceptance
 
 
@@ -23,7 +23,7 @@ class TensorRtLlm(Dialect):
         """See `Dialect.body`."""
         return openai_body(wanted, model)
 
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         return openai_piece(event, None)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import Dialect, Event, Option, Piece, Wanted, last_of, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of, openai_body, openai_piece
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -39,7 +39,7 @@ class Vllm(Dialect):
         """See `Dialect.body`."""
         return {**openai_body(wanted, model), "return_token_ids": True}
 
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         return openai_piece(event, "token_ids")
 

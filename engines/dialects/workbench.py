@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engines.dialect import Dialect, Event, Piece, Wanted, last_of, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, Wanted, last_of, openai_body, openai_piece
 from utils.events import Acceptance
 
 
@@ -22,7 +22,7 @@ class Workbench(Dialect):
         """See `Dialect.body`."""
         return {**openai_body(wanted, model), "return_token_ids": True, "speculative": dict(config)}
 
-    def piece(self, event: Event) -> Piece:
+    def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         return openai_piece(event, "token_ids")
 

@@ -51,28 +51,28 @@ Handler = Callable[[CommandHost, str], Reply | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands that one page of help shows: `/help NAME`."""
 
     name: str
     help: str
 
 
-GROUPS = Registry[Group](
+GROUPS = Registry[CommandGroup](
     "group of commands",
-    Group("session", "dialogues, status, save and load, export, round lines, leaving"),
-    Group("methods", "what answers a prompt: /mtp on, /add mtp gamma=2, /drop"),
-    Group("ablation", "run a plan on many prompts, see its results"),
-    Group("generation", "length, processor, seed, cache, chat template"),
-    Group("drafting", "what drafts: n-grams, suffix trees, trained heads, hybrids"),
-    Group("draft_length", "how many tokens are drafted: gamma, budget, EGAG"),
-    Group("judging", "how drafts are accepted and rejected"),
-    Group("search", "beam search"),
+    CommandGroup("session", "dialogues, status, save and load, export, round lines, leaving"),
+    CommandGroup("methods", "what answers a prompt: /mtp on, /add mtp gamma=2, /drop"),
+    CommandGroup("ablation", "run a plan on many prompts, see its results"),
+    CommandGroup("generation", "length, processor, seed, cache, chat template"),
+    CommandGroup("drafting", "what drafts: n-grams, suffix trees, trained heads, hybrids"),
+    CommandGroup("draft_length", "how many tokens are drafted: gamma, budget, EGAG"),
+    CommandGroup("judging", "how drafts are accepted and rejected"),
+    CommandGroup("search", "beam search"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class SessionCommand:
     """One command, declared once: parsing, completion, help and validation read this record.
 
     `group` is a line of GROUPS, `heading` what stands over the command on a page of help. `handler` gets who
@@ -114,7 +114,7 @@ _TOGGLE = "Without an argument it flips; on or off sets it."
 _METHOD = "Methods are independent toggles: each one that is on answers every prompt and gets a row in the table."
 
 
-def setting_command(parameter: Parameter, group: str = "") -> Command:
+def setting_command(parameter: Parameter, group: str = "") -> SessionCommand:
     """The command that shows, flips or sets a parameter; the tables say in which group, where `group` does not."""
     flips = isinstance(parameter.default, bool)
 
@@ -123,7 +123,7 @@ def setting_command(parameter: Parameter, group: str = "") -> Command:
 
     details = (_METHOD if parameter.name in METHODS else "", _TOGGLE if flips else "", _DETAILS.get(parameter.name, ""))
     group = group or _group(parameter)
-    return Command(
+    return SessionCommand(
         parameter.name,
         group,
         parameter.help,

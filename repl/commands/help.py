@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from repl.commands.command import GROUPS, Command
+from repl.commands.command import GROUPS, SessionCommand
 from repl.own_settings import DEFAULT
 from repl.replies import Sheet, SheetSection
 from repl.session import Session
 
-Commands = Mapping[str, Command]
+Commands = Mapping[str, SessionCommand]
 
 _KEYS = (
     "A line without / is a prompt; \\n and \\t in it become a newline and a tab. A space before a slash, or before "
@@ -43,7 +43,7 @@ def whole_page(session: Session, commands: Commands) -> Sheet:
     return Sheet("Commands, with their current values", _sections(session, sorted_), (_SETTINGS, *_KEYS))
 
 
-def command_page(session: Session, command: Command) -> Sheet:
+def command_page(session: Session, command: SessionCommand) -> Sheet:
     """One command in full."""
     lines = [("usage", command.call, "")]
     if command.setting:
@@ -57,7 +57,7 @@ def command_page(session: Session, command: Command) -> Sheet:
     )
 
 
-def _sections(session: Session, commands: Iterable[Command]) -> tuple[SheetSection, ...]:
+def _sections(session: Session, commands: Iterable[SessionCommand]) -> tuple[SheetSection, ...]:
     headings: dict[str, list[tuple[str, str, str]]] = {}
     for command in commands:
         value = session.show(command.setting.name) if command.setting else ""

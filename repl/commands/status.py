@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from repl.commands.command import Command
+from repl.commands.command import SessionCommand
 from repl.replies import Sheet, SheetSection
 from repl.session import Session
 from repl.user_files import state_folder
 from sampling.settings import PARAMETERS
 
 
-def status_page(session: Session, commands: Mapping[str, Command]) -> Sheet:
+def status_page(session: Session, commands: Mapping[str, SessionCommand]) -> Sheet:
     """Models, what answers a prompt, every setting with its default where it differs, memory, files."""
     sections = [
         SheetSection("Models", tuple(_models(session))),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from repl.commands import handlers, measuring, words
-from repl.commands.command import GROUPS, Command, CommandHost, setting_command
+from repl.commands.command import GROUPS, CommandHost, SessionCommand, setting_command
 from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
 from repl.own_settings import DEBUG, TURNS
@@ -34,9 +34,9 @@ def _topics(typed: str) -> Iterator[str]:
 
 _SETTINGS = sorted(PARAMETERS.values(), key=lambda p: (p.name not in METHODS, p not in GENERAL))
 
-COMMANDS = Registry[Command](
+COMMANDS = Registry[SessionCommand](
     "command",
-    Command(
+    SessionCommand(
         "help",
         "session",
         "the groups of commands, one group, one command, or all",
@@ -45,10 +45,10 @@ COMMANDS = Registry[Command](
         "gamma",
         candidates=_topics,
     ),
-    Command("quit", "session", "leave the session", handlers.quit, aliases=("exit",)),
-    Command("clear", "session", "clear the screen", handlers.clear),
-    Command("status", "session", "the whole session state in one table", _status),
-    Command(
+    SessionCommand("quit", "session", "leave the session", handlers.quit, aliases=("exit",)),
+    SessionCommand("clear", "session", "clear the screen", handlers.clear),
+    SessionCommand("status", "session", "the whole session state in one table", _status),
+    SessionCommand(
         "save",
         "session",
         "save the state as a script",
@@ -58,7 +58,7 @@ COMMANDS = Registry[Command](
         "Replaces a saved session, but not unasked where lines were added to it; any other file is left alone.",
         candidates=words.files,
     ),
-    Command(
+    SessionCommand(
         "load",
         "session",
         "play a script: one command or prompt per line",
@@ -68,7 +68,7 @@ COMMANDS = Registry[Command](
         "Empty lines and those that begin with # are skipped. Commands are silent unless they fail; the rest goes on.",
         candidates=words.files,
     ),
-    Command(
+    SessionCommand(
         "export",
         "session",
         "write the answers of this session to a file",
@@ -79,7 +79,7 @@ COMMANDS = Registry[Command](
         "with accepted and rejected drafts, and the settings. A file that is there is replaced only if you say so.",
         candidates=words.files,
     ),
-    Command(
+    SessionCommand(
         "ngram_save",
         "session",
         "save what NASD has counted",
@@ -89,7 +89,7 @@ COMMANDS = Registry[Command](
         "The counts of the storage in use, including those of this prompt. Only a file of counts is replaced.",
         candidates=words.files,
     ),
-    Command(
+    SessionCommand(
         "ngram_load",
         "session",
         "continue with counts that were saved",
@@ -100,9 +100,11 @@ COMMANDS = Registry[Command](
         candidates=words.files,
     ),
     setting_command(TURNS, "session"),
-    Command("new", "session", "begin another dialogue", handlers.new, detail="For /turns on and /turns reference."),
+    SessionCommand(
+        "new", "session", "begin another dialogue", handlers.new, detail="For /turns on and /turns reference."
+    ),
     setting_command(DEBUG, "session"),
-    Command(
+    SessionCommand(
         "add",
         "methods",
         "run a method once more, with values of its own",
@@ -113,7 +115,7 @@ COMMANDS = Registry[Command](
         'goes in quotes: /add ngram set_ngramstorage="onelevel 4" top_k_filler=1.',
         candidates=words.added,
     ),
-    Command(
+    SessionCommand(
         "drop",
         "methods",
         "remove what was added",
@@ -122,7 +124,7 @@ COMMANDS = Registry[Command](
         "all",
         "NAME is what the table or /status calls it: /drop mtp gamma=2.",
     ),
-    Command(
+    SessionCommand(
         "method",
         "methods",
         "switch a method on or off by its name",
@@ -132,7 +134,7 @@ COMMANDS = Registry[Command](
         "The same as /NAME; without on or off it flips.",
         candidates=words.method_words,
     ),
-    Command(
+    SessionCommand(
         "speculative_config",
         "methods",
         "set methods and settings from the JSON that servers accept",
@@ -141,7 +143,7 @@ COMMANDS = Registry[Command](
         '{"method": "draft_model", "num_speculative_tokens": 4}',
         "Switches on the method it names and the reference, and all others off; keys left out get their defaults.",
     ),
-    Command(
+    SessionCommand(
         "ablate",
         "ablation",
         "run a plan on the loaded pair and report its results",
@@ -153,7 +155,7 @@ COMMANDS = Registry[Command](
         "Ctrl-C stops after the current row and reports what has been measured.",
         candidates=words.plans,
     ),
-    Command(
+    SessionCommand(
         "profile",
         "ablation",
         "what forwards and drafts cost on this machine",
@@ -161,7 +163,7 @@ COMMANDS = Registry[Command](
         detail="Times of the target's forward by rows and context, and of each drafter. A first session measures them "
         "while the prompt waits, half a minute in all; asked for earlier, the rest is measured now.",
     ),
-    Command(
+    SessionCommand(
         "why",
         "methods",
         "where the time of the last answer went",
@@ -172,7 +174,7 @@ COMMANDS = Registry[Command](
         "what acceptance would have paid for it. NAME is what the table calls it; it then stands beside AR alone.",
         candidates=words.methods,
     ),
-    Command(
+    SessionCommand(
         "batch",
         "ablation",
         "answer a file of prompts, several at a time",
@@ -184,14 +186,14 @@ COMMANDS = Registry[Command](
         "time. Ctrl-C stops after the method under way.",
         candidates=words.prompts,
     ),
-    Command("results", "ablation", "the table of the last ablation", measuring.results),
+    SessionCommand("results", "ablation", "the table of the last ablation", measuring.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )
 
 _ALIASES = {alias: command.name for command in COMMANDS.values() for alias in command.aliases}
 
 
-def find(name: str) -> Command:
+def find(name: str) -> SessionCommand:
     """A command by name or alias, with or without its slash. Raises `UserError` with the nearest name."""
     bare = name.lower().removeprefix("/")
     bare = _ALIASES.get(bare, bare)
@@ -204,7 +206,7 @@ def find(name: str) -> Command:
     )
 
 
-def parse(line: str) -> tuple[Command, str] | str | None:
+def parse(line: str) -> tuple[SessionCommand, str] | str | None:
     """A line as (command, argument), as a prompt with its escapes resolved, or as nothing.
 
     Example: "/gamma 6" -> (gamma, "6"); "one\\ntwo" with a typed backslash -> two lines.

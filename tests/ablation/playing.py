@@ -8,12 +8,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ablation.plan.grid import Place, Plan
+from ablation.plan.grid import Plan, PlannedGeneration
 from ablation.results.record import Record
 from ablation.results.store import whole_rows
 from ablation.results.table import key
 from ablation.run.execute import execute
-from ablation.run.job import Job, Outcome
+from ablation.run.job import Outcome, PlanJob
 from ablation.run.maker import OneEngine
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.watcher import Unwatched, Watcher
@@ -28,11 +28,11 @@ class Silent(Unwatched):
     """A display that shows nothing, and may stop the run after some rows."""
 
     def __init__(self, stop_after: int | None = None) -> None:
-        self.places: list[Place] = []
+        self.places: list[PlannedGeneration] = []
         self.said: list[str] = []
         self._left = stop_after
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: PlannedGeneration) -> None:
         self.places.append(place)
 
     def say(self, text: str) -> None:
@@ -49,7 +49,7 @@ def play(
     out: Path, plan: Plan | None = None, engine: PairEngine | None = None, display: Silent | None = None, **options: Any
 ) -> Outcome:
     with results_file(out, plan, engine, **options) as file:
-        return Job(engine or mock_engine(), file.plan, file).play(display or Silent())
+        return PlanJob(engine or mock_engine(), file.plan, file).play(display or Silent())
 
 
 def results_file(out: Path, plan: Plan | None = None, engine: PairEngine | None = None, **options: Any) -> ResultsFile:

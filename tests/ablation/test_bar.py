@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from ablation.plan.grid import Configuration, Place
+from ablation.plan.grid import Configuration, PlannedGeneration
 from ablation.plan.prompt_file import Prompt
 from ablation.run import bar as progress
 from ablation.run.bar import Bar, told
@@ -85,7 +85,7 @@ def test_ids_and_errors_steer_no_terminal_and_are_no_markup(terminal: bool) -> N
     console, file = _console(terminal)
     name = "[/nope] \x1b]0;owned\x07"
     with display(console, 0, 1) as shown:
-        shown.begin(Place(Prompt(name, ("a",)), 1, AR, GREEDY, 1, 0))
+        shown.begin(PlannedGeneration(Prompt(name, ("a",)), 1, AR, GREEDY, 1, 0))
         shown.record(record(id=name, error="[red]\x1b[8m"))
     assert "[/nope] \\x1b]0;owned\\x07" in file.getvalue()
     assert "\x1b]0" not in file.getvalue() and "\x1b[8m" not in file.getvalue()

@@ -9,7 +9,7 @@ import pytest
 
 from ablation.commands.show import show_batches
 from ablation.plan.file import read_experiment, read_loads
-from ablation.plan.grid import AGAIN, Configuration, Load, Plan
+from ablation.plan.grid import AGAIN, BatchLoad, Configuration, Plan
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.slo import Slo
@@ -41,7 +41,7 @@ def test_every_configuration_answers_all_prompts_at_each_size(tmp_path: Path) ->
     order = [(row["batch"], row["configuration"]) for row in found[::3]]
     assert order[0] == ("1", "target") and order[4] == ("2", "target"), "the reference goes first at each size"
     assert len(set(order)) == 8
-    assert [place.load for place in display.places] == [Load(1)] * 4 + [Load(2)] * 4
+    assert [place.load for place in display.places] == [BatchLoad(1)] * 4 + [BatchLoad(2)] * 4
 
 
 def test_rows_hold_the_numbers_worked_out_by_hand(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_what_takes_a_text_at_a_time_says_so(invoke: Invoke, search: str) -> Non
 def test_a_plan_file_names_loads(write: Write) -> None:
     path = write("batch = [1, 4]", "rate = 2.5", 'slo = "ttft:500,tpot:50"', "[[methods]]", 'method = "suffix"')
     plan = read_experiment(path).plan
-    assert plan.loads == (Load(1, 2.5), Load(4, 2.5)) and plan.slo == Slo(500.0, 50.0)
+    assert plan.loads == (BatchLoad(1, 2.5), BatchLoad(4, 2.5)) and plan.slo == Slo(500.0, 50.0)
     assert read_experiment(path, Overrides(batch="8")).plan.batches == (8,)
     assert read_loads(None, None, None) == {"batches": (), "rates": (), "slo": None}
 

@@ -13,7 +13,7 @@ from ablation.plan.grid import Configuration
 from ablation.report.load import load_results
 from ablation.report.summary import summarise
 from ablation.report.terminal import print_summary
-from ablation.results.comparison_table import COLUMNS, LEDGER, MANY_RUNS, ONE_RUN, PROFILE, UNKNOWN, Line
+from ablation.results.comparison_table import COLUMNS, LEDGER, MANY_RUNS, ONE_RUN, PROFILE, UNKNOWN, ComparisonLine
 from ablation.results.record import Record
 from ablation.results.stamp import stamped, unstamped, warning
 from repl.tables import TableRow, comparison_table
@@ -125,7 +125,7 @@ def test_a_failed_run_and_one_that_is_not_compared_say_so() -> None:
 
 
 def test_a_line_of_which_nothing_is_known_says_so_in_every_column() -> None:
-    cells = [column.cell(Line(title="SD")).plain for column in COLUMNS]
+    cells = [column.cell(ComparisonLine(title="SD")).plain for column in COLUMNS]
     assert cells == ["SD", *[UNKNOWN] * (len(COLUMNS) - 1)]
 
 

@@ -21,7 +21,7 @@ from ablation.results import manifest
 from ablation.results.manifest import manifest_path
 from ablation.run.conduct import conduct
 from ablation.run.costs import Watched, ensure_costs, weighs_costs
-from ablation.run.job import Job
+from ablation.run.job import PlanJob
 from sampling.measure import drift, profiling
 from sampling.measure.drift import Drift, settle
 from sampling.pair_engine import PairEngine
@@ -124,7 +124,7 @@ def test_a_plans_own_records_are_watched(tmp_path: Path, monkeypatch: pytest.Mon
         engine = MockEngine(known=profile)
         (tmp_path / "r.csv").unlink(missing_ok=True)
         with results_file(tmp_path / "r.csv", mock_plan(), engine) as file:
-            conduct(Job(engine, file.plan, file), Console(file=err, width=200))
+            conduct(PlanJob(engine, file.plan, file), Console(file=err, width=200))
         return err.getvalue()
 
     assert "differ" not in said(PROFILE)

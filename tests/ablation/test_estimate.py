@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompt_file import Prompt
-from ablation.run.estimate import Estimate, Pace, Timed, estimate, grid_table, most_tokens
+from ablation.run.estimate import Estimate, Timed, TokenPace, estimate, grid_table, most_tokens
 from ablation.run.priced import priced_pace
 from ablation.run.probe import estimated, foreseen
 from sampling.engine import Description
@@ -28,8 +28,8 @@ PLAN = Plan(PROMPTS, CONFIGURATIONS, Settings(), PROCESSORS, (1, 2, 3), repeats=
 def test_the_range_by_hand() -> None:
     # tokens of one configuration over the prompts: 100 + 2 * 50 + 100; passes: 2 processors, 3 seeds, 2 repeats
     assert most_tokens(PLAN) == 300 * 2 * 12
-    paces = {"target": Pace(0.5, 0.01, 0.02, 10), "speculative gamma=4": Pace(1.0, 0.01, 0.06, 5)}
-    timed = Timed(10, 110, Pace(0.5, 0.02, 0.02, 10), Pace(1.0, 0.03, 0.03, 10))
+    paces = {"target": TokenPace(0.5, 0.01, 0.02, 10), "speculative gamma=4": TokenPace(1.0, 0.01, 0.06, 5)}
+    timed = Timed(10, 110, TokenPace(0.5, 0.02, 0.02, 10), TokenPace(1.0, 0.03, 0.03, 10))
     lengths = {"a": [10], "b": [60, 110], "c": [5]}  # prefills of 1, 1.5, 2 and 1 times the short one
     guess = estimate(PLAN, [paces, paces], timed, lengths)
     assert guess.low_s == pytest.approx((300 * 0.02 + 4 * 1.5) * 12)
@@ -125,17 +125,17 @@ PROFILE = LatencyProfile(
 )
 
 
-def paced(method: str, **parameters: Any) -> Pace | None:
+def paced(method: str, **parameters: Any) -> TokenPace | None:
     return priced_pace(PROFILE, Configuration(method, tuple(parameters.items())), Settings(), 50, 800)
 
 
 def test_the_pace_by_prices_by_hand() -> None:
     once = pytest.approx(0.12)
-    assert paced("target") == Pace(
+    assert paced("target") == TokenPace(
         0.25, once, once, 0, pytest.approx(0.1875 + 0.02)
     )  # behind 800 tokens: 7/8 of the way
     sd = paced("speculative", gamma=2)  # a round: 0.12 forward, 0.04 drafts, 0.02 rest; 1 + 0.8 + 0.4 tokens
-    assert sd == Pace(0.25, pytest.approx(0.06), pytest.approx(0.18), 0, pytest.approx((0.2075 + 0.06) / 2.2))
+    assert sd == TokenPace(0.25, pytest.approx(0.06), pytest.approx(0.18), 0, pytest.approx((0.2075 + 0.06) / 2.2))
     copies = paced("prompt_lookup", num_speculative_tokens=4)  # a quarter of the rounds has four drafts
     tokens = 1 + 0.25 * (0.9 + 0.9**2 + 0.9**3 + 0.9**4)
     assert copies is not None and copies.expected_s == pytest.approx(

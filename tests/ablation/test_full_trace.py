@@ -14,7 +14,7 @@ from ablation.report.bounds import bound_rows
 from ablation.report.plot_trace import trace_figure
 from ablation.report.write import write_report
 from ablation.results.generations import Visit, furthest, read_generations
-from ablation.results.replay import Asked, Replays
+from ablation.results.replay import ReplayRequest, Replays
 from ablation.results.trace import is_full, is_trace
 from ablation.run.results_file import Files
 from sampling.measure.replay.walk import Ahead, Sample
@@ -78,7 +78,7 @@ def test_every_recorded_setting_is_replayed_as_it_was(traced: Path) -> None:
     replays = Replays(read_generations(Files(traced).trace))
     assert len(replays.generations) == 3 * 9
     for one in replays.generations:
-        again, was = replays.replay(one, Asked()), one.record
+        again, was = replays.replay(one, ReplayRequest()), one.record
         for name in ("rounds", "accepted", "drafted", "tested", "tokens_by_round", "accept_hist", "output_ids"):
             assert getattr(again, name) == getattr(was, name), (was.configuration, name)
         assert again.mean_gamma == was.mean_gamma and again.finish_reason == was.finish_reason
@@ -93,9 +93,9 @@ def test_a_replayed_setting_has_the_rounds_of_a_run_with_it(traced: Path) -> Non
     by_name = {(one.record.id, one.record.turn, one.record.configuration): one for one in replays.generations}
     for id, turn in (("a", 1), ("b", 2)):
         first, other = (by_name[id, turn, f"speculative gamma={gamma}"] for gamma in (1, 3))
-        assert replays.replay(first, Asked(gamma=3)).tokens_by_round == other.record.tokens_by_round
+        assert replays.replay(first, ReplayRequest(gamma=3)).tokens_by_round == other.record.tokens_by_round
         egag = by_name[id, turn, "egag"].record
-        assert replays.replay(first, Asked(rule="egag")).tokens_by_round == egag.tokens_by_round
+        assert replays.replay(first, ReplayRequest(rule="egag")).tokens_by_round == egag.tokens_by_round
 
 
 def test_a_walk_is_written_once_a_drafter_and_prompt(traced: Path) -> None:
@@ -136,7 +136,7 @@ def test_heads_are_traced_and_bounded_too(tmp_path: Path, both: Pair, monkeypatc
     play(out, plan_of(SETTINGS[0], *SETTINGS[-2:]), engine, trace="full")
     replays = Replays(read_generations(Files(out).trace))
     for one in replays.generations:
-        assert replays.replay(one, Asked()).tokens_by_round == one.record.tokens_by_round
+        assert replays.replay(one, ReplayRequest()).tokens_by_round == one.record.tokens_by_round
     names = set(bound_rows(out).rows["configuration"])
     assert any(name.startswith("bound: best fixed nodes of mtp") for name in names)
     assert any(name.startswith("bound: oracle of mtp") for name in names)
@@ -155,7 +155,7 @@ def test_a_full_trace_goes_on_after_a_kill(tmp_path: Path, pair: Pair, traced: P
     )
     for one in replays.generations:
         if one.record.configuration != "recycling":
-            assert replays.replay(one, Asked()).tokens_by_round == one.record.tokens_by_round
+            assert replays.replay(one, ReplayRequest()).tokens_by_round == one.record.tokens_by_round
 
 
 def test_nothing_is_watched_when_a_job_is_over(tmp_path: Path, pair: Pair) -> None:
@@ -239,7 +239,7 @@ def test_replays_of_two_drafters_or_two_configurations_never_share_a_name(pair: 
     drawn = ("speculative", {"gamma": "3"}), ("speculative", {"draft_rule": "heuristic"})
     play(out, plan_of(("target", {}), *copies, *drawn), PairEngine(pair), trace="full")
     replays = Replays(read_generations(Files(out).trace))
-    for asked in (Asked(gamma=1), Asked(rule="ucb"), Asked(values={"heuristic_gamma": 3})):
+    for asked in (ReplayRequest(gamma=1), ReplayRequest(rule="ucb"), ReplayRequest(values={"heuristic_gamma": 3})):
         replayed = [one for one in (replays.drafting if asked.rules else replays.drafted) if one.record.id == "a"]
         names = {replays.replay(one, asked).configuration for one in replayed}
         assert len(names) == len(replayed) == (3 if asked.rules else 4), names

@@ -91,7 +91,7 @@ def in_mid_run(out: Path, least: int, act: Callable[[], None]) -> threading.Thre
 
 
 def kill_a_player() -> None:
-    found = (one for one in psutil.Process().children(recursive=True) if "ray::Player" in " ".join(one.cmdline()))
+    found = (one for one in psutil.Process().children(recursive=True) if "ray::RayWorker" in " ".join(one.cmdline()))
     next(found).kill()
 
 
@@ -151,7 +151,7 @@ def test_what_dies_is_played_again_and_what_was_stopped_goes_on_elsewhere(
 def test_players_of_other_code_are_refused(
     call: Invoke, address: str, asked: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablation.run.on_ray.team.about_code", lambda: {"code": "other", "versions": {}})
+    monkeypatch.setattr("ablation.run.on_ray.worker_pool.about_code", lambda: {"code": "other", "versions": {}})
     refused = call(*asked, "--out", tmp_path / "r.csv", "--ray", address)
     assert refused.exit_code == 2 and "runs other code than this machine" in refused.stderr, refused.output
     assert 'code: "other" here' in refused.stderr and not list(tmp_path.iterdir())

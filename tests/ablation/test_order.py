@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablation.plan.grid import Configuration, Key, Plan
+from ablation.plan.grid import Configuration, Plan, RowKey
 from ablation.plan.prompt_file import Prompt
-from ablation.run.execute import Done, execute
+from ablation.run.execute import PlayedRow, execute
 from sampling.engine import Engine
 from sampling.settings import Settings
 from tests.ablation.mock_engine import GREEDY, MockEngine
@@ -45,11 +45,11 @@ def plan_of(**more: Any) -> Plan:
     return Plan(prompts, configurations, Settings(), (GREEDY,), (1,), **given)
 
 
-def asked(plan: Plan, there: Callable[[Key], bool] = lambda key: False) -> str:
+def asked(plan: Plan, there: Callable[[RowKey], bool] = lambda key: False) -> str:
     """What is asked for where so much is there already."""
     keys = [place.key for one in plan.passes() for place in plan.places(one, plan.formats or ("full",))]
     engine = LoggingEngine()
-    for _ in execute(engine, plan, None, {key: Done("x") for key in keys if there(key)}):
+    for _ in execute(engine, plan, None, {key: PlayedRow("x") for key in keys if there(key)}):
         pass
     return " ".join(engine.log)
 
@@ -79,7 +79,7 @@ def test_in_batches_each_configuration_answers_all_prompts_at_each_load() -> Non
 
 
 def test_on_resume_the_reference_runs_beside_what_is_missing_and_what_remembers_runs_again() -> None:
-    def there(key: Key) -> bool:
+    def there(key: RowKey) -> bool:
         return key.repeat == 0 and (key.id, key.turn, key.target_weights) != ("a", 2, "int8")
 
     again = "F I Fsa1 Isa1 Ita2 Ida2 Fsa2 Isa2 Isb1 Fsb1"
@@ -91,7 +91,7 @@ def test_on_resume_the_reference_runs_beside_what_is_missing_and_what_remembers_
 
 
 def test_on_resume_in_batches_only_the_reference_of_a_missing_one_runs_again() -> None:
-    def there(key: Key) -> bool:
+    def there(key: RowKey) -> bool:
         return key.repeat == 0 and (key.configuration, key.target_weights) != ("suffix", "int8")
 
     second = batch("It", "Ft", "Is", "Fs", "Id", "Fd")

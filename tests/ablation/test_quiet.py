@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from ablation.plan.grid import Place
+from ablation.plan.grid import PlannedGeneration
 from ablation.run import job
 from ablation.run.quiet import Quiet
 from sampling.proof.selftest import MethodReport, Selftest
@@ -15,7 +15,7 @@ from tests.ablation.mock_engine import mock_engine, mock_plan
 from tests.ablation.playing import Silent, results_file
 from utils import machine
 
-NOWHERE = cast(Place, None)
+NOWHERE = cast(PlannedGeneration, None)
 
 
 class Planted:
@@ -61,14 +61,14 @@ def test_without_a_limit_nobody_looks() -> None:
 
 
 def test_a_run_waits_before_each_generation_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[Place] = []
+    waits: list[PlannedGeneration] = []
 
     class Counted(Quiet):
         def __init__(self, limit_s: float, say: object) -> None:
             planted = Planted(*(1.0 for _ in range(1000)))
             super().__init__(limit_s, say, planted.sense, planted.clock)  # type: ignore[arg-type]
 
-        def begin(self, place: Place) -> None:
+        def begin(self, place: PlannedGeneration) -> None:
             waits.append(place)
             super().begin(place)
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ablation.commands.printed import Printed
-from ablation.plan.grid import Configuration, Place, Plan, plain_plan
+from ablation.plan.grid import Configuration, Plan, PlannedGeneration, plain_plan
 from ablation.plan.prompt_file import Prompt
 from ablation.run.display import BarDisplay
 from ablation.run.estimate import Estimate
@@ -290,7 +290,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
 
 
 class Interrupting(Unwatched):
-    def round(self, place: Place, round: object) -> None:
+    def round(self, place: PlannedGeneration, round: object) -> None:
         if place.method == "ngram":
             raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ import pytest
 from ablation.results.record import Record
 from ablation.results.store import whole_rows
 from ablation.results.table import columns, key
-from ablation.run.job import Job
+from ablation.run.job import PlanJob
 from ablation.run.results_file import Files
 from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, copied, lasting, play, records_of, results_file, row_ends, rows
@@ -181,5 +181,5 @@ def test_kill_9_again_and_again_loses_and_doubles_nothing(whole: Path, tmp_path:
 def test_an_old_failure_is_still_a_failure(tmp_path: Path) -> None:
     play(tmp_path / "r.csv", engine=mock_engine(fail="speculative"))
     with results_file(tmp_path / "r.csv", resume=True) as file:
-        job = Job(mock_engine(), file.plan, file)
+        job = PlanJob(mock_engine(), file.plan, file)
         assert job.outcome.failed_before == 16 and job.missing == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablation.plan.grid import Configuration, Plan, Unit
+from ablation.plan.grid import Configuration, Plan, WorkUnit
 from ablation.plan.prompt_file import Prompt
 from ablation.plan.shard import Shard, dealt, jobs
 from ablation.report.write import write_report
@@ -34,7 +34,7 @@ def shards(folder: Path, count: int, plan: Plan = PLAN, trace: bool = False) -> 
     return found
 
 
-def units(plan: Plan) -> set[Unit]:
+def units(plan: Plan) -> set[WorkUnit]:
     assert plan.part
     return set(plan.part.units)
 

@@ -31,7 +31,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
-from serve.app import Limits
+from serve.app import ServerLimits
 from tests.ablation.conftest import write_lines
 from tests.serve.running import Running, running
 from tests.tiny import llama, save_checkpoint, tiny_pair
@@ -289,7 +289,7 @@ def test_a_load_of_all_engines_is_a_table_of_each(place: Path, pair: Pair) -> No
     [("vllm", "status 404"), ("workbench", None)],
 )
 def test_a_server_is_asked_before_anything_is_played(pair: Pair, dialect: str, says: str | None) -> None:
-    with running(pair, Limits(dialect="sglang") if says else None) as served:
+    with running(pair, ServerLimits(dialect="sglang") if says else None) as served:
         url = {"url": f"{served.url}/v1"} if dialect == "workbench" else {"urls": (("target", served.url),)}
         spec = EngineSpec("x", "openai", dialect, **url)
         with nullcontext() if says is None else pytest.raises(UserError, match=says), ready([spec], PairEngine(pair)):
@@ -297,7 +297,7 @@ def test_a_server_is_asked_before_anything_is_played(pair: Pair, dialect: str, s
 
 
 def test_a_server_without_its_key_is_told_where_the_key_is_from(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(pair, Limits(key="secret")) as served:
+    with running(pair, ServerLimits(key="secret")) as served:
         spec = EngineSpec("x", "openai", "workbench", served.url)
         with pytest.raises(UserError, match=r"status 401.*WORKBENCH_ENGINE_KEY"), ready([spec], PairEngine(pair)):
             pass

@@ -7,7 +7,7 @@ import pytest
 from ablation.plan.grid import Configuration, plain_plan
 from ablation.plan.prompt_file import Prompt
 from ablation.results.generations import read_generations
-from ablation.results.replay import Asked, Replays
+from ablation.results.replay import ReplayRequest, Replays
 from ablation.run.results_file import Files
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
@@ -38,7 +38,7 @@ def test_recorded_settings_of_the_embedded_pair_are_replayed(tmp_path: Path) -> 
     replays = Replays(read_generations(Files(tmp_path / "r.csv").trace))
     assert len(replays.generations) == len(SETTINGS)
     for one in replays.generations:
-        again, was = replays.replay(one, Asked()), one.record
+        again, was = replays.replay(one, ReplayRequest()), one.record
         for name in ("rounds", "accepted", "drafted", "tokens_by_round", "output_ids"):
             assert getattr(again, name) == getattr(was, name), (was.configuration, name)
         assert again.decode_s == pytest.approx(was.decode_s, rel=0.02)

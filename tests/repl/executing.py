@@ -6,7 +6,7 @@ from rich.console import Console
 
 from repl.commands import table
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.replies import Reply
 from repl.session import Session
 
@@ -15,7 +15,7 @@ class ModelsAwaitedError(Exception):
     """A command waits for models that nobody loads here."""
 
 
-class IdlePlayer(Player):
+class IdlePlayer(SessionPlayer):
     """A player on any session, also on one whose models are never loaded."""
 
     def __init__(self, session: Session) -> None:

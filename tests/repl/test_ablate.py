@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from repl.user_files import state_folder
 
@@ -24,18 +24,18 @@ gamma = [1, 3]
 
 
 @pytest.fixture
-def player(new_session: Callable[[], Session], state_folder: Path) -> Player:
+def player(new_session: Callable[[], Session], state_folder: Path) -> SessionPlayer:
     out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100)
-    return Player(new_session(), PlainView(out, err))
+    return SessionPlayer(new_session(), PlainView(out, err))
 
 
-def said(player: Player) -> tuple[str, str]:
+def said(player: SessionPlayer) -> tuple[str, str]:
     out, err = player.view.out.file, player.view.err.file
     assert isinstance(out, io.StringIO) and isinstance(err, io.StringIO)
     return out.getvalue(), err.getvalue()
 
 
-def test_a_plan_runs_on_the_loaded_pair_with_the_sessions_settings(player: Player, tmp_path: Path) -> None:
+def test_a_plan_runs_on_the_loaded_pair_with_the_sessions_settings(player: SessionPlayer, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(PLAN)
     player.execute("/chat off")
     player.execute(f"/ablate {tmp_path / 'mine.toml'}")
@@ -51,7 +51,7 @@ def test_a_plan_runs_on_the_loaded_pair_with_the_sessions_settings(player: Playe
     assert said(player)[0].count("speculative gamma=3") == 2 * out.count("speculative gamma=3")
 
 
-def test_the_target_stays_in_the_format_that_was_loaded(player: Player, tmp_path: Path) -> None:
+def test_the_target_stays_in_the_format_that_was_loaded(player: SessionPlayer, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(PLAN + '[pair]\ntarget_weights = ["full", "int8"]\n')
     player.execute(f"/ablate {tmp_path / 'mine.toml'}")
     out, err = said(player)
@@ -60,7 +60,7 @@ def test_the_target_stays_in_the_format_that_was_loaded(player: Player, tmp_path
     assert "8 rows added, 0 failed" in err
 
 
-def test_a_wrong_plan_is_refused_before_anything_runs(player: Player) -> None:
+def test_a_wrong_plan_is_refused_before_anything_runs(player: SessionPlayer) -> None:
     player.execute("/ablate quik")
     player.execute("/results")
     _, err = said(player)
@@ -68,7 +68,7 @@ def test_a_wrong_plan_is_refused_before_anything_runs(player: Player) -> None:
     assert "Did you mean 'quick'?" in err and "there are no results yet" in err
 
 
-def test_a_second_ctrl_c_says_where_the_results_are(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_ctrl_c_says_where_the_results_are(player: SessionPlayer, monkeypatch: pytest.MonkeyPatch) -> None:
     def struck(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablation.plan.grid import Configuration, Load, Place
+from ablation.plan.grid import BatchLoad, Configuration, PlannedGeneration
 from ablation.plan.prompt_file import Prompt
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
-from repl.slots import Slots
+from repl.slots import BatchSlots
 from tests.ablation.conftest import write_lines
 from tests.ablation.mock_engine import GREEDY, make_round
 from utils.events import Round
@@ -22,18 +22,18 @@ PROMPTS = [{"prompt": f"say {word}"} for word in ("ab", "abab", "b", "bb bb", "a
 
 
 @pytest.fixture
-def player(new_session: Callable[[], Session]) -> Player:
+def player(new_session: Callable[[], Session]) -> SessionPlayer:
     out, err = Console(file=io.StringIO(), width=140), Console(file=io.StringIO(), width=140)
-    return Player(new_session(), PlainView(out, err))
+    return SessionPlayer(new_session(), PlainView(out, err))
 
 
-def said(player: Player) -> tuple[str, str]:
+def said(player: SessionPlayer) -> tuple[str, str]:
     out, err = player.view.out.file, player.view.err.file
     assert isinstance(out, io.StringIO) and isinstance(err, io.StringIO)
     return out.getvalue(), err.getvalue()
 
 
-def test_every_method_answers_the_file_and_is_compared_at_this_size(player: Player, tmp_path: Path) -> None:
+def test_every_method_answers_the_file_and_is_compared_at_this_size(player: SessionPlayer, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "p.jsonl", *PROMPTS)
     player.execute("/length 6")
     player.execute("/suffix on")
@@ -54,7 +54,9 @@ def test_every_method_answers_the_file_and_is_compared_at_this_size(player: Play
         ("/batch none.jsonl", "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_told_before_the_models_are_waited_for(player: Player, line: str, expected: str) -> None:
+def test_what_is_wrong_is_told_before_the_models_are_waited_for(
+    player: SessionPlayer, line: str, expected: str
+) -> None:
     player.execute(line)
     assert player.failures == 1 and expected in said(player)[1]
 
@@ -75,10 +77,10 @@ class Told:
 def test_a_line_a_text_shows_it_grow() -> None:
     console = Console(file=io.StringIO(), width=80, height=10, force_terminal=True, color_system=None)
     places = [
-        Place(Prompt(f"p{number}", ("x",)), 1, Configuration("suffix"), GREEDY, 1, 0, load=Load(2))
+        PlannedGeneration(Prompt(f"p{number}", ("x",)), 1, Configuration("suffix"), GREEDY, 1, 0, load=BatchLoad(2))
         for number in range(2)
     ]
-    with Slots(console, lambda ids: "".join(f"<{one}>" for one in ids), {"suffix": "Suffix"}, 2) as slots:
+    with BatchSlots(console, lambda ids: "".join(f"<{one}>" for one in ids), {"suffix": "Suffix"}, 2) as slots:
         slots.begin(places[0])
         for place in places:
             slots.prompted(place, None, {}, [])  # type: ignore[arg-type]

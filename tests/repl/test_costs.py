@@ -14,7 +14,7 @@ from rich.console import Console
 from repl import prompt
 from repl.costs import MEASURED, Costs
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from sampling.measure import drift, profiling
 from sampling.pair import Pair
@@ -78,10 +78,10 @@ def kept(session: Session) -> LatencyProfile | None:
     return with_stored(replace(session.engine.pair, profile=None)).profile
 
 
-def player_of(session: Session) -> tuple[Player, StringIO]:
+def player_of(session: Session) -> tuple[SessionPlayer, StringIO]:
     said = StringIO()
     console = Console(file=said, width=200)
-    return Player(session, PlainView(console, console)), said
+    return SessionPlayer(session, PlainView(console, console)), said
 
 
 def test_it_works_only_between_resume_and_pause(session: Session, work: Work) -> None:

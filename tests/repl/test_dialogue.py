@@ -6,17 +6,17 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from ablation.run.dialogue import Dialogue
+from ablation.run.dialogue import DialogueHistory
 from repl.answers import Answers
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from tests.repl.executing import execute
 from utils.errors import UserError
 
 
 def test_a_dialogue_alternates_and_takes_back_what_nobody_answered() -> None:
-    dialogue = Dialogue()
+    dialogue = DialogueHistory()
     for prompt, answers in (("a", {"x": "1", "y": "2"}), ("lost", {}), ("b", {"x": "3"})):
         dialogue.begin(prompt)
         for name, text in answers.items():
@@ -101,7 +101,7 @@ def test_the_reference_has_to_be_on_to_be_continued(session: Session) -> None:
 
 def test_the_view_and_the_records_say_which(session: Session) -> None:
     out = Console(file=io.StringIO(), width=300)
-    player = Player(session, PlainView(out, out))
+    player = SessionPlayer(session, PlainView(out, out))
     for line in ("/turns reference", "Hello", "And then?", "/new", "/turns off", "Hello"):
         player.execute(line)
     assert isinstance(out.file, io.StringIO) and not player.failures, out.file.getvalue()

@@ -12,17 +12,17 @@ from rich.console import Console
 
 from ablation.results.record import Record
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from tests.repl.executing import execute
 from utils.errors import UserError
 
 
 @pytest.fixture
-def player(new_session: Callable[[], Session]) -> Player:
+def player(new_session: Callable[[], Session]) -> SessionPlayer:
     """Two prompts were answered, the second one with a run that fails and one that is stopped."""
     out = Console(file=io.StringIO(), width=300)
-    player = Player(new_session(), PlainView(out, out))
+    player = SessionPlayer(new_session(), PlainView(out, out))
     lines = (
         "/ngram off",
         "/suffix off",
@@ -38,12 +38,12 @@ def player(new_session: Callable[[], Session]) -> Player:
     return player
 
 
-def told(player: Player) -> str:
+def told(player: SessionPlayer) -> str:
     assert isinstance(player.view.out.file, io.StringIO)
     return player.view.out.file.getvalue()
 
 
-def test_records_are_those_of_a_run(player: Player, tmp_path: Path) -> None:
+def test_records_are_those_of_a_run(player: SessionPlayer, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     player.execute(f"/export {path}")
     assert f"2 prompts with 5 answers written to {path}" in told(player)
@@ -87,7 +87,7 @@ class Page(HTMLParser):
         return [text for one, text in self.pieces if one == kind]
 
 
-def test_the_page_has_everything_and_needs_nothing(player: Player, tmp_path: Path) -> None:
+def test_the_page_has_everything_and_needs_nothing(player: SessionPlayer, tmp_path: Path) -> None:
     path = tmp_path / "answers.html"
     player.execute(f"/export {path}")
     page = Page(path.read_text())
@@ -105,7 +105,7 @@ def test_the_page_has_everything_and_needs_nothing(player: Player, tmp_path: Pat
     assert len(page.of("rejected")) > len(kinds["rejected"]), "the legend is one more"
 
 
-def test_controls_of_an_answer_do_not_leave(tmp_path: Path, player: Player) -> None:
+def test_controls_of_an_answer_do_not_leave(tmp_path: Path, player: SessionPlayer) -> None:
     player.execute("a\x1b[2Jb")
     path = tmp_path / "answers.html"
     player.execute(f"/export {path}")
@@ -113,7 +113,7 @@ def test_controls_of_an_answer_do_not_leave(tmp_path: Path, player: Player) -> N
 
 
 @pytest.mark.parametrize("name", ["mine.html", "mine.jsonl"])
-def test_a_file_is_not_replaced_unasked(name: str, tmp_path: Path, player: Player) -> None:
+def test_a_file_is_not_replaced_unasked(name: str, tmp_path: Path, player: SessionPlayer) -> None:
     (tmp_path / name).write_text("mine")
     player.execute(f"/export {tmp_path / name}")
     assert "is there already; it was left alone" in told(player)

@@ -12,7 +12,7 @@ from rich.console import Console
 from repl.answers import Answers
 from repl.live import LiveView
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from sampling.forward.runner import ModelRunner
 from sampling.pair_engine import PairEngine
@@ -142,7 +142,7 @@ def test_outside_a_run_what_is_finished_is_still_compared(
 ) -> None:
     out, err = (Console(file=io.StringIO(), width=200) for _ in range(2))
     session = _session(new_session)
-    player, watch, seen = Player(session, PlainView(out, err)), PlainView.watch, []
+    player, watch, seen = SessionPlayer(session, PlainView(out, err)), PlainView.watch, []
 
     def watched(view: PlainView, title: str, *rest: Any) -> None:
         seen.append(title)
@@ -173,7 +173,7 @@ def test_stopped_while_the_prompt_is_read_is_told_once(live: bool, new_session: 
                 signal.raise_signal(signal.SIGINT)
             yield event, account
 
-    player = Player(session, LiveView(out) if live else PlainView(out, out))
+    player = SessionPlayer(session, LiveView(out) if live else PlainView(out, out))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Answers, "run", struck)
         player.execute("Hello there")

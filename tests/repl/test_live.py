@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from repl.live import LiveView, Pace, coloured, numbers, tail
+from repl.live import LiveView, PaintPace, coloured, numbers, tail
 from repl.round_line import round_line
 from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
@@ -106,7 +106,7 @@ def test_painting_is_rare_and_cheap(cost_s: float) -> None:
         now += cost_s
         painted += 1
 
-    pace = Pace(lambda: now)
+    pace = PaintPace(lambda: now)
     while now < 100:
         now += 0.001
         pace.paint(draw)

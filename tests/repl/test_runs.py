@@ -11,7 +11,7 @@ from rich.console import Console
 from repl import script
 from repl.commands.completion import complete
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.replies import Message, Sheet
 from repl.session import Session
 from repl.user_files import state_folder
@@ -107,18 +107,18 @@ def test_completion_knows_methods_and_their_parameters() -> None:
 
 
 @pytest.fixture
-def player(new_session: Callable[[], Session]) -> Player:
+def player(new_session: Callable[[], Session]) -> SessionPlayer:
     out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=200)
-    return Player(new_session(), PlainView(out, err))
+    return SessionPlayer(new_session(), PlainView(out, err))
 
 
-def told(player: Player) -> tuple[str, str]:
+def told(player: SessionPlayer) -> tuple[str, str]:
     out, err = player.view.out.file, player.view.err.file
     assert isinstance(out, io.StringIO) and isinstance(err, io.StringIO)
     return out.getvalue(), err.getvalue()
 
 
-def test_each_is_a_row_with_its_own_values_and_memory(player: Player) -> None:
+def test_each_is_a_row_with_its_own_values_and_memory(player: SessionPlayer) -> None:
     for line in (
         "/ngram off",
         "/suffix off",
@@ -138,7 +138,7 @@ def test_each_is_a_row_with_its_own_values_and_memory(player: Player) -> None:
     assert metrics["speculative gamma=1"].mean_gamma == 1 < (metrics["speculative"].mean_gamma or 0)
 
 
-def test_values_that_stop_fitting_are_a_failure_of_their_run_only(player: Player) -> None:
+def test_values_that_stop_fitting_are_a_failure_of_their_run_only(player: SessionPlayer) -> None:
     for line in ("/ngram off", "/add egag egag_gamma_min=5", "/egag_gamma_max 4", "Hello"):
         player.execute(line)
     out, err = told(player)
@@ -146,7 +146,7 @@ def test_values_that_stop_fitting_are_a_failure_of_their_run_only(player: Player
     assert "reference" in out
 
 
-def test_an_ablation_begins_at_the_prompt(player: Player, tmp_path: Path) -> None:
+def test_an_ablation_begins_at_the_prompt(player: SessionPlayer, tmp_path: Path) -> None:
     (tmp_path / "open.toml").write_text('length = 4\nlimit = 1\nprompts = ["dialogue"]\n')
     for line in (
         "/ngram off",
@@ -164,7 +164,7 @@ def test_an_ablation_begins_at_the_prompt(player: Player, tmp_path: Path) -> Non
     assert sorted(rows) == ["control", "speculative", "speculative gamma=1", "target"]
 
 
-def test_without_a_plan_what_was_added_runs_on_quick(player: Player) -> None:
+def test_without_a_plan_what_was_added_runs_on_quick(player: SessionPlayer) -> None:
     from repl import plan
 
     quick = [configuration.name for configuration in plan.read(player.session, "").plan.configurations]

@@ -11,7 +11,7 @@ from repl import script
 from repl.live import LiveView
 from repl.own_settings import STATE
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.replies import Message
 from repl.session import Session
 from sampling.settings import BOUNDS, Settings
@@ -105,7 +105,7 @@ def test_lines_that_were_added_are_not_replaced_unasked(added: str, tmp_path: Pa
     for says, kept in (("no", True), (None, True), ("", True), ("Yes", False)):
         out = Console(file=io.StringIO(), width=300)
         view = PlainView(out, out) if says is None else LiveView(out)
-        player = Player(idle_session, view)
+        player = SessionPlayer(idle_session, view)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("sys.stdin", Keyboard(f"{says}\n"))
             player.execute(f"/save {path}")
@@ -129,7 +129,7 @@ class Keyboard(io.StringIO):
 
 def test_a_loaded_script_is_told_in_one_line(tmp_path: Path, idle_session: Session) -> None:
     out = Console(file=io.StringIO(), width=300)
-    player = Player(idle_session, LiveView(out))
+    player = SessionPlayer(idle_session, LiveView(out))
     path = tmp_path / "a.session"
     path.write_text("/gamma 3\n/gamma x\n/length 7\n/length\n")
     player.execute(f"/load {path}")

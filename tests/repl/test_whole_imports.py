@@ -13,7 +13,7 @@ from rich.console import Console
 from repl.live import LiveView
 from repl.loading import Loading
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from sampling.pair import Pair
 from utils.errors import UserError
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_session(view: type, monkeypatch: pytes
 
     session = Session(Loading(load))
     session.loading.start()
-    player = Player(session, PlainView(out, out) if view is PlainView else LiveView(out))
+    player = SessionPlayer(session, PlainView(out, out) if view is PlainView else LiveView(out))
     with monkeypatch.context() as patched:
         patched.setattr(Loading, "wait", struck)
         player.execute("Hello")

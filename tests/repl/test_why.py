@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from repl.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 from repl.tables import TableRow
 from repl.why import bars
@@ -19,12 +19,12 @@ SD = Ledger(0.020, 0.010, 0.005, 0.000, 0.005, plain=0.050, rows=3.0, tokens=2.0
 
 
 @pytest.fixture
-def player(new_session: Callable[[], Session]) -> Player:
+def player(new_session: Callable[[], Session]) -> SessionPlayer:
     out, err = (Console(file=io.StringIO(), width=80) for _ in range(2))
-    return Player(new_session(), PlainView(out, err))
+    return SessionPlayer(new_session(), PlainView(out, err))
 
 
-def said(player: Player) -> tuple[str, str]:
+def said(player: SessionPlayer) -> tuple[str, str]:
     out, err = player.view.out.file, player.view.err.file
     assert isinstance(out, io.StringIO) and isinstance(err, io.StringIO)
     texts = out.getvalue(), err.getvalue()
@@ -39,7 +39,7 @@ def draw(*ledgers: Ledger, width: int = 80) -> list[str]:
     return [bar.plain for bar in bars(rows, Console(file=io.StringIO(), width=width))]
 
 
-def test_an_answer_is_explained_run_by_run(player: Player) -> None:
+def test_an_answer_is_explained_run_by_run(player: SessionPlayer) -> None:
     player.execute("/beam on")
     player.execute("Hello")
     said(player)
@@ -62,7 +62,7 @@ def test_an_answer_is_explained_run_by_run(player: Player) -> None:
     assert "SD: " in out and "tokens a round" in out and "Beam search is compared with nothing: other output" in out
 
 
-def test_one_run_stands_beside_ar_alone(player: Player) -> None:
+def test_one_run_stands_beside_ar_alone(player: SessionPlayer) -> None:
     player.execute("Hello")
     said(player)
     player.execute("/why ngram")
@@ -75,7 +75,7 @@ def test_one_run_stands_beside_ar_alone(player: Player) -> None:
     assert player.failures == 1
 
 
-def test_what_cannot_be_explained_says_why(player: Player) -> None:
+def test_what_cannot_be_explained_says_why(player: SessionPlayer) -> None:
     player.execute("/why")
     assert "nothing was answered yet" in said(player)[1]
     player.execute("/target off")

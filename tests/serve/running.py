@@ -10,7 +10,7 @@ from openai import OpenAI
 from ablation.plan.grid import Configuration
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
-from serve.app import Limits, Server
+from serve.app import Server, ServerLimits
 from serve.command import listening, url_of
 from serve.web import web_server
 
@@ -29,9 +29,9 @@ class Running:
 
 
 @contextmanager
-def running(pair: Pair, limits: Limits | None = None, default: str = "target") -> Iterator[Running]:
+def running(pair: Pair, limits: ServerLimits | None = None, default: str = "target") -> Iterator[Running]:
     """Serve a pair until the block ends."""
-    server = Server(PairEngine(pair), Configuration(default), limits or Limits(size=4))
+    server = Server(PairEngine(pair), Configuration(default), limits or ServerLimits(size=4))
     with listening("127.0.0.1", 0) as listener:
         loop = web_server(server)
         thread = threading.Thread(target=loop.run, kwargs={"sockets": [listener]})

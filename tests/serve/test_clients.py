@@ -18,7 +18,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import PARAMETERS, Settings
-from serve.app import Limits
+from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import llama, random_model, tiny_pair
 
@@ -108,7 +108,7 @@ def test_a_crowd_of_which_a_third_leaves(seconds: float) -> None:
         for method in range(len(METHODS)):
             for sampled in (False, True):
                 expected(prompt, method, sampled)
-    with running(double_pair(), Limits(size=PLACES)) as found:
+    with running(double_pair(), ServerLimits(size=PLACES)) as found:
         warm = crowd(found, seconds / 4)
         assert settled(found)
         gc.collect()

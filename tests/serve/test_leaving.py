@@ -12,7 +12,7 @@ import pytest
 from openai import InternalServerError
 
 from sampling.batch import Batch
-from serve.app import Limits
+from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair
 
@@ -49,7 +49,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_leaves_frees_the_place(slow: None, stream: bool) -> None:
-    with running(tiny_pair(), Limits(size=1)) as found:
+    with running(tiny_pair(), ServerLimits(size=1)) as found:
         driver = found.server.driver
         connection = begin(found, stream=stream)
         assert until(lambda: driver.running == 1)
@@ -72,7 +72,7 @@ def test_a_round_that_fails_fails_its_texts_and_no_other(monkeypatch: pytest.Mon
         return play(self)
 
     monkeypatch.setattr(Batch, "play", broken)
-    with running(tiny_pair(), Limits(size=4)) as found:
+    with running(tiny_pair(), ServerLimits(size=4)) as found:
         client, driver = found.client(), found.server.driver
         expected = client.completions.create(prompt="ab", max_tokens=30, **GREEDY).choices[0].text
         texts: list[str] = []
@@ -110,7 +110,7 @@ def test_a_stream_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_server_that_ends_tells_who_waits(slow: None) -> None:
-    with running(tiny_pair(), Limits(size=1)) as found:
+    with running(tiny_pair(), ServerLimits(size=1)) as found:
         connection = begin(found)
         assert until(lambda: found.server.driver.running == 1)
         found.server.driver.close()
@@ -121,7 +121,7 @@ def test_a_server_that_ends_tells_who_waits(slow: None) -> None:
 
 
 def test_what_is_open_when_a_server_is_stopped_gets_an_end(slow: None) -> None:
-    with running(tiny_pair(), Limits(size=1)) as found:
+    with running(tiny_pair(), ServerLimits(size=1)) as found:
         written, waiting = begin(found, stream=True), begin(found)
         seen = http.client.HTTPConnection(urlsplit(found.url).netloc, timeout=60)
         seen.request("GET", "/live")
@@ -134,7 +134,7 @@ def test_what_is_open_when_a_server_is_stopped_gets_an_end(slow: None) -> None:
 
 
 def test_idle_groups_give_way() -> None:
-    with running(tiny_pair(), Limits(size=2)) as found:
+    with running(tiny_pair(), ServerLimits(size=2)) as found:
         for gamma in range(1, 12):
             extra = {"speculative": {"method": "speculative", "gamma": gamma}}
             found.client().completions.create(prompt="a", max_tokens=3, extra_body=extra, **GREEDY)

@@ -12,7 +12,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
-from serve.app import Limits
+from serve.app import ServerLimits
 from serve.command import DIALECTS as SPOKEN
 from serve.mimics import MIMICS
 from tests.serve.running import running
@@ -42,7 +42,7 @@ def test_the_command_names_what_there_is() -> None:
 @pytest.mark.parametrize("name", MIMICS)
 @pytest.mark.parametrize("method", ["target", "speculative", "prompt_lookup"])
 def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, method: str) -> None:
-    with running(pair, Limits(size=2, dialect=name), default=method) as served:
+    with running(pair, ServerLimits(size=2, dialect=name), default=method) as served:
         api = Api(served.url)
         engine = ServedEngine(PairEngine(pair), EngineSpec(name, "openai", name, model="tiny"), lambda config: api)
         asked = "target" if method == "target" or name == "trtllm" else "prompt_lookup"  # whatever it drafts with
@@ -74,13 +74,13 @@ def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, metho
     ],
 )
 def test_what_a_shape_does_not_know_is_refused_by_name(pair: Pair, name: str, body: dict[str, Any], says: str) -> None:
-    with running(pair, Limits(size=1, dialect=name)) as served, pytest.raises(UserError) as refused:
+    with running(pair, ServerLimits(size=1, dialect=name)) as served, pytest.raises(UserError) as refused:
         list(Api(served.url).events(MIMICS[name].path, body))
     assert says in str(refused.value)
 
 
 def test_what_drafts_is_no_plain_decoding(pair: Pair) -> None:
-    with running(pair, Limits(size=1, dialect="sglang"), default="prompt_lookup") as served:
+    with running(pair, ServerLimits(size=1, dialect="sglang"), default="prompt_lookup") as served:
         api = Api(served.url)
         engine = ServedEngine(PairEngine(pair), EngineSpec("s", "openai", "sglang", model="tiny"), lambda config: api)
         with pytest.raises(UserError, match=r"s: plain decoding was asked for, and \d+ tokens were drafted"):

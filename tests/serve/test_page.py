@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sampling.batch import Batch
-from serve.app import Limits
+from serve.app import ServerLimits
 from tests.serve.running import running
 from tests.serve.test_leaving import begin, until
 from tests.tiny import tiny_pair
@@ -44,7 +44,7 @@ def test_accepted_tokens_are_seen_while_they_are_written(tmp_path: Path, monkeyp
         return play(self)
 
     monkeypatch.setattr(Batch, "play", slowly)
-    with running(tiny_pair(), Limits(size=3)) as found:
+    with running(tiny_pair(), ServerLimits(size=3)) as found:
         assert green_below_the_heading(found.url, tmp_path) == 0
         connections = [begin(found, speculative={"method": "speculative", "gamma": 3}) for _ in range(2)]
         assert until(lambda: found.server.driver.counters.accepted >= 4)

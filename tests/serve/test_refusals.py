@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from serve.app import Limits
+from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair
 
@@ -146,7 +146,7 @@ def test_after_all_of_it_the_server_answers(served: Running) -> None:
 
 
 def test_who_lacks_the_key_gets_nothing_but_health_and_the_empty_page() -> None:
-    with running(tiny_pair(), Limits(key="secret")) as found:
+    with running(tiny_pair(), ServerLimits(key="secret")) as found:
         for path in ("/v1/models", "/metrics", "/live"):
             assert post(found.url, path, b"", "GET")[0] == 401
         assert post(found.url, TEXT, b'{"prompt": "a"}', Authorization="Bearer secre")[0] == 401
@@ -160,7 +160,7 @@ def test_who_lacks_the_key_gets_nothing_but_health_and_the_empty_page() -> None:
     [("Bearer k", 200), ("bearer k", 200), ("k", 401), ("Basic k", 401), ("Bearer  k", 401), ("Bearer", 401)],
 )
 def test_a_key_comes_behind_its_scheme(given: str, status: int) -> None:
-    with running(tiny_pair(), Limits(key="k")) as found:
+    with running(tiny_pair(), ServerLimits(key="k")) as found:
         connection = http.client.HTTPConnection(urlsplit(found.url).netloc, timeout=60)
         connection.request("GET", "/v1/models", headers={"Authorization": given})
         assert connection.getresponse().status == status

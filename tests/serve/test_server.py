@@ -8,7 +8,7 @@ from openai import AsyncOpenAI, BadRequestError
 
 from sampling.measure.metrics import RunMetrics
 from sampling.settings import PARAMETERS, Settings
-from serve.app import Limits
+from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair
 
@@ -179,7 +179,7 @@ def test_what_the_window_cannot_hold_ends_the_text(served: Running) -> None:
 
 
 def test_more_than_may_wait_are_refused_and_the_others_answered() -> None:
-    with running(tiny_pair(), Limits(size=1, waiting=1)) as found:
+    with running(tiny_pair(), ServerLimits(size=1, waiting=1)) as found:
         long: Any = found.client().completions.create(
             prompt="a", max_tokens=450, stream=True, extra_body={"ignore_eos": True}, **GREEDY
         )

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.writing import Writing
+from serve.writing import ResponseWriting
 from tests.tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -15,7 +15,7 @@ def decode(ids: object) -> str:
 
 def written(ids: list[int], stops: tuple[str, ...], width: int) -> tuple[str, list[int], list[str]]:
     """All that was told of these ids, so many a round; the ids that were kept; and the pieces."""
-    writing, kept, pieces = Writing(decode, stops), list[int](), list[str]()
+    writing, kept, pieces = ResponseWriting(decode, stops), list[int](), list[str]()
     for start in range(0, len(ids), width):
         some = ids[start : start + width]
         kept += some[: writing.push(some)]

@@ -29,7 +29,7 @@ _THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterDevice:
     """What one player has to itself: a GPU of a node, or all its cores."""
 
     node: str
@@ -76,7 +76,7 @@ def import_ray(address: str) -> Any:
 
 
 @contextmanager
-def joined(ray: Any, address: str) -> Iterator[tuple[Place, ...]]:
+def joined(ray: Any, address: str) -> Iterator[tuple[ClusterDevice, ...]]:
     """The devices of a cluster, whose actors end with this context, as a cluster does that it has started.
 
     address: `local` starts one on this machine, `auto` finds the one that runs here or that RAY_ADDRESS names, else
@@ -109,16 +109,16 @@ def _refuse_silent(address: str) -> None:
         raise UserError(f"--ray {address}: no answer ({error}); expected {_EXPECTED}") from None
 
 
-def _places(nodes: list[Mapping[str, Any]]) -> tuple[Place, ...]:
+def _places(nodes: list[Mapping[str, Any]]) -> tuple[ClusterDevice, ...]:
     """Every GPU; where there is none, every node with cores. Raises `UserError` where there is neither."""
     alive = [node for node in nodes if node["Alive"]]
     gpus = [
-        Place(node["NodeID"], node["NodeManagerHostname"], gpus=1)
+        ClusterDevice(node["NodeID"], node["NodeManagerHostname"], gpus=1)
         for node in alive
         for _ in range(int(node["Resources"].get("GPU", 0)))
     ]
     cores = [
-        Place(node["NodeID"], node["NodeManagerHostname"], node["Resources"]["CPU"])
+        ClusterDevice(node["NodeID"], node["NodeManagerHostname"], node["Resources"]["CPU"])
         for node in alive
         if node["Resources"].get("CPU", 0) >= 1
     ]

@@ -16,10 +16,10 @@ from ablation.run.bar import told
 from ablation.run.conduct import conclude, say, say_retried
 from ablation.run.job import Outcome
 from ablation.run.on_ray.cluster import LOCAL, import_ray, joined
-from ablation.run.on_ray.hand_out import HandOut
-from ablation.run.on_ray.lots import Lots
-from ablation.run.on_ray.player import Played, Ready
-from ablation.run.on_ray.team import Seat, Team
+from ablation.run.on_ray.dispatch import Dispatcher
+from ablation.run.on_ray.work_queue import WorkQueue
+from ablation.run.on_ray.worker import PlayedItem, WorkerReady
+from ablation.run.on_ray.worker_pool import WorkerPool, WorkerSlot
 from ablation.run.results_file import Files, ResultsFile
 from sampling.profile import LatencyProfile
 from utils.errors import UserError
@@ -28,22 +28,22 @@ from utils.text import counted
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class RemoteMaker:
     """Players on other machines make the rows: the first one's manifest, and what it says once it is warm."""
 
     about: Mapping[str, Any]
-    ready: Ready | None = None
+    ready: WorkerReady | None = None
 
     def describe(self, plan: Plan, name: str) -> dict[str, Any]:
-        """See `Maker.describe`."""
+        """See `RowMaker.describe`."""
         return {**self.about, "fixed": {**self.about["fixed"], "machine": {}}, "hosts": {}}
 
     def profiles(self, plan: Plan) -> Mapping[str, LatencyProfile]:
-        """See `Maker.profiles`."""
+        """See `RowMaker.profiles`."""
         return self.ready.profiles if self.ready else {}
 
     def choices(self) -> Mapping[str, str]:
-        """See `Maker.choices`."""
+        """See `RowMaker.choices`."""
         return self.ready.choices if self.ready else {}
 
 
@@ -71,7 +71,7 @@ def conduct_on_ray(
 ) -> int:
     """Play an experiment on the devices of a cluster into a results file, then report it; the exit status.
 
-    address: see `joined`. rough: see `manifest.chosen`. retry_failed: see `ResultsFile`. wait_quiet_s: see `Job`.
+    address: see `joined`. rough: see `manifest.chosen`. retry_failed: see `ResultsFile`. wait_quiet_s: see `PlanJob`.
     Raises `UserError`.
     """
     refuse_sides(experiment.plan)
@@ -79,72 +79,72 @@ def conduct_on_ray(
     start = time.perf_counter()
     say(err, "starting Ray" if address == LOCAL else "joining the Ray cluster")
     with joined(ray, address) as places:
-        team = Team(ray, experiment, rough, wait_quiet_s, lambda text: say(err, text))
-        team.gather(places)
-        names = ", ".join(seat.place.text for seat in team.seats)
-        say(err, f"{counted(len(team.seats), 'device')} after {time.perf_counter() - start:.1f} s: {names}")
-        maker = Elsewhere(team.load_first())
+        pool = WorkerPool(ray, experiment, rough, wait_quiet_s, lambda text: say(err, text))
+        pool.gather(places)
+        names = ", ".join(slot.place.text for slot in pool.slots)
+        say(err, f"{counted(len(pool.slots), 'device')} after {time.perf_counter() - start:.1f} s: {names}")
+        maker = RemoteMaker(pool.load_first())
         with ResultsFile(
             maker, experiment.plan, experiment.name, files, command, resume, experiment.trace, retry_failed
         ) as written:
             say_retried(written, err)
-            outcome, lots = _played(team, maker, written, err)
+            outcome, queue = _played(pool, maker, written, err)
     conclude(files.results, outcome, out, err)
-    for lot in lots.given_up:
-        say(err, f"given up, --resume tries again: {lot.text}: {lot.lost[-1]}")
-    if lots and not outcome.stopped:
-        say(err, f"{counted(len(lots), 'part')} not played, as no player is left; --resume goes on")
-    failed = outcome.failed + outcome.failed_before + len(lots.given_up) + len(lots)
+    for item in queue.given_up:
+        say(err, f"given up, --resume tries again: {item.text}: {item.lost[-1]}")
+    if queue and not outcome.stopped:
+        say(err, f"{counted(len(queue), 'part')} not played, as no player is left; --resume goes on")
+    failed = outcome.failed + outcome.failed_before + len(queue.given_up) + len(queue)
     return 130 if outcome.stopped else 1 if failed else 0
 
 
-def _played(team: Team, maker: Elsewhere, written: ResultsFile, err: Console) -> tuple[Outcome, Lots]:
+def _played(pool: WorkerPool, maker: RemoteMaker, written: ResultsFile, err: Console) -> tuple[Outcome, WorkQueue]:
     """Warm all players up, and let them play what is missing."""
     plan, done = written.plan, written.done
-    lots = Lots(plan, done, maker.about["fixed"]["grid"]["target_weights"])
+    queue = WorkQueue(plan, done, maker.about["fixed"]["grid"]["target_weights"])
     failed = sum(one.error is not None for one in done.values())
     outcome = Outcome(failed_before=failed, resumed=bool(done), shared=True)
     if done:
         say(err, f"{len(done)} of {plan.generations} rows are already there")
-    if not lots:
+    if not queue:
         written.sort()  # which a run that was killed had no time for
-        return outcome, lots
+        return outcome, queue
 
-    def name(seat: Seat) -> None:
-        seat.host = written.add_host(*team.machine(seat))
+    def name(slot: WorkerSlot) -> None:
+        slot.host = written.add_host(*pool.machine(slot))
 
     if unknown := written.unknown_quality():
         say(err, f"measuring what {', '.join(unknown)} cost in quality")
-        written.add_quality(team.of_first(team.seats[0].player.quality.remote(unknown)))
+        written.add_quality(pool.of_first(pool.slots[0].player.quality.remote(unknown)))
     say(err, f"warming up {counted(len(plan.configurations), 'configuration')} on each device")
-    for seat, ready in team.prepare():
-        name(seat)
+    for slot, ready in pool.prepare():
+        name(slot)
         maker.ready = maker.ready or ready
-    assert maker.ready, "a team has a player"
+    assert maker.ready, "a pool has a worker"
     if not done:
         say(err, f"on one device: {maker.ready.estimate}")
     with written.writing(outcome) as tracer, told("rows", err) as tell, _stopping(outcome) as interrupt:
 
-        def keep(seat: Seat, played: Played) -> None:
-            _keep(written, tracer, outcome, seat, played)
+        def keep(slot: WorkerSlot, played: PlayedItem) -> None:
+            _keep(written, tracer, outcome, slot, played)
             for text in played.said:
-                say(err, f"{seat.place.text}: {text}")
+                say(err, f"{slot.place.text}: {text}")
 
         def show(note: str) -> None:
             tell(len(done) + outcome.rows, plan.generations, note)
 
-        hand_out = HandOut(team, lots, keep, name, show)
-        hand_out.play(interrupt)
+        dispatcher = Dispatcher(pool, queue, keep, name, show)
+        dispatcher.play(interrupt)
         show("")
         written.sort()
-    for line in team.settled(hand_out.free):
+    for line in pool.settled(dispatcher.free):
         say(err, line)
-    return outcome, lots
+    return outcome, queue
 
 
-def _keep(written: ResultsFile, tracer: Tracer, outcome: Outcome, seat: Seat, played: Played) -> None:
+def _keep(written: ResultsFile, tracer: Tracer, outcome: Outcome, slot: WorkerSlot, played: PlayedItem) -> None:
     """Write a part that is whole: its rounds, then its rows in one piece."""
-    records = [replace(record, host=seat.host) for record in played.records]
+    records = [replace(record, host=slot.host) for record in played.records]
     tracer.write_text(played.trace)
     written.add(*records)
     for record in records:

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from ablation.plan.file import Experiment
 from ablation.results.manifest import chosen_in, differences_of
-from ablation.run.on_ray.cluster import Place
-from ablation.run.on_ray.player import Player, Ready, about_code
+from ablation.run.on_ray.cluster import ClusterDevice
+from ablation.run.on_ray.worker import RayWorker, WorkerReady, about_code
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -18,22 +18,23 @@ _OWN = ("machine", "shard")  # of what is fixed: what players may differ in
 
 
 @dataclass(slots=True)
-class Seat:
+class WorkerSlot:
     """A device and the player there. loading: the promise of its machine's name and manifest; host: what its rows
     call that machine.
     """
 
-    place: Place
+    place: ClusterDevice
     player: Any
     loading: Any = None
     host: str = ""
 
 
 @dataclass
-class Team:
+class WorkerPool:
     """Who plays an experiment. say: is told who does not come.
 
-    rough, wait_quiet_s: see `Player.load`. The first player decides for all which kernel is `auto`, and what is rough.
+    rough, wait_quiet_s: see `RayWorker.load`. The first player decides for all which kernel is `auto`, and what is
+    rough.
     """
 
     ray: Any
@@ -41,79 +42,79 @@ class Team:
     rough: bool | None
     wait_quiet_s: float
     say: Callable[[str], None]
-    seats: list[Seat] = field(default_factory=list)
+    slots: list[WorkerSlot] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
     _first: str = ""
 
-    def gather(self, places: Sequence[Place]) -> None:
+    def gather(self, places: Sequence[ClusterDevice]) -> None:
         """A player on each device that is free. Raises `UserError` where none is, and where other code would play."""
-        asked = [(seat, seat.player.about.remote()) for seat in map(self._seated, places)]
+        asked = [(slot, slot.player.about.remote()) for slot in map(self._in_slot, places)]
         came, _ = self.ray.wait([one for _, one in asked], num_returns=len(asked), timeout=_PATIENCE_S)
         here = about_code()
-        for seat, promise in asked:
+        for slot, promise in asked:
             if promise not in came:
-                self._leave_out(seat, f"it was not free within {_PATIENCE_S:g} s")
+                self._leave_out(slot, f"it was not free within {_PATIENCE_S:g} s")
                 continue
             try:
                 there = self.answer(promise)
             except self.ray.exceptions.RayError as error:
-                self._leave_out(seat, first_line(error))
+                self._leave_out(slot, first_line(error))
                 continue
-            _refuse_other(here, there, ("here", f"on {seat.place.name}"), "runs other code than this machine")
-            self.seats.append(seat)
+            _refuse_other(here, there, ("here", f"on {slot.place.name}"), "runs other code than this machine")
+            self.slots.append(slot)
         self._refuse_nobody()
 
     def load_first(self) -> dict[str, Any]:
         """Load the models in the first player; its manifest. Raises `UserError`, as loading does."""
-        self._first = self.seats[0].place.name
-        self.seats[0].loading = self._load(self.seats[0])
-        _, self.about = self.of_first(self.seats[0].loading)
+        self._first = self.slots[0].place.name
+        self.slots[0].loading = self._load(self.slots[0])
+        _, self.about = self.of_first(self.slots[0].loading)
         kernel, self.rough = chosen_in(self.about["fixed"], self.experiment.plan)
         if kernel is not None:
             self.experiment = replace(self.experiment, pair={**self.experiment.pair, "kernel": kernel})
         return self.about
 
-    def prepare(self) -> Iterator[tuple[Seat, Ready]]:
+    def prepare(self) -> Iterator[tuple[WorkerSlot, WorkerReady]]:
         """Load the models in the others and warm all up, one after the other on each machine, as costs are timed.
 
         Raises `UserError`, as loading does, where models are not the same, and where no player is left.
         """
-        nodes: dict[str, list[Seat]] = {}
-        for seat in self.seats:
-            nodes.setdefault(seat.place.node, []).append(seat)
+        nodes: dict[str, list[WorkerSlot]] = {}
+        for slot in self.slots:
+            nodes.setdefault(slot.place.node, []).append(slot)
         for several in zip_longest(*nodes.values()):
-            for seat, promise in [(seat, self.begin(seat)) for seat in several if seat]:
+            for slot, promise in [(slot, self.begin(slot)) for slot in several if slot]:
                 try:
-                    yield seat, self.answer(promise)
+                    yield slot, self.answer(promise)
                 except self.ray.exceptions.RayError as error:
-                    self.seats.remove(seat)
-                    self._leave_out(seat, first_line(error))
+                    self.slots.remove(slot)
+                    self._leave_out(slot, first_line(error))
         self._refuse_nobody()
 
-    def begin(self, seat: Seat) -> Any:
-        """Let a player load, where it has not, and prepare: the promise of `Ready`."""
-        if seat.loading is None:
-            seat.loading = self._load(seat)
-        return seat.player.prepare.remote()
+    def begin(self, slot: WorkerSlot) -> Any:
+        """Let a player load, where it has not, and prepare: the promise of `WorkerReady`."""
+        if slot.loading is None:
+            slot.loading = self._load(slot)
+        return slot.player.prepare.remote()
 
-    def machine(self, seat: Seat) -> tuple[str, Any]:
+    def machine(self, slot: WorkerSlot) -> tuple[str, Any]:
         """The name of a player's machine and what it is. Raises `UserError` where all else is not as with the first."""
-        host, about = self.answer(seat.loading)
+        host, about = self.answer(slot.loading)
         first, other = (
             {name: value for name, value in one["fixed"].items() if name not in _OWN} for one in (self.about, about)
         )
-        words = f"on {self._first}", f"on {seat.place.name}"
+        words = f"on {self._first}", f"on {slot.place.name}"
         _refuse_other(first, other, words, "differs from the other machines")
         return host, about["fixed"]["machine"]
 
-    def replaced(self, seat: Seat) -> Seat:
+    def replaced(self, slot: WorkerSlot) -> WorkerSlot:
         """A new player in the place of one that died."""
-        self.dismiss(seat)
-        return self._seated(seat.place)
+        self.dismiss(slot)
+        return self._in_slot(slot.place)
 
-    def dismiss(self, seat: Seat) -> None:
+    def dismiss(self, slot: WorkerSlot) -> None:
         """End a player, whatever it does."""
-        self.ray.kill(seat.player)
+        self.ray.kill(slot.player)
 
     def answer(self, promise: Any) -> Any:
         """What was promised. Raises what the player raised, and Ray's own errors."""
@@ -129,28 +130,28 @@ class Team:
         except self.ray.exceptions.RayError as error:
             raise UserError(f"--ray: the player on {self._first} died: {first_line(error)}") from None
 
-    def settled(self, seats: Iterable[Seat]) -> Iterator[str]:
+    def settled(self, slots: Iterable[WorkerSlot]) -> Iterator[str]:
         """What no longer holds of the costs that were weighed, a line a player and format."""
-        for seat in seats:
+        for slot in slots:
             try:
-                yield from (f"{seat.place.text}: {line}" for line in self.answer(seat.player.settle.remote()))
+                yield from (f"{slot.place.text}: {line}" for line in self.answer(slot.player.settle.remote()))
             except self.ray.exceptions.RayError:
                 continue
 
-    def _leave_out(self, seat: Seat, why: str) -> None:
-        self.say(f"{seat.place.text} is left out: {why}")
-        self.dismiss(seat)
+    def _leave_out(self, slot: WorkerSlot, why: str) -> None:
+        self.say(f"{slot.place.text} is left out: {why}")
+        self.dismiss(slot)
 
     def _refuse_nobody(self) -> None:
-        if not self.seats:
+        if not self.slots:
             raise UserError("--ray: no device could be used; expected one that is free")
 
-    def _load(self, seat: Seat) -> Any:
-        return seat.player.load.remote(self.experiment, self.rough, self.wait_quiet_s)
+    def _load(self, slot: WorkerSlot) -> Any:
+        return slot.player.load.remote(self.experiment, self.rough, self.wait_quiet_s)
 
-    def _seated(self, place: Place) -> Seat:
-        actor = self.ray.remote(Player).options(**place.options(self.ray))
-        return Seat(place, actor.remote(place.environment(), str(Path.cwd())))
+    def _in_slot(self, place: ClusterDevice) -> WorkerSlot:
+        actor = self.ray.remote(RayWorker).options(**place.options(self.ray))
+        return WorkerSlot(place, actor.remote(place.environment(), str(Path.cwd())))
 
 
 def _raise_cause(error: Any) -> NoReturn:

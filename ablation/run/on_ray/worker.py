@@ -10,19 +10,19 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablation.plan.grid import Key, Part, Unit
+from ablation.plan.grid import PlanPart, RowKey, WorkUnit
 from utils.provenance import HOST, code_digest, versions
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.results.record import Record
-    from ablation.run.execute import Done
+    from ablation.run.execute import PlayedRow
     from sampling.measure.quality import Quality
     from sampling.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class WorkerReady:
     """A player that is warmed up: how long the whole plan would take it, and what its machine has decided."""
 
     estimate: str
@@ -31,7 +31,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedItem:
     """A part of a plan, whole: its rows, its lines of the trace, and what was said meanwhile."""
 
     records: "tuple[Record, ...]"
@@ -44,7 +44,7 @@ def about_code() -> dict[str, Any]:
     return {"code": code_digest(), "versions": versions()}
 
 
-class Player:
+class RayWorker:
     """An actor: `load`, then `prepare`, then `play` as often as there are parts.
 
     environment: variables to set, or with None to drop, before torch is imported. folder: where relative paths of
@@ -92,7 +92,7 @@ class Player:
 
         return qualities(self._engine, formats, self._experiment.plan, Console(stderr=True))
 
-    def prepare(self) -> Ready:
+    def prepare(self) -> WorkerReady:
         """Measure what rounds cost where that is weighed, and run each configuration once, unmeasured."""
         from rich.console import Console
 
@@ -104,27 +104,27 @@ class Player:
         ensure_costs(self._engine, plan, Console(stderr=True))
         estimate = estimated(self._engine, plan)
         self._costs.begin()
-        return Ready(estimate.text, maker.profiles(plan), maker.choices())
+        return WorkerReady(estimate.text, maker.profiles(plan), maker.choices())
 
-    def play(self, units: Sequence[Unit], done: "Mapping[Key, Done]") -> Played:
+    def play(self, units: Sequence[WorkUnit], done: "Mapping[RowKey, PlayedRow]") -> PlayedItem:
         """All rows of these units that are not `done`."""
         from ablation.results.full_trace import tracer
         from ablation.run.execute import execute
-        from ablation.run.job import Both
+        from ablation.run.job import WatcherPair
         from ablation.run.quiet import Quiet
 
-        plan = replace(self._experiment.plan, part=Part(frozenset(units)))
+        plan = replace(self._experiment.plan, part=PlanPart(frozenset(units)))
         traced, lines = self._experiment.trace, StringIO()
         records: list[Record] = []
         said: list[str] = []
         with closing(tracer(lines if traced else None, traced)) as found:
-            watcher = Both(Quiet(self._wait_quiet_s, said.append), found)
+            watcher = WatcherPair(Quiet(self._wait_quiet_s, said.append), found)
             for several in execute(self._engine, plan, watcher, done):
                 for record in several:
                     found.record(record)
                     self._costs.add(record)
                     records.append(record)
-        return Played(tuple(records), lines.getvalue(), tuple(said))
+        return PlayedItem(tuple(records), lines.getvalue(), tuple(said))
 
     def settle(self) -> list[str]:
         """What no longer holds of the costs that were weighed, a line a format."""

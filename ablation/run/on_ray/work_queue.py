@@ -4,20 +4,20 @@ from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ablation.plan.grid import Key, Plan, Unit
+from ablation.plan.grid import Plan, RowKey, WorkUnit
 from ablation.plan.shard import weighed
-from ablation.run.execute import Done
+from ablation.run.execute import PlayedRow
 from utils.text import shown
 
 _TRIES = 3
 
 
 @dataclass(slots=True)
-class Lot:
+class WorkItem:
     """What cannot be divided (`shard.jobs`), with what an earlier run left of it. lost: why, once for each loss."""
 
-    units: tuple[Unit, ...]
-    done: Mapping[Key, Done]
+    units: tuple[WorkUnit, ...]
+    done: Mapping[RowKey, PlayedRow]
     lost: list[str] = field(default_factory=list)
 
     @property
@@ -29,35 +29,35 @@ class Lot:
         return f"{what}, {first.processor}, seed {first.seed}{repeat}"
 
 
-class Lots:
+class WorkQueue:
     """Hands out what is missing; true while there is something. `given_up`: what was lost so often that it stays."""
 
-    def __init__(self, plan: Plan, done: Mapping[Key, Done], formats: Sequence[str]) -> None:
+    def __init__(self, plan: Plan, done: Mapping[RowKey, PlayedRow], formats: Sequence[str]) -> None:
         missing = _missing(plan, done, formats)
-        there: dict[Unit, dict[Key, Done]] = {}
+        there: dict[WorkUnit, dict[RowKey, PlayedRow]] = {}
         for key, earlier in done.items():
             there.setdefault(_unit(key), {})[key] = earlier
         self._waiting = deque(
-            Lot(units, {key: earlier for unit in units for key, earlier in there.get(unit, {}).items()})
+            WorkItem(units, {key: earlier for unit in units for key, earlier in there.get(unit, {}).items()})
             for _, units in weighed(plan)
             if missing & set(units)
         )
-        self.given_up: list[Lot] = []
+        self.given_up: list[WorkItem] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def take(self) -> Lot:
+    def take(self) -> WorkItem:
         """The next one."""
         return self._waiting.popleft()
 
-    def lose(self, lot: Lot, why: str) -> None:
+    def lose(self, item: WorkItem, why: str) -> None:
         """Take one back that was not played whole: last, as it may have been the reason."""
-        lot.lost.append(why)
-        (self.given_up if len(lot.lost) >= _TRIES else self._waiting).append(lot)
+        item.lost.append(why)
+        (self.given_up if len(item.lost) >= _TRIES else self._waiting).append(item)
 
 
-def _missing(plan: Plan, done: Container[Key], formats: Sequence[str]) -> set[Unit]:
+def _missing(plan: Plan, done: Container[RowKey], formats: Sequence[str]) -> set[WorkUnit]:
     return {
         plan.unit(one, place.prompt)
         for one in plan.passes()
@@ -66,5 +66,5 @@ def _missing(plan: Plan, done: Container[Key], formats: Sequence[str]) -> set[Un
     }
 
 
-def _unit(key: Key) -> Unit:
-    return Unit(key.repeat, key.seed, key.processor, key.id)
+def _unit(key: RowKey) -> WorkUnit:
+    return WorkUnit(key.repeat, key.seed, key.processor, key.id)

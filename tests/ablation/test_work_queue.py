@@ -9,12 +9,12 @@ import pytest
 
 from ablation.plan.grid import Plan
 from ablation.plan.prompt_file import Prompt
-from ablation.run.execute import Done
-from ablation.run.on_ray.cluster import Place, set_up
+from ablation.run.execute import PlayedRow
+from ablation.run.on_ray.cluster import ClusterDevice, set_up
 from ablation.run.on_ray.conduct import refuse_sides
-from ablation.run.on_ray.hand_out import HandOut
-from ablation.run.on_ray.lots import Lot, Lots
-from ablation.run.on_ray.team import Seat
+from ablation.run.on_ray.dispatch import Dispatcher
+from ablation.run.on_ray.work_queue import WorkItem, WorkQueue
+from ablation.run.on_ray.worker_pool import WorkerSlot
 from tests.ablation.mock_engine import mock_plan
 from utils.errors import UserError
 from utils.interrupt import Interrupt
@@ -43,7 +43,7 @@ class FakePlayer:
 
 
 @dataclass
-class FakeTeam:
+class FakePool:
     """A new player for each that died, as long as there are any."""
 
     play: Callable[[str], Any]
@@ -52,10 +52,10 @@ class FakeTeam:
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.seats = [self._seat(name) for name in "ab"]
+        self.slots = [self._slot(name) for name in "ab"]
 
-    def _seat(self, name: str) -> Seat:
-        return Seat(Place(name, name, 1.0), FakePlayer(self.play))
+    def _slot(self, name: str) -> WorkerSlot:
+        return WorkerSlot(ClusterDevice(name, name, 1.0), FakePlayer(self.play))
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -63,13 +63,13 @@ class FakeTeam:
     def answer(self, promise: Callable[[], Any]) -> Any:
         return promise()
 
-    def replaced(self, seat: Seat) -> Seat:
-        return self._seat(seat.place.name)
+    def replaced(self, slot: WorkerSlot) -> WorkerSlot:
+        return self._slot(slot.place.name)
 
-    def dismiss(self, seat: Seat) -> None:
+    def dismiss(self, slot: WorkerSlot) -> None:
         pass
 
-    def begin(self, seat: Seat) -> Callable[[], None]:
+    def begin(self, slot: WorkerSlot) -> Callable[[], None]:
         def ready() -> None:
             self.more -= 1
             if self.more < 0:
@@ -78,25 +78,25 @@ class FakeTeam:
         return ready
 
 
-def run(team: FakeTeam, lots: Lots, stop_after: int | None = None) -> list[str]:
+def run(pool: FakePool, queue: WorkQueue, stop_after: int | None = None) -> list[str]:
     """What was kept, in order."""
     kept: list[str] = []
     interrupt = Interrupt()
 
-    def keep(seat: Seat, played: Any) -> None:
+    def keep(slot: WorkerSlot, played: Any) -> None:
         kept.append(played)
         interrupt.asked = interrupt.asked or len(kept) == stop_after
 
-    HandOut(team, lots, keep, lambda seat: None, lambda note: None).play(interrupt)  # type: ignore[arg-type]
+    Dispatcher(pool, queue, keep, lambda slot: None, lambda note: None).play(interrupt)  # type: ignore[arg-type]
     return kept
 
 
-def lots_of(plan: Plan = PLAN, done: Any = None) -> Lots:
-    return Lots(plan, done or {}, ["full"])
+def queue_of(plan: Plan = PLAN, done: Any = None) -> WorkQueue:
+    return WorkQueue(plan, done or {}, ["full"])
 
 
-def all_of(lots: Lots) -> list[Lot]:
-    return [lots.take() for _ in range(len(lots))]
+def all_of(queue: WorkQueue) -> list[WorkItem]:
+    return [queue.take() for _ in range(len(queue))]
 
 
 def keys(plan: Plan) -> list[Any]:
@@ -107,26 +107,26 @@ def test_the_largest_parts_come_first_and_what_is_there_does_not() -> None:
     lengths = (5, 300, 40)
     prompts = tuple(Prompt(f"p{i}", ("x",), max_new_tokens=length) for i, length in enumerate(lengths))
     plan = replace(PLAN, prompts=prompts)
-    assert [lot.units[0].id for lot in all_of(lots_of(plan))] == ["p1"] * 4 + ["p2"] * 4 + ["p0"] * 4
-    there = {key: Done("a") for key in keys(plan) if key.id == "p1"}
-    assert [lot.units[0].id for lot in all_of(lots_of(plan, there))] == ["p2"] * 4 + ["p0"] * 4
+    assert [item.units[0].id for item in all_of(queue_of(plan))] == ["p1"] * 4 + ["p2"] * 4 + ["p0"] * 4
+    there = {key: PlayedRow("a") for key in keys(plan) if key.id == "p1"}
+    assert [item.units[0].id for item in all_of(queue_of(plan, there))] == ["p2"] * 4 + ["p0"] * 4
 
 
 def test_what_a_torn_part_has_goes_with_it() -> None:
     first = keys(PLAN)[0]
-    found = [lot for lot in all_of(lots_of(done={first: Done("a")})) if lot.done]
-    assert [list(lot.done) for lot in found] == [[first]] and found[0].units[0].id == first.id
-    assert not lots_of(done={key: Done("a") for key in keys(PLAN)})
+    found = [item for item in all_of(queue_of(done={first: PlayedRow("a")})) if item.done]
+    assert [list(item.done) for item in found] == [[first]] and found[0].units[0].id == first.id
+    assert not queue_of(done={key: PlayedRow("a") for key in keys(PLAN)})
 
 
 def test_a_plan_in_batches_goes_by_passes() -> None:
-    found = all_of(lots_of(replace(PLAN, batches=(2,))))
-    assert [len(lot.units) for lot in found] == [3, 3, 3, 3] and found[0].text.startswith("all 3 prompts, ")
+    found = all_of(queue_of(replace(PLAN, batches=(2,))))
+    assert [len(item.units) for item in found] == [3, 3, 3, 3] and found[0].text.startswith("all 3 prompts, ")
 
 
 def test_every_part_is_kept_once() -> None:
-    team = FakeTeam(play=lambda name: name)
-    assert sorted(run(team, lots_of())) == sorted(["p0", "p1", "p2"] * 4) and not team.said
+    pool = FakePool(play=lambda name: name)
+    assert sorted(run(pool, queue_of())) == sorted(["p0", "p1", "p2"] * 4) and not pool.said
 
 
 def test_what_dies_with_its_player_is_played_again() -> None:
@@ -137,9 +137,9 @@ def test_what_dies_with_its_player_is_played_again() -> None:
             raise death
         return name
 
-    team = FakeTeam(play)
-    assert sorted(run(team, lots_of())) == sorted(["p0", "p1", "p2"] * 4)
-    assert sum("will be played again" in text for text in team.said) == 2
+    pool = FakePool(play)
+    assert sorted(run(pool, queue_of())) == sorted(["p0", "p1", "p2"] * 4)
+    assert sum("will be played again" in text for text in pool.said) == 2
 
 
 @pytest.mark.parametrize("fault", [Died("killed"), RuntimeError("planted")])
@@ -149,24 +149,24 @@ def test_a_part_that_fails_three_times_is_given_up_and_named(fault: Exception) -
             raise fault
         return name
 
-    team, lots = FakeTeam(play), lots_of()
-    assert sorted(run(team, lots)) == ["p0"] * 4 + ["p2"] * 4
-    assert {lot.units[0].id for lot in lots.given_up} == {"p1"} and len(lots.given_up) == 4 and not lots
-    assert sum("given up" in text for text in team.said) == 4 and str(fault) in lots.given_up[0].lost[-1]
+    pool, queue = FakePool(play), queue_of()
+    assert sorted(run(pool, queue)) == ["p0"] * 4 + ["p2"] * 4
+    assert {item.units[0].id for item in queue.given_up} == {"p1"} and len(queue.given_up) == 4 and not queue
+    assert sum("given up" in text for text in pool.said) == 4 and str(fault) in queue.given_up[0].lost[-1]
 
 
 def test_it_ends_when_no_player_is_left() -> None:
     def play(name: str) -> str:
         raise Died("no network")
 
-    team, lots = FakeTeam(play, more=0), lots_of()
-    assert not run(team, lots) and len(lots) == 12 and sum("is lost: no node" in text for text in team.said) == 2
+    pool, queue = FakePool(play, more=0), queue_of()
+    assert not run(pool, queue) and len(queue) == 12 and sum("is lost: no node" in text for text in pool.said) == 2
 
 
 def test_ctrl_c_lets_the_parts_under_way_end() -> None:
-    team, lots = FakeTeam(play=lambda name: name), lots_of()
-    assert len(run(team, lots, stop_after=3)) == 4 and len(lots) == 8
-    assert "1 part under way will be finished first" in team.said[0]
+    pool, queue = FakePool(play=lambda name: name), queue_of()
+    assert len(run(pool, queue, stop_after=3)) == 4 and len(queue) == 8
+    assert "1 part under way will be finished first" in pool.said[0]
 
 
 def test_ray_is_told_to_be_quiet_and_a_cluster_of_our_own_to_be_closed_to_others() -> None:
@@ -181,7 +181,7 @@ def test_ray_is_told_to_be_quiet_and_a_cluster_of_our_own_to_be_closed_to_others
 
 def test_a_player_has_the_threads_of_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")
-    cores, gpu = Place("n", "node", 8.0), Place("n", "node", gpus=1)
+    cores, gpu = ClusterDevice("n", "node", 8.0), ClusterDevice("n", "node", gpus=1)
     assert cores.environment()["OMP_NUM_THREADS"] is None and cores.environment()["CUDA_VISIBLE_DEVICES"] == ""
     assert "CUDA_VISIBLE_DEVICES" not in gpu.environment() and gpu.text == "a GPU of node"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
