@@ -9,11 +9,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
-from egag.draft_distribution import DraftDistribution
+import torch
+from torch import Tensor
+
+from egag.draft_distribution import DraftDistribution, LogitsDistribution
 from egag.length_rule import FixedGamma
-from sampling.drafter import Drafter
-from sampling.methods import COPIERS, DRAFTERS, HEADS, VERIFIERS
+from sampling.drafter import AskingDrafter, Drafter
+from sampling.drafters import forward_drafter
+from sampling.method import FIXED
+from sampling.methods import COPIERS, DRAFTERS, HEADS, METHODS, VERIFIERS
 from sampling.pair import Pair
 from sampling.rules import CONTROLLERS
 from tests.conformance import suite
@@ -125,25 +131,55 @@ def _rounds(one: Case, drafter_seed: int | None = 1) -> list[Round]:
     return [event for event in events if isinstance(event, Round)]
 
 
+def allowed_rules(drafter: str) -> Names:
+    """The rules that a drafter may take: all of them, or its methods' own where these refuse the others."""
+    part, _ = VARIANTS.get(drafter, (drafter, {}))
+    rules = {method.controller for method in METHODS.values() if method.drafter == part}
+    return tuple(rule for rule in RULES if rule in rules) if rules and rules.isdisjoint(FIXED) else RULES
+
+
 @cache
 def rules_of(drafter: str) -> Names:
     """The rules that a drafter meets, the one that is paired with every verifier first.
 
     - Where nothing is drafted, no rule is asked.
-    - Without distributions, a rule is a number in each round. Of those that verdicts do not move the largest stands
-      for all; of those that they move the last one does, but for the first such drafter, which meets each of them.
-    - A rule is asked by `propose`. Of drafters that share it, the first meets all rules, the others one that stays
-      and one that moves.
+    - Of drafters with one way of drafting, the first meets every rule that it may take, the others one that verdicts
+      do not move and one that they move.
+    - Without distributions, a rule is a number in each round: of those that verdicts do not move the largest comes
+      first.
     """
-    seen = trait(drafter)
+    seen, allowed = trait(drafter), allowed_rules(drafter)
     if not seen.drafts:
         return RULES[:1]
-    moving = tuple(rule for rule in RULES if rule in BY_THE_CLOCK or len(set(lengths(rule, seen.distribution))) > 1)
-    if not seen.distribution:
-        numbers = [rule for rule in RULES if rule not in moving]
-        others = moving if _first(drafter, _copies) else moving[-1:]
-        return (max(numbers, key=lambda rule: max(lengths(rule, False))), *others)
-    return RULES if _first(drafter, _propose) else (RULES[0], *moving[:1])
+    stays, moves = _stays_and_moves(seen.distribution)
+    if _first(drafter, drafting_class):
+        return tuple(sorted(allowed, key=lambda rule: rule != stays))
+    return tuple(rule for rule in (stays, moves) if rule in allowed) or allowed[:1]
+
+
+@cache
+def _stays_and_moves(distribution: bool) -> tuple[str, str]:
+    """A rule that verdicts do not move and one that they move, for drafters with distributions or without any."""
+    moving = [rule for rule in RULES if rule in BY_THE_CLOCK or len(set(lengths(rule, distribution))) > 1]
+    if distribution:
+        return RULES[0], moving[0]
+    return max((rule for rule in RULES if rule not in moving), key=lambda rule: max(lengths(rule, False))), moving[-1]
+
+
+@cache
+def reads_distributions(rule: str) -> bool:
+    """Whether a rule looks at what drafts are drawn from: no other could bend the distribution of what is kept."""
+    looks: list[LogitsDistribution] = []
+
+    class Watched(LogitsDistribution):
+        @property
+        def _probs(self) -> Tensor:  # type: ignore[override]
+            looks.append(self)
+            return torch.softmax(self.logits.float(), dim=-1)
+
+    with patch.object(forward_drafter, "LogitsDistribution", Watched):
+        _rounds(case("model", rule))
+    return bool(looks)
 
 
 def judges_of(drafter: str, processor: LogitsProcessor) -> Names:
@@ -174,11 +210,29 @@ def combinations(processor: LogitsProcessor) -> Iterable[Names]:
     """Drafter, rule and verifier of every combination that can differ under the processor."""
     for drafter in NAMES:
         rules, judges = rules_of(drafter), judges_of(drafter, processor)
-        # A rule cannot bend a distribution that the same `propose` keeps under another rule.
-        shared = trait(drafter).distribution and not _first(drafter, _propose)
-        others = rules[1:] if processor.greedy or not shared else ()
+        others = rules[1:] if processor.greedy else _rules_that_could_bend(drafter)
         yield from ((drafter, rules[0], judge) for judge in judges)
         yield from ((drafter, rule, judges[0]) for rule in others)
+
+
+def _rules_that_could_bend(drafter: str) -> Names:
+    """Those of its other rules under which the distribution of a drafter's output is tested.
+
+    The first drafter with distributions, and that of the tests, meet all. Another way of drafting meets those that
+    read distributions; who drafts as another does, none: that one keeps them all. A copy is the same whatever a rule
+    has seen: one that moves is enough.
+    """
+    others = rules_of(drafter)[1:]
+    if not trait(drafter).distribution:
+        return tuple(rule for rule in others if rule == _stays_and_moves(False)[1])
+    if not _first(drafter, drafting_class):
+        return ()
+    return others if meets_all_sampled(drafter) else tuple(rule for rule in others if reads_distributions(rule))
+
+
+def meets_all_sampled(drafter: str) -> bool:
+    """Whether it is where every rule is tested under sampling: its forwards are cheap, so that runs can be many."""
+    return drafter in TREES or _first(drafter, lambda name: trait(name).distribution)
 
 
 def cut_drafters(every_form: bool) -> list[str]:
@@ -204,12 +258,14 @@ def _first(drafter: str, key: Any) -> bool:
 
 
 @cache
-def _propose(drafter: str) -> Any:
-    return type(build_drafter(drafter, toy_pair())).propose
+def drafting_class(drafter: str) -> type[Drafter]:
+    """The class that says how a drafter drafts: the one that overrides it last."""
+    return next(kind for kind in type(build_drafter(drafter, toy_pair())).__mro__ if says_how_to_draft(kind))
 
 
-def _copies(drafter: str) -> bool:
-    return trait(drafter).drafts and not trait(drafter).distribution
+def says_how_to_draft(kind: type) -> bool:
+    """Whether a class defines how it drafts, and does not inherit it."""
+    return kind not in (Drafter, AskingDrafter) and not {"drafting", "propose"}.isdisjoint(vars(kind))
 
 
 def _forms(drafter: str) -> frozenset[tuple[bool, bool]]:

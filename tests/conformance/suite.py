@@ -31,6 +31,8 @@ from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 FALSE_ALARM = 1e-6
 RUNS = 1000
+# For rules of drafters whose forwards are costly: enough to see that a rule drops what was drawn (test_matrix.py).
+FEW_RUNS = 600
 
 
 @dataclass

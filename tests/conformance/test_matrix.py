@@ -1,19 +1,46 @@
 """The combinations that are tested: every line of the tables is among them, and what cannot differ is not."""
 
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Self
+
 import pytest
 
+import ngram_assisted
+import sampling.drafters
+from egag.draft_distribution import LogitsDistribution
+from egag.length_rule import LengthRule
+from sampling.drafter import Drafter, NullDrafter
+from sampling.drafters.auto import AutoDrafter
+from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.model import ModelDrafter
+from sampling.drafters.parallel_eagle import ParallelEagleDrafter
+from sampling.drafters.slem import SlemDrafter
+from sampling.drafters.staged import StagedDrafter
+from sampling.drafters.target_first import TargetFirst
+from sampling.forward.asked import Asking
 from sampling.methods import DRAFTERS, VERIFIERS
+from sampling.proposal import Proposal
 from sampling.rules import CONTROLLERS
+from sampling.sequence import Sequence
+from tests.conformance import matrix, suite
 from tests.conformance.matrix import (
     NAMES,
+    case,
     combinations,
     cut_drafters,
     drafter_seeds,
+    drafting_class,
     greedy_combinations,
     judges_of,
+    reads_distributions,
     rules_of,
+    sampled_combinations,
+    says_how_to_draft,
     trait,
 )
+from tests.conformance.toy import toy_pair
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
 
 
@@ -32,18 +59,70 @@ def test_who_drafts_nothing_is_tested_once() -> None:
     assert trait("none").forms == frozenset()
 
 
-def test_copies_meet_a_rule_that_stays_and_those_that_verdicts_move() -> None:
-    """Rules that read distributions are numbers to copies, SVIP the largest. The first copier meets all that move."""
-    for drafter in ("ngram", "prompt_lookup", "suffix"):
-        assert rules_of(drafter) == ("svip", "ucb_rules")
-    first, *others = rules_of("recycling")
-    moving = {"heuristic", "ucb", "cost_ratio", "gammatune", "anpd", "survival", "ucb_rules"}
-    assert first == "svip" and moving == set(others)
-
-
-def test_the_first_of_drafters_that_ask_alike_meets_every_rule() -> None:
-    assert rules_of("model") == tuple(CONTROLLERS)
+def test_drafters_that_draft_alike_meet_a_rule_that_stays_and_one_that_moves() -> None:
+    """Rules that read distributions are numbers to copies, SVIP the largest."""
+    assert rules_of("model + suffix") == rules_of("suffix tree") == ("svip", "ucb_rules")
     assert rules_of("eagle") == rules_of("medusa dynamic tree") == ("fixed", "egag")
+
+
+def test_every_way_of_drafting_meets_every_rule_that_it_may_take() -> None:
+    met: dict[type, set[str]] = {}
+    for drafter, rule, _ in greedy_combinations():
+        met.setdefault(drafting_class(drafter), set()).add(rule)
+    assert met.pop(NullDrafter) == {"fixed"}
+    assert met.pop(AutoDrafter) == {"survival"}  # it refuses others
+    assert {kind: set(CONTROLLERS) - rules for kind, rules in met.items() if rules != set(CONTROLLERS)} == {}
+
+
+def test_every_way_of_drafting_that_could_be_bent_is_sampled_under_rules_that_could_bend_it() -> None:
+    reading = {"egag", "confidence", "svip", "adaedl", "draft_verify", "specdec_pp", "survival", "ucb_rules"}
+    assert {rule for rule in CONTROLLERS if reads_distributions(rule)} == reading
+    met: dict[type, set[str]] = {}
+    for drafter, rule, _ in sampled_combinations():
+        if trait(drafter).distribution:
+            met.setdefault(drafting_class(drafter), set()).add(rule)
+    assert met.pop(AutoDrafter) == {"survival"}
+    assert {ForwardDrafter, ParallelEagleDrafter, StagedDrafter} <= met.keys()
+    assert all(reading <= rules for rules in met.values())
+
+
+def test_no_way_of_drafting_is_missing_from_the_matrix() -> None:
+    """A class of the library that drafts in a way of its own is a drafter of the table, or has a suite of its own."""
+    elsewhere = {SlemDrafter, TargetFirst}  # test_vocabularies.py; a wrapper that asks no rule itself
+    for room in (sampling.drafters, ngram_assisted):
+        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+            import_module(module.name)
+    library = ("sampling.", "ngram_assisted.")
+    ways = {kind for kind in _below(Drafter) if says_how_to_draft(kind) and kind.__module__.startswith(library)}
+    assert ways - elsewhere <= {drafting_class(name) for name in NAMES}
+
+
+def _below(kind: type) -> set[type]:
+    return {kind, *(lower for direct in kind.__subclasses__() for lower in _below(direct))}
+
+
+def test_a_new_way_of_drafting_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It drops a drawn token after which a rule stops: biased, but under greedy and where a rule never looks at it."""
+
+    class Dropping(ModelDrafter):
+        @classmethod
+        def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+            return cls(pair.drafter)
+
+        def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+            drafted = yield from super().drafting(seq, gamma, limit)
+            if drafted.probs is None or gamma.after(1, LogitsDistribution(drafted.probs[-1].log()), drafted.tokens[-1]):
+                return drafted
+            return Proposal(drafted.tokens[:-1], None, drafted.probs[:-1], drafted.first)
+
+    monkeypatch.setattr(matrix, "TREES", {**matrix.TREES, "dropping": Dropping})
+    monkeypatch.setattr(matrix, "NAMES", [*NAMES, "dropping"])
+    met = {rule for drafter, rule, _ in combinations(MultinomialProcessor(1.0)) if drafter == "dropping"}
+    assert met == set(CONTROLLERS) == set(rules_of("dropping"))
+    suite.check_greedy(case("dropping"), toy_pair())
+    suite.check_law(case("dropping"), toy_pair(), MultinomialProcessor(1.0), runs=suite.FEW_RUNS)
+    with pytest.raises(AssertionError):
+        suite.check_law(case("dropping", "confidence"), toy_pair(), MultinomialProcessor(1.0), runs=suite.FEW_RUNS)
 
 
 def test_every_form_of_a_proposal_is_judged_by_every_verifier() -> None:
