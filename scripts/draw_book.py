@@ -7,7 +7,7 @@ import utils.threads  # noqa: F401
 
 import matplotlib
 
-from scripts.book_figures import practice, theory
+from ablation.book_figures import practice, theory
 from utils.provenance import ROOT
 
 OUT = ROOT / "docs" / "book" / "figures"

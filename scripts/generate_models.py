@@ -6,9 +6,9 @@ import warnings
 
 from transformers.utils import logging
 
-from scripts.model_families.configs import FAMILIES
-from scripts.model_families.judge import judge
-from scripts.model_families.page import page
+from sampling.loading.families.configs import FAMILIES
+from sampling.loading.families.judge import judge
+from sampling.loading.families.page import page
 from utils.provenance import ROOT
 
 

@@ -49,7 +49,7 @@ def main(stages: Stages = None, *, out: Out, device: Device = "cuda", tiny: Tiny
 
 def run(name: str, out: Path, device: str, tiny: bool) -> bool:
     """Whether a stage went well, in a process of its own, which is ended behind `LIMIT_S` with all that it started."""
-    words = [sys.executable, "-m", "scripts.gpu", name, str(out), device, *(["tiny"] if tiny else [])]
+    words = [sys.executable, "-m", "ablation.gpu_check", name, str(out), device, *(["tiny"] if tiny else [])]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True)

@@ -5,7 +5,6 @@ import utils.threads  # noqa: F401
 import math
 import shlex
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +13,8 @@ import typer
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
+from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompt_sets import measured_turns
 from sampling.loading.options import DEVICES, DTYPES
 from sampling.methods import MODELS
 from utils.errors import UserError
@@ -240,7 +241,7 @@ def read_data(given: list[str], tokens: int, answers: str = "all") -> "Data":
     """The corpora, all files read before anything is written."""
     from sampling.distill.make_head import Corpus, Data
 
-    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, refused_turns(), str(answers))
+    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, measured_turns(), str(answers))
 
 
 def _contents(data: str) -> str | list[str] | None:
@@ -253,9 +254,7 @@ def _contents(data: str) -> str | list[str] | None:
 
 def _learnable(path: Path) -> list[str]:
     """First turns of a prompt file, without those that results are measured on."""
-    from ablation.plan.prompt_file import read_prompts
-
-    measured, turns = refused_turns(), [prompt.turns[0] for prompt in read_prompts(path)]
+    measured, turns = measured_turns(), [prompt.turns[0] for prompt in read_prompts(path)]
     left = [turn for turn in turns if not measured(turn)]
     if len(left) < len(turns):
         typer.echo(f"{path}: left out {len(turns) - len(left)} of {len(turns)} prompts, used in measurements", err=True)
@@ -269,15 +268,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}; expected self, a .jsonl of prompts, or a text") from error
-
-
-def refused_turns() -> "Callable[[str], bool]":
-    """Whether a user turn is one of the prompts that results are measured on: none of them is learned from."""
-    from ablation.plan.prompt_file import read_prompts
-
-    folder = ROOT / "ablation" / "prompts"
-    known = {" ".join(turn.split()) for path in folder.glob("*.jsonl") for p in read_prompts(path) for turn in p.turns}
-    return lambda text: " ".join(text.split()) in known
 
 
 if __name__ == "__main__":

@@ -5,37 +5,25 @@ Reports to the terminal and, with --write, to docs/benchmarks.md and docs/result
 
 import utils.threads  # noqa: F401
 
-import json
-import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from statistics import median
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
-import torch
 import typer
-from rich.table import Table
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
-from sampling.forward.runner import prefill
+from ablation.growth import Growth
 from sampling.loading.options import DEVICES, DTYPES, EVERYWHERE, GRAPHS
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair_engine import PairEngine
 from utils.errors import UnknownName
-from utils.files import write_atomically
 from utils.machine import Machine, disturbance
-from utils.provenance import ROOT, cpu_name
-from utils.timing import PhaseClock
+from utils.provenance import ROOT
 
 PAGE = ROOT / "docs/benchmarks.md"
 RECORD = ROOT / "docs/results/growth.json"
-WIDTHS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 32)
-ROUNDS = 15
 EVERY_FORMAT = ",".join(EVERYWHERE)
-_START, _END = "<!-- growth table -->", "<!-- end of growth table -->"
 _PROMPT = "Explain in a few sentences how a steam engine turns heat into motion, and why it needs a condenser."
 
 Dtype = Annotated[str, typer.Option(help=", ".join(DTYPES))]
@@ -43,121 +31,6 @@ Device = Annotated[str, typer.Option(help=f"where it runs: {', '.join(DEVICES)}"
 Graphs = Annotated[str, typer.Option(help=f"forwards as CUDA graphs: {', '.join(GRAPHS)}")]
 Weights = Annotated[str, typer.Option(help="formats of the target's weights, comma-separated")]
 Write = Annotated[bool, typer.Option(help="put the table into docs/benchmarks.md, and the numbers into docs/results")]
-
-
-def verify_growth(
-    engines: Mapping[str, PairEngine], prompt: Sequence[int], counts: Sequence[int] = WIDTHS, rounds: int = ROUNDS
-) -> dict[str, dict[int, float]]:
-    """Milliseconds of one target forward by engine and number of rows, behind the prompt: medians of rounds.
-
-    In each round every engine takes each number of rows once, so that what disturbs the machine meets all alike.
-    """
-    times: dict[tuple[str, int], list[float]] = {(name, count): [] for name in engines for count in counts}
-    clocks = {name: PhaseClock(engine.pair.target.device) for name, engine in engines.items()}
-    tokens = list(prompt) * (max(counts) // len(prompt) + 1)
-    for engine in engines.values():
-        prefill(engine.pair.target, prompt)
-    for _ in range(rounds):
-        for name, count in times:
-            target = engines[name].pair.target
-            target.crop(len(prompt))
-            clocks[name].start()
-            target.forward(tokens[:count])
-            clocks[name].lap("")
-            times[name, count].append(clocks[name].stop()[""])
-    return {name: {count: median(times[name, count]) * 1e3 for count in counts} for name in engines}
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """ms: by format of the weights, then by number of rows. context: tokens behind which the rows were fed.
-
-    cpu: what computed, a GPU where it was one.
-    """
-
-    command: str
-    cpu: str
-    threads: int
-    torch: str
-    context: int
-    rounds: int
-    dtypes: dict[str, str]
-    ms: dict[str, dict[int, float]]
-
-    @classmethod
-    def measure(cls, engines: Mapping[str, PairEngine], prompt: Sequence[int], rounds: int = ROUNDS) -> "Growth":
-        """Of these engines, here and now."""
-        device = next(iter(engines.values())).pair.target.device
-        return cls(
-            command=f"uv run {shlex.join(['scripts/verify_growth.py', *sys.argv[1:]])}",
-            cpu=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
-            threads=torch.get_num_threads(),
-            torch=torch.__version__,
-            context=len(prompt),
-            rounds=rounds,
-            dtypes={name: str(one.pair.target.model.dtype).removeprefix("torch.") for name, one in engines.items()},
-            ms=verify_growth(engines, prompt, rounds=rounds),
-        )
-
-    @classmethod
-    def read(cls, path: Path) -> "Growth":
-        """What was written."""
-        there: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        there["ms"] = {name: {int(rows): ms for rows, ms in of.items()} for name, of in there["ms"].items()}
-        return cls(**there)
-
-    def write(self, page: Path, file: Path) -> None:
-        """Numbers into the file, the table between the marks of the page."""
-        write_atomically(file, json.dumps(asdict(self), indent=2) + "\n")
-        before, _, rest = page.read_text(encoding="utf-8").partition(_START)
-        write_atomically(page, f"{before}{_START}\n{self.markdown()}\n{_END}{rest.partition(_END)[2]}")
-
-    def markdown(self) -> str:
-        """How the page tells it."""
-        headings, rows = self._cells()
-        lines = ["| " + " | ".join(row) + " |" for row in (headings, *rows)]
-        return "\n".join(
-            [
-                f"Measured with `{self.command}`: one target forward {self.where()}, {self.formats()}; {self.cpu}, "
-                f"{self.threads} threads; torch {self.torch}. Numbers: [growth.json](results/growth.json).",
-                "",
-                lines[0],
-                f"|{'---|' * len(headings)}",
-                *lines[1:],
-            ]
-        )
-
-    def where(self) -> str:
-        """Behind what, and how often."""
-        return f"behind {self.context} tokens, medians of {self.rounds} interleaved rounds"
-
-    def formats(self) -> str:
-        """Each format, with that between its products."""
-        return ", ".join(f"{name} in {dtype}" for name, dtype in self.dtypes.items())
-
-    def table(self) -> Table:
-        """For a terminal."""
-        headings, rows = self._cells()
-        table = Table(*headings, title=f"one target forward {self.where()}")
-        for row in rows:
-            table.add_row(*row)
-        return table
-
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        headings = ["rows", *(part for name in self.ms for part in (f"{name}, ms", "v(n)"))]
-        rows = [
-            [
-                str(count),
-                *(cell for of in self.ms.values() for cell in (f"{of[count]:.1f}", f"{of[count] / of[1]:.2f}")),
-            ]
-            for count in next(iter(self.ms.values()))
-        ]
-        return headings, rows
-
-
-def told(page: Path) -> str:
-    """What stands between the marks of the page."""
-    return page.read_text(encoding="utf-8").partition(_START)[2].partition(_END)[0].strip()
 
 
 def main(

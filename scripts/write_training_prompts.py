@@ -20,10 +20,10 @@ import typer
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
-from scripts.training_prompts.grounded import grounded, summaries
-from scripts.training_prompts.maths import maths
-from scripts.training_prompts.questions import questions
-from scripts.training_prompts.translations import translations
+from sampling.distill.prompts.grounded import grounded, summaries
+from sampling.distill.prompts.maths import maths
+from sampling.distill.prompts.questions import questions
+from sampling.distill.prompts.translations import translations
 from utils.errors import UserError
 
 MODULES = [

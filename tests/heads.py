@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 import torch
 
-from scripts.gpu.heads import save_random_heads
+from ablation.gpu_check.heads import save_random_heads
 
 
 @cache

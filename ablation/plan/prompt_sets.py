@@ -1,7 +1,7 @@
 """The prompts of a plan: from the built-in sets and from files, in turn, under ids that are theirs alone."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -19,6 +19,13 @@ ALL = "all"
 def set_names() -> tuple[str, ...]:
     """The built-in prompt sets."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.jsonl")))
+
+
+def measured_turns() -> Callable[[str], bool]:
+    """Whether a user turn is one of the built-in prompts, which results are measured on and nothing learns from."""
+    turns = {turn for name in set_names() for p in read_prompts(FOLDER / f"{name}.jsonl") for turn in p.turns}
+    known = {" ".join(turn.split()) for turn in turns}
+    return lambda text: " ".join(text.split()) in known
 
 
 def find_sources(names: Sequence[str], folder: Path) -> tuple[Path, ...]:

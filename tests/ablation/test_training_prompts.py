@@ -11,10 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompt_sets import measured_turns
+from sampling.distill.prompts.grounded import _mistyped, grounded, summaries
+from sampling.distill.prompts.invented import FORMS
+from sampling.distill.prompts.passages import documentation, passage
 from scripts import train_drafter
-from scripts.training_prompts.grounded import _mistyped, grounded, summaries
-from scripts.training_prompts.invented import FORMS
-from scripts.training_prompts.passages import documentation, passage
 from scripts.write_training_prompts import DRAWN, main, mixed
 
 app = typer.Typer()
@@ -49,7 +50,7 @@ def test_none_is_measured_with_and_a_measured_one_is_dropped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = [entry["prompt"] for entry in mixed(1000, 1)]
-    assert len(prompts) > 5000 and not any(map(train_drafter.refused_turns(), prompts))
+    assert len(prompts) > 5000 and not any(map(measured_turns(), prompts))
     measured = [
         path_prompt.turns[0]
         for path in sorted((train_drafter.ROOT / "ablation" / "prompts").glob("*.jsonl"))

@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from ablation.book_figures.common import forward_ms, growth
+from ablation.book_figures.practice import logits_of, rounds_gamma
+from ablation.growth import Growth
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
-from scripts.book_figures.common import forward_ms, growth
-from scripts.book_figures.practice import logits_of, rounds_gamma
-from scripts.verify_growth import RECORD, Growth
+from scripts.verify_growth import RECORD
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.01, 0.125, 0.5, 0.75, 0.999, 1.0])

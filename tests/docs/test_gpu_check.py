@@ -12,6 +12,15 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from ablation.gpu_check import predictions, right, stages
+from ablation.gpu_check.calls import CallFailed, call
+from ablation.gpu_check.fast import PROMPT
+from ablation.gpu_check.models import in_transformers, pair_of
+from ablation.gpu_check.predictions import EAGER, GRAPHS, LARGE, PREDICTIONS, SMALL, Prediction
+from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.rivals import _generate
+from ablation.gpu_check.rounds import settings_of
+from ablation.gpu_check.stages import run_stage
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
@@ -19,15 +28,6 @@ from sampling.methods import HEADS, REFERENCE
 from sampling.pair_engine import PairEngine
 from sampling.proof.selftest import Check, MethodReport
 from scripts import gpu_check
-from scripts.gpu import predictions, right, stages
-from scripts.gpu.calls import CallFailed, call
-from scripts.gpu.fast import PROMPT
-from scripts.gpu.models import in_transformers, pair_of
-from scripts.gpu.predictions import EAGER, GRAPHS, LARGE, PREDICTIONS, SMALL, Prediction
-from scripts.gpu.record import LeftOut, Record
-from scripts.gpu.rivals import _generate
-from scripts.gpu.rounds import settings_of
-from scripts.gpu.stages import run_stage
 from tests.docs.pages import ROOT
 from tests.tiny import llama, tiny_pair
 from utils.files import CACHE_VARIABLE
@@ -222,7 +222,7 @@ def test_predictions_stand_beside_what_was_measured() -> None:
 
 
 def test_the_page_says_what_was_predicted() -> None:
-    """After a change: scripts.gpu.predictions.markdown()"""
+    """After a change: ablation.gpu_check.predictions.markdown()"""
     page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
     assert predictions.markdown() in page
     for goal in ("75 %", "45 %", "1.3 ms"):

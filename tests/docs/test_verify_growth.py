@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from ablation.growth import Growth, told, verify_growth
 from sampling.pair_engine import PairEngine
-from scripts.verify_growth import PAGE, RECORD, Growth, told, verify_growth
+from scripts.verify_growth import PAGE, RECORD
 from tests.tiny import tiny_pair
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from scripts.model_families.configs import FAMILIES, Family
-from scripts.model_families.judge import judge
-from scripts.model_families.page import families_without_row, page, rows_of
+from sampling.loading.families.configs import FAMILIES, Family
+from sampling.loading.families.judge import judge
+from sampling.loading.families.page import families_without_row, page, rows_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "models.md"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ablation.gpu_check.heads import save_random_heads
 from egag.draft_distribution import DraftDistribution
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.distill.batches import Batch
@@ -26,7 +27,6 @@ from sampling.pair_engine import PairEngine
 from sampling.sequence import Sequence
 from sampling.settings import Settings
 from sampling.verifier import RejectionVerifier
-from scripts.gpu.heads import save_random_heads
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter
 from tests.conformance.suite import Case

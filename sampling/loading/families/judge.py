@@ -27,11 +27,11 @@ from sampling.forward import lean
 from sampling.forward.runner import CausalModel, ModelRunner, prefill
 from sampling.loading.adapt import adapted
 from sampling.loading.checks import has_encoder, refuse_config
+from sampling.loading.families.configs import VOCABULARY, Family
 from sampling.loop import decode
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verifier import RejectionVerifier
-from scripts.model_families.configs import VOCABULARY, Family
 from utils.errors import UserError
 from utils.events import Round
 from utils.logits_processor import GreedyProcessor

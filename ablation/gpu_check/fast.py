@@ -13,6 +13,25 @@ import torch
 from rich.table import Table
 from transformers import LlamaConfig
 
+from ablation.gpu_check import predictions as names
+from ablation.gpu_check.models import TINY, pair_of, save_eagle
+from ablation.gpu_check.predictions import (
+    EAGER,
+    FUSED,
+    GOALS,
+    GRAPHS,
+    HEAD,
+    HIGH,
+    LARGE,
+    MIDDLE,
+    MODEL,
+    PREDICTIONS,
+    SMALL,
+)
+from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.rivals import meet_generate
+from ablation.gpu_check.rounds import Pace, pace, settings_of
+from ablation.growth import verify_growth
 from sampling.forward.lean import LeanModel
 from sampling.forward.traffic import Traffic, copy_bandwidth
 from sampling.loading.checkpoint import Placement
@@ -20,13 +39,6 @@ from sampling.loading.options import RANDOM
 from sampling.loading.random_weights import config_of, random_model
 from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
-from scripts.gpu import predictions as names
-from scripts.gpu.models import TINY, pair_of, save_eagle
-from scripts.gpu.predictions import EAGER, FUSED, GOALS, GRAPHS, HEAD, HIGH, LARGE, MIDDLE, MODEL, PREDICTIONS, SMALL
-from scripts.gpu.record import LeftOut, Record
-from scripts.gpu.rivals import meet_generate
-from scripts.gpu.rounds import Pace, pace, settings_of
-from scripts.verify_growth import verify_growth
 from utils.errors import UserError
 
 PROMPT = list(range(5, 53))

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from ablation.gpu_check.calls import call
+from ablation.gpu_check.models import save_tiny
+from ablation.gpu_check.record import LeftOut, Record
+from ablation.plan.prompt_sets import measured_turns
 from sampling.distill.make_head import Corpus, Data
 from sampling.distill.training import CHECKPOINT
 from sampling.loading.pairs import LoadOptions, load_pair
-from scripts.gpu.calls import call
-from scripts.gpu.models import save_tiny
-from scripts.gpu.record import LeftOut, Record
-from scripts.train_drafter import refused_turns
 
 METHODS = ("mtp", "eagle")
 _SEED = 1
@@ -43,7 +43,7 @@ def train(record: Record) -> Table:
     return _table(record)
 
 
-def _write(record: Record, target: dict[str, str]) -> dict[str, float]:
+def _write(record: Record, target: dict[str, Any]) -> dict[str, float]:
     """Dialogues of the target in the user's cache folder, where the training finds them."""
     wanted, known = _DRY_TOKENS if record.tiny else _TOKENS, list[int]()
     pair = load_pair(LoadOptions(**target, device=str(record.device)))
@@ -55,7 +55,7 @@ def _write(record: Record, target: dict[str, str]) -> dict[str, float]:
             raise _Enough
 
     with suppress(_Enough):
-        Data((Corpus("self", None),), wanted, refused_turns()).rows(pair, _SEED, lambda _: nullcontext(told))
+        Data((Corpus("self", None),), wanted, measured_turns()).rows(pair, _SEED, lambda _: nullcontext(told))
     took, new = time.monotonic() - began, known[-1] - known[0] if known else 0
     there = known[-1] if known else wanted
     return {"tokens": min(there, wanted), "new_tokens": new, "seconds": took, "tokens_per_s": new / took}

@@ -12,7 +12,7 @@ from statistics import mean, median
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
 from sampling.pair_engine import PairEngine

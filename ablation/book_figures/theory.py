@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
+from ablation.book_figures.common import axes, drafter_of, expected_tokens, forward_ms, growth, look
 from ablation.report.figure import COLOURS, GREY
 from sampling.forward.tree import ancestor_mask
-from scripts.book_figures.common import axes, drafter_of, expected_tokens, forward_ms, growth, look
 
 
 def draw_forward_cost() -> Figure:

@@ -7,6 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
+from ablation.gpu_check.calls import call
+from ablation.gpu_check.machine import clocks
+from ablation.gpu_check.models import save_tiny
+from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.rounds import launches, settings_of, waits
 from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.divergence import judge
@@ -15,11 +20,6 @@ from sampling.methods import REFERENCE
 from sampling.pair import MODEL, Pair
 from sampling.pair_engine import PairEngine
 from sampling.proof.selftest import Selftest, testable
-from scripts.gpu.calls import call
-from scripts.gpu.machine import clocks
-from scripts.gpu.models import save_tiny
-from scripts.gpu.record import LeftOut, Record
-from scripts.gpu.rounds import launches, settings_of, waits
 from utils.errors import UserError
 from utils.provenance import ROOT
 
@@ -78,7 +78,7 @@ def _models(record: Record) -> dict[str, str]:
     return {}
 
 
-def _load(record: Record, given: dict[str, str], pairs: dict[str, Pair]) -> dict[str, Any]:
+def _load(record: Record, given: dict[str, Any], pairs: dict[str, Pair]) -> dict[str, Any]:
     """Put the pair among the pairs, in float32."""
     pair = load_pair(LoadOptions(**given, device=str(record.device), dtype="float32"))
     pairs[given["graphs"]] = pair

@@ -3,7 +3,6 @@
 import json
 import math
 import shlex
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+import typer
 
-from scripts.gpu.machine import described
+from ablation.gpu_check.machine import described
 from utils.captured import failures
 from utils.files import write_atomically
 from utils.text import first_line
@@ -67,7 +67,7 @@ class Record:
         if self.left_s <= needs_s:
             self.leave_out(name, f"{max(0.0, self.left_s):.0f} s were left")
             return None
-        print(f"{self._stage}: {name} ({self.left_s:.0f} s left)", file=sys.stderr, flush=True)
+        typer.echo(f"{self._stage}: {name} ({self.left_s:.0f} s left)", err=True)
         try:
             found = call()
         except LeftOut as reason:

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from scripts.model_families.configs import DECODERS, ENCODER_DECODERS, Family
-from scripts.model_families.judge import Row, known_to_transformers
+from sampling.loading.families.configs import DECODERS, ENCODER_DECODERS, Family
+from sampling.loading.families.judge import Row, known_to_transformers
 
 _HEAD = """\
 # Model families

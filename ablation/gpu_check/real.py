@@ -5,11 +5,11 @@ from typing import Any
 
 from rich.table import Table
 
+from ablation.gpu_check.calls import call
+from ablation.gpu_check.models import save_tiny
+from ablation.gpu_check.record import LeftOut, Record
 from ablation.report.load import load_results
 from ablation.report.summary import ALL, summarise
-from scripts.gpu.calls import call
-from scripts.gpu.models import save_tiny
-from scripts.gpu.record import LeftOut, Record
 
 _DRY_LENGTH, _DRY_WINDOW = 6, 4096  # the plan's prompts are long in bytes
 _LEAST_S, _PLAN_S = 60.0, 150.0

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from scripts.training_prompts import words
+from sampling.distill.prompts import words
 
 _FORMS = (
     "{name} has {big} {goods}. {other} gives {name} {small} more, and then {name} shares half of all {goods} with a "

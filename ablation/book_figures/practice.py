@@ -7,12 +7,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from ablation.book_figures.common import axes, by_configuration, expected_tokens, look
 from ablation.report.acceptance import summed
 from ablation.report.figure import COLOURS, GREY, MARKERS
 from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
 from sampling.methods import REFERENCE
-from scripts.book_figures.common import axes, by_configuration, expected_tokens, look
 
 LEAST_ROUNDS = 10
 

@@ -8,8 +8,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from ablation.gpu_check.record import STAGE_S, Record
 from sampling.loading.devices import prepared
-from scripts.gpu.record import STAGE_S, Record
 
 _WIDTH = 120
 
@@ -38,5 +38,5 @@ def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds:
 
 def _stage(name: str) -> Stage:
     """The stage, imported now: what it cannot import is its own failure."""
-    stage: Stage = getattr(import_module(f"scripts.gpu.{name}"), name)
+    stage: Stage = getattr(import_module(f"ablation.gpu_check.{name}"), name)
     return stage

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from ablation.gpu_check.models import in_transformers, pair_of
+from ablation.gpu_check.predictions import against_generate
+from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.rounds import settings_of
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
 from sampling.methods import REFERENCE
 from sampling.pair_engine import PairEngine
-from scripts.gpu.models import in_transformers, pair_of
-from scripts.gpu.predictions import against_generate
-from scripts.gpu.record import LeftOut, Record
-from scripts.gpu.rounds import settings_of
 from utils.intervals import bootstrap_median
 from utils.text import first_line
 
@@ -45,13 +45,8 @@ def meet_generate(record: Record, shape: str, config: Any, place: Placement, pro
     record.measure(f"{shape}: transformers", make, 0.0 if record.tiny else _MAKING_S)
     if not sides:
         return
-    compiled: list[Any] = []
-    record.measure(
-        f"{shape}: generate compiles",
-        lambda: compiled.append(_compile(sides[STATIC], record.tiny)),
-        0.0 if record.tiny else _COMPILING_S,
-    )
-    if not compiled:
+    compiling = partial(_compile, sides[STATIC], record.tiny)
+    if not record.measure(f"{shape}: generate compiles", compiling, 0.0 if record.tiny else _COMPILING_S):
         del sides[STATIC]
     record.measure(against_generate(shape), partial(_turns, sides, turns), 0.0 if record.tiny else _TURNS_S)
 
@@ -65,14 +60,12 @@ def _ours(engine: PairEngine, tokens: int, prompt: list[int]) -> list[int]:
 
 def _generate(model: PreTrainedModel, tokens: int, prompt: list[int], **options: Any) -> list[int]:
     ids = torch.tensor([prompt], device=model.device)
-    said = model.generate(  # type: ignore[operator]
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, **options
-    )
+    said = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, **options)
     return list(said[0, len(prompt) :].tolist())
 
 
-def _compile(side: Side, dry: bool) -> None:
-    """The first call, in which `generate` compiles its forward by itself. Raises `LeftOut` where it does not."""
+def _compile(side: Side, dry: bool) -> bool:
+    """True after the first call, in which `generate` compiles its forward. Raises `LeftOut` where it does not."""
     if dry:
         raise LeftOut("a dry run")
     from torch._dynamo.utils import counters
@@ -84,6 +77,7 @@ def _compile(side: Side, dry: bool) -> None:
         raise LeftOut(f"{type(error).__name__}: {first_line(error)}") from error
     if counters["stats"]["unique_graphs"] == before:
         raise LeftOut("generate compiled nothing")
+    return True
 
 
 def _turns(sides: Mapping[str, Side], turns: int) -> dict[str, Any]:

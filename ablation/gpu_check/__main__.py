@@ -1,11 +1,11 @@
-"""One stage in this process: `python -m scripts.gpu STAGE DIR DEVICE [tiny]`. scripts/gpu_check.py calls it."""
+"""One stage in this process: `python -m ablation.gpu_check STAGE DIR DEVICE [tiny]`. scripts/gpu_check.py calls it."""
 
 import utils.threads  # noqa: F401
 
 import sys
 from pathlib import Path
 
-from scripts.gpu.stages import run_stage
+from ablation.gpu_check.stages import run_stage
 
 if __name__ == "__main__":
     stage, out, device, *tiny = sys.argv[1:]

@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from pydoc_data import topics
 
-from scripts.training_prompts import words
-from scripts.training_prompts.invented import FORMS
+from sampling.distill.prompts import words
+from sampling.distill.prompts.invented import FORMS
 
 
 @dataclass(frozen=True, slots=True)

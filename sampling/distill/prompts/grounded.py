@@ -3,8 +3,8 @@
 import random
 from collections.abc import Iterator
 
-from scripts.training_prompts import words
-from scripts.training_prompts.passages import Passage, documentation, passage
+from sampling.distill.prompts import words
+from sampling.distill.prompts.passages import Passage, documentation, passage
 
 _SUMMARIES = (
     "Summarize the following text.\n\n{}",

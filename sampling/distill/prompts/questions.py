@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from scripts.training_prompts import words
+from sampling.distill.prompts import words
 
 _FORMS = (
     (words.COUNTRIES, "What is the capital of {}, and what is it known for?"),
