@@ -1,44 +1,32 @@
 """DSpark drafts: a block is filled in one pass, and a low-rank matrix makes a chain of its rows."""
 
-from collections import abc
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from sampling.drafters.best_first import BestFirst
-from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.head_drafter import HeadDrafter, HeadState
 from sampling.forward.asked import Asking
-from sampling.forward.int8 import Int8Linear
-from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner
-from sampling.heads.one_pass_sharing import SharedOnePass
+from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner, OnePassSlot
 from sampling.sequence import Sequence
-from utils.events import Round
 from utils.sent import sent
 
 
 @dataclass(slots=True)
-class _Block:
-    """What is kept for a sequence: its rows in the head's cache, what is not injected yet, and the block of the round.
+class _Block(HeadState):
+    """state, logits: `[steps, H]` and `[steps, V]`, the block of the round before the Markov head.
 
-    known: how many positions of the text have shown their states. state, logits: `[steps, H]` and `[steps, V]`, the
-    block before the Markov head. place: the row that what was fed last is drafted from. acceptance: `[k]`, what the
-    confidence head says of it.
+    place: the row that what was fed last is drafted from. acceptance: `[k]`, what the confidence head says of it.
     """
 
-    rows: OnePassRunner
-    text: list[Tensor] = field(default_factory=list)
-    known: int = 0
+    rows: OnePassSlot
     state: Tensor = field(default_factory=lambda: torch.empty(0))
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
     place: int = 0
     acceptance: Tensor | None = None
 
 
-class DsparkDrafter(ForwardDrafter):
+class DsparkDrafter(HeadDrafter):
     """DSpark (arXiv 2607.05147) on DFlash's backbone (2602.06036): one forward a round, whatever its length.
 
     Its cache has rows of the text alone, from states that the target has computed; those of a block are overwritten by
@@ -46,51 +34,13 @@ class DsparkDrafter(ForwardDrafter):
     """
 
     method = "dspark"
-
-    def __init__(
-        self,
-        forward: OnePassForward,
-        shape: TreeShape | BestFirst | None = None,
-        cached: bool = True,
-        rows: abc.Callable[[], OnePassRunner] | None = None,
-    ) -> None:
-        self.needs_hidden, self.shape = tuple(forward.config.features), shape
-        self._forward, self._cached = forward, cached
-        self._rows = rows or partial(OnePassRunner, forward)
-
-    @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
-        head = pair.head(cls.method)
-        forward = OnePassForward.of(head, pair.target.model)
-        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
-            forward = forward.with_kernel(Int8Linear)
-        rows = SharedOnePass(forward).another if pair.share else None
-        return cls(forward, cls.shape_of(head.config, values), pair.cached, rows)
-
-    def begin(self, seq: Sequence) -> None:
-        block = seq.drafting[self] = _Block(self._rows())
-        self._learn(seq)
-        if self._cached:
-            self._inject(block)
-
-    def observe(self, seq: Sequence, round: Round) -> None:
-        self._learn(seq)
-
-    def mark(self, seq: Sequence) -> abc.Callable[[], None]:
-        block: _Block = seq.drafting[self]
-        rows, text, known = block.rows.length, block.text.copy(), block.known
-
-        def forget() -> None:
-            block.rows.crop(rows)
-            block.text, block.known = text, known
-
-        return forget
+    forward, runner, keeps = OnePassForward, OnePassRunner, _Block
 
     def room(self, seq: Sequence) -> int:
         block: _Block = seq.drafting[self]
         unseen = len(seq.tokens) - 1 - block.known
         steps: int = self._forward.config.steps
-        return min(steps - unseen, self._forward.window - len(seq.tokens))
+        return min(steps - unseen, self._runner.window - len(seq.tokens))
 
     def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
         """Raw logits `[depth, V]` of the next places, whatever is drafted between: before the Markov head."""
@@ -131,15 +81,11 @@ class DsparkDrafter(ForwardDrafter):
         logits = block.logits[row].expand(len(tokens), -1)
         return logits if self._forward.markov is None else logits + self._forward.markov(tokens)
 
-    def _inject(self, block: _Block) -> None:
-        if block.text:
-            block.rows.inject(torch.cat(block.text))
-        if self._cached:
-            block.text = []
+    def _read_prompt(self, seq: Sequence) -> None:
+        self._inject(seq.drafting[self])
 
-    def _learn(self, seq: Sequence) -> None:
-        """Take the states of the positions that were just committed."""
-        if seq.hidden and len(seq.hidden[self.needs_hidden[0]]):
-            states, block = [seq.hidden[layer] for layer in self.needs_hidden], seq.drafting[self]
-            block.text.append(self._forward.read(states))
-            block.known += len(states[0])
+    def _inject(self, block: _Block) -> None:
+        if block.features:
+            block.rows.inject(torch.cat(block.features))
+        if self._cached:
+            block.features = []

@@ -4,29 +4,32 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from sampling.drafters.recurrent import OverStates, Shown
+from sampling.drafters.head_drafter import HeadDrafter, HeadState
 from sampling.forward.asked import Asking
+from sampling.heads.inference import RecurrentForward
+from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
 from sampling.sequence import Sequence
 from utils.sent import sent
 
 
 @dataclass(slots=True)
-class _Draft(Shown):
+class _Draft(HeadState):
     """unseen: how many tokens follow the shown ones and the next one; they are gone through like drafts."""
 
+    rows: RecurrentSlot
     unseen: int = 0
 
 
-class RecurrentDrafter(OverStates):
+class RecurrentDrafter(HeadDrafter):
     """Drafts continue its own states.
 
     Rows of drafts never outlive their round: when the target has judged, its own states take their place.
     """
 
-    keeps = _Draft
+    forward, runner, keeps = RecurrentForward, RecurrentRunner, _Draft
 
     def room(self, seq: Sequence) -> int:
-        return self._forward.window - len(seq.tokens) if seq.drafting[self].known else 0
+        return self._runner.window - len(seq.tokens) if seq.drafting[self].known else 0
 
     def root(self, seq: Sequence) -> Asking[Tensor]:
         draft: _Draft = seq.drafting[self]

@@ -91,35 +91,53 @@ class _Ahead:
     fed: int = 0
 
 
-class _Look:
-    """One step of the heads for many sequences: what `_logits` gives each of them alone."""
+class _Step:
+    """One step of the heads for all sequences that ask for it.
 
-    def __init__(self, logits: abc.Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-        self._logits = logits
+    logits: see `_ParallelDrafter._logits`. graph: the same with a graph for each shape, for one sequence.
+    """
+
+    def __init__(self, logits: abc.Callable[[Tensor, Tensor, Tensor | None], Tensor], graph: Graphed | None) -> None:
+        self._logits, self._graph = logits, graph
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, Tensor]]) -> abc.Sequence[Tensor]:
         """See `Forwards.run`; each feeds its state and its paths."""
+        if len(feeds) == 1:
+            return [self._logits(*feeds[0], None)] if self._graph is None else self._graph(*feeds[0])
         states, paths = zip(*feeds, strict=True)
-        counts = [len(one) for one in paths]
+        counts = [len(path) for path in paths]
         of = sent([number for number, count in enumerate(counts) for _ in range(count)], states[0].device)
         logits: tuple[Tensor, ...] = self._logits(torch.cat(states), torch.cat(paths), of).split(counts)
         return logits
 
 
-class _LookAhead:
+class _AllSteps:
     """Several heads at once, for one sequence or many: heads that read nothing but the state."""
 
-    def __init__(self, residual: abc.Sequence[_Residual], outputs: _Outputs) -> None:
+    def __init__(self, residual: abc.Sequence[_Residual], outputs: _Outputs, device: torch.device | None) -> None:
         self._residual, self._outputs = residual, outputs
+        self._graph = None if device is None else Graphed(self._shaped, device)
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
         """See `Forwards.run`; each feeds its state and the steps that it looks at."""
+        if self._graph is not None and len(feeds) == 1:
+            state, steps = feeds[0]
+            return self._graph(state, state.new_empty(steps.start, len(steps)))
+        return self._looked(feeds)
+
+    def _looked(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
         rows = [self._residual[step](state) for state, steps in feeds for step in steps]
         logits = self._outputs.each([step for _, steps in feeds for step in steps], rows)
         each: tuple[Tensor, ...] = logits.split([len(steps) for _, steps in feeds])
         return each
+
+    def _shaped(self, state: Tensor, places: Tensor) -> tuple[Tensor]:
+        """The heads from the first to the last of some, whose numbers are the shape of `places` `[first, depth]`."""
+        first, depth = places.shape
+        (logits,) = self._looked([(state, range(first, first + depth))])
+        return (logits,)
 
 
 class _ParallelDrafter(ForwardDrafter):
@@ -127,12 +145,10 @@ class _ParallelDrafter(ForwardDrafter):
 
     method: str
 
-    def __init__(
-        self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False, shared: bool = False
-    ) -> None:
+    def __init__(self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False) -> None:
         self.config, self.shape = weights.head.config, shape
-        self._single = self._graphed(weights.target.device) if graphs else self._logits
-        self._many = [_Look(self._logits) for _ in range(self.config.steps + 1)] if shared else []
+        graph = Graphed(self._alone, weights.target.device) if graphs else None
+        self._steps = [_Step(self._logits, graph) for _ in range(self.config.steps + 1)]
         self.needs_hidden = (weights.target.num_layers,)
         self._residual = [_Residual(weights, f"heads.{step}") for step in range(self.config.steps)]
         self._outputs = _Outputs(weights)
@@ -142,7 +158,7 @@ class _ParallelDrafter(ForwardDrafter):
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         weights = _Weights(head, target, Int8Linear if rough else make_linear)
-        return cls(weights, cls.shape_of(head.config, values), pair.target_info.graphs, pair.share is not None)
+        return cls(weights, cls.shape_of(head.config, values), pair.target.fixed_shapes)
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
@@ -179,18 +195,14 @@ class _ParallelDrafter(ForwardDrafter):
         ahead.paths, ahead.fed = torch.cat([above, tokens.unsqueeze(1)], dim=1), ahead.fed + len(tokens)
         return (yield from self._look(ahead))
 
-    def _graphed(self, device: torch.device) -> abc.Callable[[Tensor, Tensor], Tensor]:
-        """`_logits` with a graph for each shape of paths."""
-        graph = Graphed(lambda state, paths: (self._logits(state, paths).contiguous(),), device)
-        return lambda state, paths: graph(state, paths)[0]
-
     def _look(self, ahead: _Ahead) -> Asking[Tensor]:
         """Raw logits `[k, V]` behind the paths of a sequence."""
-        assert ahead.state is not None
-        if not self._many:
-            return self._single(ahead.state, ahead.paths)
-        logits: Tensor = yield Ask(self._many[ahead.paths.shape[1]], (ahead.state, ahead.paths))
+        logits: Tensor = yield Ask(self._steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
         return logits
+
+    def _alone(self, state: Tensor, paths: Tensor) -> tuple[Tensor]:
+        """`_logits` of one sequence, as a graph takes it."""
+        return (self._logits(state, paths).contiguous(),)
 
     @abstractmethod
     def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
@@ -212,31 +224,16 @@ class MedusaDrafter(_ParallelDrafter):
 
     method = "medusa"
 
-    def __init__(
-        self,
-        weights: _Weights,
-        shape: TreeShape | BestFirst | None = None,
-        graphs: bool = False,
-        shared: bool = False,
-    ) -> None:
-        super().__init__(weights, shape, graphs, shared)
-        self._ahead = _LookAhead(self._residual, self._outputs)
-        self._graph = Graphed(self._looked, weights.target.device) if graphs else None
+    def __init__(self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False) -> None:
+        super().__init__(weights, shape, graphs)
+        self._ahead = _AllSteps(self._residual, self._outputs, weights.target.device if graphs else None)
 
     def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
         ahead: _Ahead = seq.drafting[self]
         assert ahead.state is not None
         first = len(seq.tokens) - 1 - ahead.known
-        if self._graph is not None:
-            return self._graph(ahead.state, ahead.state.new_empty(first, depth))[0]
         logits: Tensor = yield Ask(self._ahead, (ahead.state, range(first, first + depth)))
         return logits
-
-    def _looked(self, state: Tensor, places: Tensor) -> tuple[Tensor]:
-        """The heads from the first to the last of some, whose numbers are the shape of `places` `[first, depth]`."""
-        first, depth = places.shape
-        (logits,) = self._ahead.run([(state, range(first, first + depth))])
-        return (logits,)
 
     def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
         step = paths.shape[1] - 1
@@ -249,10 +246,8 @@ class HydraDrafter(_ParallelDrafter):
 
     method = "hydra"
 
-    def __init__(
-        self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False, shared: bool = False
-    ) -> None:
-        super().__init__(weights, shape, graphs, shared)
+    def __init__(self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False) -> None:
+        super().__init__(weights, shape, graphs)
         self._embedding = weights.target.embedding
         self._joins, self._residuals = weights.linears("joins"), weights.linears("residuals")
 

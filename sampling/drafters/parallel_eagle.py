@@ -6,26 +6,29 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.drafters.recurrent import OverStates, Shown
+from sampling.drafters.head_drafter import HeadDrafter, HeadState
 from sampling.forward.asked import Asking
+from sampling.heads.inference import RecurrentForward
+from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 
 
 @dataclass(slots=True)
-class _Filling(Shown):
+class _Filling(HeadState):
     """most: places that the rule has in this round, where it was asked.
 
     logits: `[k, V]`, of the places from `first` on. place: the one that is drafted next.
     """
 
+    rows: RecurrentSlot
     most: int | None = None
     logits: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     first: int = 0
     place: int = 0
 
 
-class ParallelEagleDrafter(OverStates):
+class ParallelEagleDrafter(HeadDrafter):
     """P-EAGLE (arXiv 2602.01469): what stands in each place, whatever stands between.
 
     Its cache has rows of the text only; mask rows never outlive their forward. Where the text is longer than what
@@ -33,13 +36,14 @@ class ParallelEagleDrafter(OverStates):
     """
 
     method = "parallel_eagle"
-    keeps = _Filling
+    forward, runner, keeps = RecurrentForward, RecurrentRunner, _Filling
 
     def room(self, seq: Sequence) -> int:
         filling: _Filling = seq.drafting[self]
         if not filling.known:
             return 0
-        return min(self._forward.config.steps - self._unseen(seq), self._forward.window - len(seq.tokens))
+        steps: int = self._forward.config.steps
+        return min(steps - self._unseen(seq), self._runner.window - len(seq.tokens))
 
     def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         seq.drafting[self].most = max(1, min(limit, gamma.gamma))

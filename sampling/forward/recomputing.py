@@ -13,6 +13,8 @@ from utils.sent import sent
 class RecomputingRunner:
     """A runner whose every forward starts from the first token, an encoder's included. Slow, and trivially right."""
 
+    fixed_shapes = False
+
     def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
         self.model = model
         self.vocab_size = vocab_size or model.vocab_size

@@ -172,6 +172,11 @@ class RowsCache:
         self.layout = Layout(self.stored(of, places), self._attending(feeds))
         return self._positions(feeds, places)
 
+    def lay_out_writes(self, feed: Fed) -> Tensor:
+        """`lay_out` for rows of one sequence that are stored and attend to nothing."""
+        self.make_room(feed.slot.length + feed.count)
+        return self._lay_out_alone(feed, None, None)
+
     def _lay_out_alone(self, feed: Fed, mask: Tensor | None, sees: AttentionPattern | None) -> Tensor:
         """`lay_out` for one sequence."""
         start, stop = feed.slot.length, feed.slot.length + feed.count

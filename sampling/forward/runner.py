@@ -186,7 +186,12 @@ class Runners(ModelHolder, Protocol):
 
 
 class WholeRunner(Runner, Protocol):
-    """A runner that shares nothing with others, so that it can make more of its kind."""
+    """A runner that shares nothing with others, so that it can make more of its kind.
+
+    fixed_shapes: whether its forwards have fixed shapes and addresses, which are captured where it is on CUDA.
+    """
+
+    fixed_shapes: bool
 
     def on(self, model: CausalModel) -> Self:
         """A runner for another model of the same vocabulary."""
@@ -316,6 +321,8 @@ class CachedRunner(ABC):
 
 class ModelRunner(CachedRunner):
     """A model with the cache of one sequence."""
+
+    fixed_shapes = False
 
     def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
         super().__init__(model, vocab_size)

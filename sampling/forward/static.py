@@ -68,6 +68,8 @@ class StaticRunner(CachedRunner):
     Runners of one model hand caches and graphs on to each other.
     """
 
+    fixed_shapes = True
+
     def __init__(self, model: Fixable, vocab_size: int | None = None, places: Places | None = None) -> None:
         super().__init__(model, vocab_size)
         self.model = model

@@ -1,23 +1,20 @@
-"""A recurrent head as it drafts: one lean block with a cache of its own that rolls back like the target's.
+"""The arithmetic of a recurrent head as it drafts: one lean block on rows of its own.
 
 A P-EAGLE head is the same arithmetic with rows that have no token, and maybe more blocks.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.asked import Asking, alone
 from sampling.forward.blocks import Attending, Blocks, fuse, rotary_table
-from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
 from sampling.forward.lean import LeanModel
 from sampling.forward.linear import Kernel, Linear, LowRank, ReducedOutput
-from sampling.forward.runner import PREFILL_CHUNK, CausalModel
+from sampling.forward.runner import CausalModel
 from sampling.forward.steps import BlockShape, Norm
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
@@ -89,10 +86,6 @@ class RecurrentForward:
         """
         joined = self.fc.with_kernel(kernel) if self.fc and self.feature_norm else self.fc
         return replace(self, fc=joined, blocks=self.blocks.with_kernel(kernel), output=self.output.with_kernel(kernel))
-
-    def new_cache(self) -> RollbackCache:
-        """An empty cache for one sequence."""
-        return RollbackCache(len(self.blocks.layers), self.embedding.device, self.embedding.dtype)
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature of the target's states, one a layer."""
@@ -168,121 +161,3 @@ def output_matrix(head: Head, target: CausalModel) -> Linear:
     own = head.weights.get("output.weight")
     weight = target.output_rows(ids) if own is None else own.to(target.device, target.dtype)
     return ReducedOutput(make_linear(weight), ids, target.vocab_size)
-
-
-class Rows(Protocol):
-    """What a runner asks of its cache."""
-
-    length: int
-
-    def crop(self, length: int) -> None: ...
-    def advance(self, rows: int) -> None: ...
-
-
-class RecurrentRunner:
-    """The sequence of one head: rows that the target's states stand behind, then rows of the drafts under way.
-
-    Drafts are numbered in the order they are fed. As long as each follows the one before, their rows are a chain like
-    those of a text; from the first tree on a table says which of them each draft sees.
-    """
-
-    def __init__(self, forward: RecurrentForward) -> None:
-        self.forward = forward
-        self.window = forward.window
-        self._cache: Rows = forward.new_cache()
-        self._base = 0
-        self._states: list[Tensor] = []
-        self._seen: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        """Rows behind which the target's own states stand."""
-        return self._base
-
-    def crop(self, length: int) -> None:
-        """Forget the drafts, and the rows from `length` on."""
-        self._cache.crop(length)
-        self._base, self._states, self._seen = length, [], None
-
-    def read(self, tokens: Tensor, feature: Tensor) -> None:
-        """Rows of a prompt, behind which nothing is drafted, in chunks, so that masks stay small."""
-        for chunk in zip(tokens.split(PREFILL_CHUNK), feature.split(PREFILL_CHUNK), strict=True):
-            alone(self._text(*chunk, rows=0))
-
-    def feed(self, tokens: Tensor, feature: Tensor) -> Asking[Tensor]:
-        """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
-        state, logits = yield from self._text(tokens, feature, rows=1)
-        self._states = [state[-1:].clone()]
-        return logits
-
-    def ahead(self, tokens: Tensor, feature: Tensor, masks: int) -> Asking[Tensor]:
-        """n rows of the target's own states and so many mask rows behind them, which are forgotten at once.
-
-        Raw logits behind the last row of the text, where there is one, and behind each mask row, `[.., V]`.
-        """
-        self.crop(self._base)
-        fed, above = F.pad(tokens, (0, masks), value=MASK), F.pad(feature, (0, 0, 0, masks))
-        _, logits = yield from self._asked(fed, above, None, masks + min(1, len(tokens)))
-        self._cache.advance(len(fed))
-        self.crop(self._base + len(tokens))
-        return logits
-
-    def branch(self, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
-        """Rows of k drafts; raw logits `[k, V]` behind each.
-
-        parents: `[k]`, numbers of drafts fed before, -1 = the text. None: one draft, behind the last row that was fed.
-        """
-        count = len(tokens)
-        if parents is None:
-            above, seen = self._states[-1][-1:], self._behind_the_last()
-        else:
-            above, seen = torch.cat(self._states).index_select(0, parents + 1), self._below(parents)
-        state, logits = yield from self._asked(tokens, above, seen, count)
-        self._cache.advance(count)
-        self._states.append(state.clone())
-        return logits
-
-    def _text(self, tokens: Tensor, feature: Tensor, rows: int) -> Asking[tuple[Tensor, Tensor]]:
-        """Rows of the text, behind all others."""
-        self.crop(self._base)
-        found = yield from self._asked(tokens, feature, None, rows)
-        self._cache.advance(len(tokens))
-        self._base += len(tokens)
-        return found
-
-    def _behind_the_last(self) -> Tensor | None:
-        """What one more draft of a chain sees."""
-        if self._seen is None:
-            return None
-        last = self._seen.shape[0] - 2
-        return self._below(torch.full((1,), last, device=self._seen.device))
-
-    def _below(self, parents: Tensor) -> Tensor:
-        """Which drafts k new ones see, `[k, fed + k]` bool: what their parents see, and themselves."""
-        count, fed, device = len(parents), self._cache.length - self._base, parents.device
-        if self._seen is None:
-            self._seen = torch.ones(fed + 1, fed, dtype=torch.bool, device=device).tril(-1)
-        own = torch.eye(count, dtype=torch.bool, device=device)
-        new = torch.cat([self._seen.index_select(0, parents + 1), own], dim=1)
-        self._seen = torch.cat([F.pad(self._seen, (0, count)), new])
-        return new
-
-    def _asked(self, tokens: Tensor, above: Tensor, seen: Tensor | None, rows: int) -> Asking[tuple[Tensor, Tensor]]:
-        """`_forward`, as a part of one for many where the cache is shared."""
-        yield from ()
-        return self._forward(tokens, above, seen, rows)
-
-    def _forward(self, tokens: Tensor, above: Tensor, seen: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
-        """States `[n, H]` of n more rows, and raw logits of the last `rows` of them; nothing is counted yet.
-
-        above: `[n, H]`, what each continues. seen: which of the drafts, these included, each sees; None = a chain.
-        """
-        cache, count = self._cache, len(tokens)
-        assert isinstance(cache, RollbackCache)
-        if seen is None:
-            positions, mask = cache.positions(count), cache.mask(count)
-        else:
-            positions = seen.sum(1) + (self._base - 1)
-            mask = cache.additive(F.pad(seen, (self._base, 0), value=True))
-        state = self.forward.run(tokens, above, positions, mask, cache)
-        return state, self.forward.logits(state[count - rows :])

@@ -2,23 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.asked import Asking
+from sampling.forward.asked import Ask, Asking
 from sampling.forward.blocks import Attending, Blocks, fuse, rotary_table
-from sampling.forward.cache import RollbackCache
 from sampling.forward.kernels import make_linear
 from sampling.forward.linear import Kernel, Linear
+from sampling.forward.rows import Fed, RowsSlot
 from sampling.forward.runner import CausalModel
 from sampling.forward.steps import BlockShape, Norm
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix
+from sampling.heads.runner import HeadRunner, joined
 
 Injected = list[tuple[Tensor, Tensor]]
 """Keys and values `[n, kv_heads, D]` of n rows of the text, a layer each."""
@@ -100,10 +100,6 @@ class OnePassForward:
         """The same head, blocks and output computed by another kernel; what reads the target's states stays."""
         return replace(self, blocks=self.blocks.with_kernel(kernel), output=self.output.with_kernel(kernel))
 
-    def new_cache(self) -> RollbackCache:
-        """An empty cache for one sequence."""
-        return RollbackCache(len(self.blocks.layers), self.embedding.device, self.embedding.dtype)
-
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """What the layers read of the target's states, one a layer."""
         return self.feature_norm(self.feature(torch.cat(list(states), dim=-1)))
@@ -148,43 +144,61 @@ def _inject(config: HeadConfig, weights: dict[str, Tensor]) -> Linear:
     return make_linear(weight, torch.cat(biases) if any(f"{name}.bias" in weights for name in names) else None)
 
 
-class Rows(Protocol):
-    """What a runner asks of its cache."""
+@dataclass(frozen=True, slots=True)
+class BlockFeed:
+    """The block of one sequence, and the token `[1]` that it begins with."""
 
-    length: int
-
-    def crop(self, length: int) -> None: ...
-    def advance(self, rows: int) -> None: ...
+    rows: Fed
+    token: Tensor
 
 
-class OnePassRunner:
-    """The sequence of one head: rows of the text, behind which a block stands for as long as its forward takes."""
+class OnePassRunner(HeadRunner[OnePassForward]):
+    """A one-pass head and the rows of all sequences that draft with it."""
 
-    def __init__(self, forward: OnePassForward) -> None:
-        self.forward = forward
-        self._cache: Rows = forward.new_cache()
+    def another(self) -> "OnePassSlot":
+        """See `HeadRunner.another`."""
+        return OnePassSlot(self)
+
+    @torch.inference_mode()
+    def run(self, feeds: Sequence[BlockFeed]) -> Sequence[Tensor]:
+        """States `[steps, H]` of the block of each."""
+        positions = self.cache.lay_out([feed.rows for feed in feeds])
+        states = self.forward.run(joined([feed.token for feed in feeds]), positions, None, self.cache)
+        blocks: tuple[Tensor, ...] = states.split(self.forward.config.steps)
+        return blocks
+
+    @torch.inference_mode()
+    def inject(self, rows: RowsSlot, text: Tensor) -> None:
+        """Rows of one sequence behind its others, from what `OnePassForward.read` gave `[n, H]`."""
+        positions = self.cache.lay_out_writes(Fed(rows, len(text)))
+        for layer, (keys, values) in zip(self.cache.layers, self.forward.injected(text, positions), strict=True):
+            layer.write(keys, values)
+        rows.advance(len(text))
+
+
+class OnePassSlot:
+    """The rows of one sequence: those of the text, behind which a block stands for as long as its forward takes."""
+
+    def __init__(self, runner: OnePassRunner) -> None:
+        self._runner, self._rows = runner, RowsSlot(runner.cache)
 
     @property
     def length(self) -> int:
         """Rows of the text that were injected."""
-        return self._cache.length
+        return self._rows.length
 
     def crop(self, length: int) -> None:
         """Forget the rows from `length` on."""
-        self._cache.crop(length)
+        self._rows.crop(length)
 
     def inject(self, text: Tensor) -> None:
-        """Rows behind the others, from what `OnePassForward.read` gave `[n, H]`."""
-        cache = self._cache
-        assert isinstance(cache, RollbackCache)
-        rows = self.forward.injected(text, cache.positions(len(text)))
-        for layer, (keys, values) in zip(cache.layers, rows, strict=True):
-            layer.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
-        cache.advance(len(text))
+        """See `OnePassRunner.inject`."""
+        self._runner.inject(self._rows, text)
 
     def block(self, token: Tensor) -> Asking[Tensor]:
         """States `[steps, H]` of the block that begins with this token `[1]`, which follows the rows of the text."""
-        yield from ()
-        cache = self._cache
-        assert isinstance(cache, RollbackCache)
-        return self.forward.run(token, cache.positions(self.forward.rows), None, cache)
+        count, length = self._runner.forward.rows, self.length
+        positions = torch.arange(length, length + count, device=token.device)
+        seen = torch.ones(count, length + count, dtype=torch.bool, device=token.device)
+        state: Tensor = yield Ask(self._runner, BlockFeed(Fed(self._rows, count, positions, seen), token))
+        return state

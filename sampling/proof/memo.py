@@ -60,7 +60,7 @@ class _Memory:
 
 
 class MemoRunner:
-    """The rows of another runner's model, computed once for all sequences.
+    """The rows of another runner's model, computed once for all sequences: see `Runner` and `Shared`.
 
     The sequence is a list of ids, and a row seen before costs no forward. Because a path has one row,
     however many tokens share its forward, a distribution that is computed from these rows and a decode loop that
@@ -69,7 +69,8 @@ class MemoRunner:
 
     def __init__(self, runner: WholeRunner, memory: _Memory | None = None) -> None:
         self.model, self.vocab_size = runner.model, runner.vocab_size
-        self.window, self.device = runner.window, runner.device
+        self.window, self.device, self.fixed_shapes = runner.window, runner.device, runner.fixed_shapes
+        self.held: list[int] = []
         self._runner = runner
         self._memory = memory or _Memory(runner.another())
         self._encoder_ids: _Path = ()
@@ -83,10 +84,6 @@ class MemoRunner:
     def another(self) -> "MemoRunner":
         """See `WholeRunner.another`; rows are shared."""
         return MemoRunner(self._runner, self._memory)
-
-    def place(self) -> "MemoPlace":
-        """The same as one of several sequences: see `SharedMemo`."""
-        return MemoPlace(self._runner, self._memory)
 
     @property
     def length(self) -> int:
@@ -122,35 +119,13 @@ class MemoRunner:
         count = len(ids) if rows is None else rows
         asked = range(0 if hidden else len(ids) - count, len(ids))
         paths = [(*self._fed, *_path(ids, parents, place)) for place in asked]
-        found = [self._memory.row(self._encoder_ids, path, tuple(hidden)) for path in reversed(paths)][::-1]
+        outputs = [self._memory.row(self._encoder_ids, path, tuple(hidden)) for path in reversed(paths)][::-1]
         self._fed = (*self._fed, *ids)
-        logits = [row.logits for row in found[len(found) - count :]]
+        logits = [row.logits for row in outputs[len(outputs) - count :]]
         return Output(
             torch.cat(logits) if logits else torch.empty(0, self.vocab_size, device=self.device),
-            {layer: torch.cat([row.hidden[layer] for row in found]) for layer in hidden},
+            {layer: torch.cat([row.hidden[layer] for row in outputs]) for layer in hidden},
         )
-
-    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
-        """See `Runner.fork`."""
-        rows = [(*self._fed[:base], *(self._fed[row] for row in line)) for line in lines.tolist()]
-        found = [
-            self._memory.row(self._encoder_ids, (*row, token), ()) for row, token in zip(rows, tokens, strict=True)
-        ]
-        self._fed = (*self._fed, *tokens)
-        return Output(torch.cat([row.logits for row in found]))
-
-
-class MemoPlace(MemoRunner):
-    """The same for one of several sequences: see `Place`."""
-
-    def __init__(self, runner: WholeRunner, memory: _Memory) -> None:
-        super().__init__(runner, memory)
-        self.held: list[int] = []
-
-    def resume(self, tokens: Sequence[int], most: int) -> int:
-        """See `Place.resume`: nothing is taken over, since no row is computed again."""
-        self.crop(0)
-        return 0
 
     def feed(
         self,
@@ -162,23 +137,27 @@ class MemoPlace(MemoRunner):
         """See `Place.feed`."""
         return partial(self.forward, tokens, parents, hidden, rows)
 
-
-class SharedMemo:
-    """The rows of a `MemoRunner` for several sequences: see `Shared`. A row is the same whoever is fed with it."""
-
-    def __init__(self, runner: MemoRunner) -> None:
-        self.model, self.window, self.device = runner.model, runner.window, runner.device
-        self.another = runner.place
-
     def run(self, feeds: Sequence[Callable[[], Output]]) -> list[Output]:
-        """See `Shared.run`."""
+        """See `Shared.run`: a row is the same whoever is fed with it."""
         return [forward() for forward in feeds]
 
+    def resume(self, tokens: Sequence[int], most: int) -> int:
+        """See `Place.resume`: nothing is taken over, since no row is computed again."""
+        self.crop(0)
+        return 0
 
-def memorised(pair: Pair) -> tuple[Pair, SharedMemo]:
-    """The pair with both models' rows computed once, and its target for several sequences."""
+    def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
+        """See `Runner.fork`."""
+        rows = [(*self._fed[:base], *(self._fed[row] for row in line)) for line in lines.tolist()]
+        paths = [(*row, token) for row, token in zip(rows, tokens, strict=True)]
+        self._fed = (*self._fed, *tokens)
+        return Output(torch.cat([self._memory.row(self._encoder_ids, path, ()).logits for path in paths]))
+
+
+def memorised(pair: Pair) -> tuple[Pair, MemoRunner]:
+    """The pair with both models' rows computed once, and its target, which several sequences can share."""
     target, drafter = MemoRunner(pair.target), pair.drafter and MemoRunner(pair.drafter)
-    return replace(pair, target=target, drafter=drafter, share=SharedMemo), SharedMemo(target)
+    return replace(pair, target=target, drafter=drafter), target
 
 
 class MemoProcessor(LogitsProcessor):

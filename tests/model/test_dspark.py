@@ -15,8 +15,7 @@ from sampling.drafters.dspark import DsparkDrafter
 from sampling.forward import lean
 from sampling.forward.asked import alone, together
 from sampling.forward.runner import prefill
-from sampling.heads.one_pass_forward import Markov, OnePassForward
-from sampling.heads.one_pass_sharing import SharedOnePass
+from sampling.heads.one_pass_forward import Markov, OnePassForward, OnePassRunner
 from sampling.pair_engine import PairEngine
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -238,9 +237,8 @@ def test_int8_rounds_what_does_not_read_the_states(target: lean.LeanModel, tmp_p
 def test_texts_share_the_forward_of_their_blocks(target: lean.LeanModel, tmp_path: Path) -> None:
     """Of different lengths, and what each says is what it says alone."""
     head = pair_of(target, {"dspark": saved(task_of("dspark", target), tmp_path)}).head("dspark")
-    shared = SharedOnePass(OnePassForward.of(head, target))
-    drafter = DsparkDrafter(shared.forward, rows=shared.another)
-    lone = DsparkDrafter(shared.forward)
+    shared = OnePassRunner(OnePassForward.of(head, target))
+    drafter, lone = DsparkDrafter(shared), DsparkDrafter(OnePassRunner(shared.forward))
     texts = [begun(drafter, target, length) for length in (2, 9, 5)]
     runs: list[int] = []
     run = shared.run

@@ -18,8 +18,10 @@ from sampling.drafters.eagle_mtp import RecurrentDrafter
 from sampling.forward import lean
 from sampling.forward.asked import Asking, alone
 from sampling.forward.runner import ModelRunner, prefill
+from sampling.forward.static import StaticRunner
 from sampling.heads.head_files import load_head
 from sampling.heads.inference import RecurrentForward, small_model
+from sampling.heads.recurrent_runner import RecurrentRunner
 from sampling.methods import DRAFTERS, HEADS, METHODS
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
@@ -69,7 +71,7 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
 def test_one_pass_says_what_place_by_place_says(graphs: bool, target: lean.LeanModel, tmp_path: Path) -> None:
     """Also where the text went on without the heads, so that the next place is not their first."""
     pair = pair_of(target, {"medusa": saved(task_of("medusa", target), tmp_path)})
-    pair = replace(pair, target_info=replace(pair.target_info, graphs=graphs))
+    pair = replace(pair, target=StaticRunner(target)) if graphs else pair
     drafter = DRAFTERS["medusa"].build(pair, {**Settings(), "draft_weights": "full", "draft_tree": "best_first"})
     seq = sequence(ids(9), pair.target)
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
@@ -97,14 +99,14 @@ def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanM
             return super().run(tokens, *rest)
 
     forward = RecurrentForward.of(pair.head(kind), target)
-    drafter = RecurrentDrafter(Counting(**vars(forward)))
+    drafter = RecurrentDrafter(RecurrentRunner(Counting(**vars(forward))))
     seq = sequence(ids(9), pair.target)
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     assert fed == [7]
     first = alone(drafter.root(seq))
     assert fed == [7, 1]
-    again = RecurrentDrafter(forward, cached=False)
+    again = RecurrentDrafter(RecurrentRunner(forward), cached=False)
     again.begin(seq)
     torch.testing.assert_close(alone(again.root(seq)), first)
 

@@ -21,7 +21,9 @@ from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.forward import lean
 from sampling.forward.asked import alone
 from sampling.forward.runner import ModelRunner, prefill
-from sampling.heads.inference import MASK, RecurrentForward, RecurrentRunner
+from sampling.forward.static import StaticRunner
+from sampling.heads.inference import MASK, RecurrentForward
+from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
 from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.sequence import Sequence
@@ -59,7 +61,7 @@ def made(target: lean.LeanModel, folder: Path, shape: TreeShape | None = None) -
     pair = pair_of(target, {KIND: saved(task_of(KIND, target), folder)})
     forward = Counting(**vars(RecurrentForward.of(pair.head(KIND), target)))
     object.__setattr__(forward, "fed", [])
-    return ParallelEagleDrafter(forward, shape), forward
+    return ParallelEagleDrafter(RecurrentRunner(forward), shape), forward
 
 
 def begun(drafter: ParallelEagleDrafter, target: lean.LeanModel, count: int = 9, processor: Any = None) -> Sequence:
@@ -145,7 +147,7 @@ def test_every_row_is_trained_as_it_drafts(layers: int, target: lean.LeanModel, 
 def test_graphs_int8_and_a_shared_head_draft_alike(tree: str, target: lean.LeanModel, tmp_path: Path) -> None:
     """Fixed shapes draft what free ones do; rounded weights keep the target's output."""
     pair = pair_of(target, {KIND: saved(task_of(KIND, target), tmp_path)})
-    fixed = replace(pair, target_info=replace(pair.target_info, graphs=True))
+    fixed = replace(pair, target=StaticRunner(target))
 
     def run(pair: Any, **more: str) -> tuple[list[tuple[int, ...]], list[int]]:
         values = Settings()
@@ -175,13 +177,16 @@ def test_rows_that_are_kept_are_those_of_the_text(name: str, tmp_path: Path) -> 
 def test_the_suite_sees_mask_rows_that_are_kept(tmp_path: Path) -> None:
     """Output stays right, drafts are others than those of a drafter that starts anew."""
 
-    class Keeping(RecurrentRunner):
+    class Keeping(RecurrentSlot):
         def crop(self, length: int) -> None:
             self._base = length
 
+    class KeepingRunner(RecurrentRunner):
+        def another(self) -> RecurrentSlot:
+            return Keeping(self)
+
     def broken(pair: Any) -> ParallelEagleDrafter:
-        forward = RecurrentForward.of(pair.head(KIND), pair.target.model)
-        return ParallelEagleDrafter(forward, rows=lambda: Keeping(forward))
+        return ParallelEagleDrafter(KeepingRunner(RecurrentForward.of(pair.head(KIND), pair.target.model)))
 
     pair, bad = varied_pair(tmp_path), replace(case(KIND), drafter=broken)
     suite.check_greedy(bad, pair, length=10)

@@ -1,0 +1,103 @@
+"""What drafters with a head over the target's states have in common: its runner, and rows for each sequence."""
+
+from collections import abc
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from sampling.drafters.best_first import BestFirst
+from sampling.drafters.draft_tree import TreeShape
+from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.forward.int8 import Int8Linear
+from sampling.heads.runner import HeadForward, HeadRunner
+from sampling.sequence import Sequence
+from utils.events import Round
+from utils.sent import sent
+
+
+@dataclass(slots=True)
+class HeadState:
+    """What is kept for a sequence: its rows in the head's cache, and features of the target that are not fed yet.
+
+    known: how many positions of the text have shown their features.
+    """
+
+    rows: Any
+    features: list[Tensor] = field(default_factory=list)
+    known: int = 0
+
+
+class HeadDrafter(ForwardDrafter):
+    """Its cache has rows of the text, made of what the target has shown of it.
+
+    forward, runner: the head's arithmetic, and what runs it. keeps: what is kept for a sequence.
+    """
+
+    method: ClassVar[str]
+    forward: ClassVar[type[HeadForward]]
+    runner: ClassVar[type[HeadRunner[Any]]]
+    keeps: ClassVar[type[HeadState]] = HeadState
+
+    def __init__(
+        self, runner: HeadRunner[Any], shape: TreeShape | BestFirst | None = None, cached: bool = True
+    ) -> None:
+        self.needs_hidden = tuple(runner.forward.config.features)
+        self.shape = shape
+        self._runner, self._forward, self._cached = runner, runner.forward, cached
+
+    @classmethod
+    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+        forward = cls.forward.of(pair.head(cls.method), pair.target.model)
+        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
+            forward = forward.with_kernel(Int8Linear)
+        runner = cls.runner(forward, pair.target.fixed_shapes)
+        return cls(runner, cls.shape_of(forward.config, values), pair.cached)
+
+    def begin(self, seq: Sequence) -> None:
+        seq.drafting[self] = self.keeps(self._runner.another())
+        self._learn(seq)
+        if self._cached:
+            self._read_prompt(seq)
+
+    def observe(self, seq: Sequence, round: Round) -> None:
+        self._learn(seq)
+
+    def mark(self, seq: Sequence) -> abc.Callable[[], None]:
+        state: HeadState = seq.drafting[self]
+        rows, features, known = state.rows.length, state.features.copy(), state.known
+
+        def forget() -> None:
+            state.rows.crop(rows)
+            state.features, state.known = features, known
+
+        return forget
+
+    def _learn(self, seq: Sequence) -> None:
+        """Take the states of the positions that were just committed."""
+        if seq.hidden and len(seq.hidden[self.needs_hidden[0]]):
+            states, state = [seq.hidden[layer] for layer in self.needs_hidden], seq.drafting[self]
+            state.features.append(self._forward.read(states))
+            state.known += len(states[0])
+
+    def _read_prompt(self, seq: Sequence) -> None:
+        """All rows of the prompt but the last, from which the first draft comes.
+
+        Row t of the cache joins the state of position t with token t + 1.
+        """
+        state: HeadState = seq.drafting[self]
+        if state.known > 1 and self.room(seq) > 0:
+            feature = torch.cat(state.features)
+            state.rows.read(sent(seq.tokens[1 : len(feature)], feature.device), feature[:-1])
+            state.features = [feature[-1:]]
+
+    def _unread(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Tokens `[n]` and features `[n, H]` of the rows that the cache lacks: of the last round, or all of them."""
+        if not self._cached:
+            state.rows.crop(0)
+        feature = torch.cat(state.features)
+        if self._cached:
+            state.features = []
+        start = state.rows.length + 1
+        return sent(tokens[start : start + len(feature)], feature.device), feature

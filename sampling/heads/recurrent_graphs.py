@@ -1,0 +1,83 @@
+"""Forwards of a recurrent head with fixed shapes and addresses, for one sequence: what a CUDA graph can hold."""
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sampling.forward.cache import additive
+from sampling.forward.fixed import BUCKET, ROOM, seen_by
+from sampling.forward.rows import Layout, RowsCache, Side
+from sampling.forward.static import EXACT
+from sampling.heads.inference import RecurrentForward
+from utils.graphed import Graphed, Tensors
+from utils.sent import sent
+
+if TYPE_CHECKING:
+    from sampling.heads.recurrent_runner import RecurrentFeed
+
+
+class RecurrentGraphs:
+    """Beside `RecurrentRunner`, over the same rows. A chain and a tree share code: which row sees which is an input."""
+
+    def __init__(self, forward: RecurrentForward, cache: RowsCache) -> None:
+        self._forward, self._cache = forward, cache
+        self._steps: dict[Hashable, Graphed] = {}
+        self._address = 0
+
+    def can_replay(self, feeds: Sequence["RecurrentFeed"]) -> bool:
+        """Whether this is one sequence's, and no prompt: lengths of those are many."""
+        return len(feeds) == 1 and len(feeds[0].tokens) <= EXACT
+
+    def replay(self, feed: "RecurrentFeed") -> tuple[Tensor, Tensor]:
+        """See `RecurrentRunner.run`."""
+        count, rows = len(feed.tokens), feed.slot.length + len(feed.tokens)
+        columns = -(-rows // BUCKET) * BUCKET
+        self._cache.make_room(max(ROOM, columns))
+        seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
+        base = sent([rows - seen.shape[1]], feed.tokens.device)
+        state, logits = self._step(feed.slot.index, columns, feed.wanted)(feed.tokens, feed.above, base, seen)
+        return state, logits
+
+    def _step(self, index: int, columns: int, wanted: int) -> Graphed:
+        """The graph of these sizes; when the cache grew all are made anew, for they know the old addresses."""
+        if self._cache.keys.data_ptr() != self._address:
+            self._steps.clear()
+            self._address = self._cache.keys.data_ptr()
+        key = index, columns, wanted
+        if key not in self._steps:
+            step = partial(_forward, self._forward, self._cache, index, columns, wanted)
+            self._steps[key] = Graphed(step, self._cache.device)
+        return self._steps[key]
+
+
+@lru_cache(maxsize=64)
+def _causal(count: int, device: torch.device) -> Tensor:
+    """Which of its rows each of a chain sees, `[n, n]`."""
+    return torch.ones(count, count, dtype=torch.bool, device=device).tril()
+
+
+def _forward(
+    forward: RecurrentForward,
+    cache: RowsCache,
+    index: int,
+    columns: int,
+    wanted: int,
+    tokens: Tensor,
+    above: Tensor,
+    base: Tensor,
+    seen: Tensor,
+) -> Tensors:
+    """(states `[n, H]`, logits of the last `wanted`); nothing is read, and no address changes.
+
+    base: `[1]`, how many rows are seen by all. tokens, above, seen: see `RecurrentFeed`.
+    """
+    count = len(tokens)
+    places = base + (seen.shape[1] - count) + torch.arange(count, device=tokens.device)
+    mask = cache.folded(additive(seen_by(seen, base, columns), above.dtype).unsqueeze(0))
+    stored = cache.stored(torch.full_like(places, index), places)
+    cache.layout = Layout(stored, Side(slice(index, index + 1), count, columns, None, mask))
+    state = forward.run(tokens, above, base + seen.sum(1) - 1, None, cache)
+    return state, forward.logits(state[count - wanted :])

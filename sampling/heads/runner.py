@@ -1,0 +1,82 @@
+"""What runs a trained head: its arithmetic, and the rows of all sequences that draft with it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from sampling.forward.blocks import Blocks
+from sampling.forward.linear import Kernel
+from sampling.forward.rows import RowsCache
+from sampling.forward.runner import CausalModel
+from sampling.heads.config import HeadConfig
+from sampling.heads.head_files import Head
+
+
+class HeadForward(Protocol):
+    """The arithmetic of a head whose blocks keep keys and values of the text."""
+
+    @property
+    def config(self) -> HeadConfig: ...
+    @property
+    def embedding(self) -> Tensor: ...
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def window(self) -> int: ...
+
+    @classmethod
+    def of(cls, head: Head, target: CausalModel) -> Self:
+        """The head's weights on its target."""
+        ...
+
+    def with_kernel(self, kernel: Kernel) -> Self:
+        """The same head computed by another kernel, but for what reads the target's states."""
+        ...
+
+    def read(self, states: Sequence[Tensor]) -> Tensor:
+        """What it takes of the target's states, one a layer, `[n, H]`."""
+        ...
+
+
+ForwardT = TypeVar("ForwardT", bound=HeadForward)
+
+
+class HeadRunner(ABC, Generic[ForwardT]):
+    """A head for any number of sequences, of which one alone is a batch of one. `run`: see `Forwards.run`.
+
+    graphs: whether the forwards of one sequence have fixed shapes and addresses, where the head can have that.
+    """
+
+    def __init__(self, forward: ForwardT, graphs: bool = False) -> None:
+        blocks, like = forward.blocks, forward.embedding
+        self.forward, self.window = forward, forward.window
+        self.cache = RowsCache(len(blocks.layers), blocks.shape, like.device, like.dtype)
+
+    @abstractmethod
+    def another(self) -> "HeadSlot":
+        """The rows of one more sequence."""
+
+    @abstractmethod
+    def run(self, feeds: Sequence[Any]) -> Sequence[Any]:
+        """What the head makes of the rows of each sequence; it holds until the next call."""
+
+
+class HeadSlot(Protocol):
+    """The rows of one sequence of a head."""
+
+    @property
+    def length(self) -> int:
+        """Rows of the text, behind which the target's own states stand."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forget the rows from `length` on."""
+        ...
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Rows of several sequences one behind the other; those of one are not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
