@@ -21,10 +21,13 @@ def state_norm_widths(config: HeadConfig) -> list[int]:
     return {"none": [], "each": [theirs] * many, "joined": [many * theirs]}[config.state_norm]
 
 
-class RecurrentHead(nn.Module):
-    """The trainable form. `feature` joins the states of several layers, `fuse` state and embedding."""
+class JoiningHead(nn.Module):
+    """What joins states and embeddings in front of its blocks. `feature` joins the states of several layers.
 
-    def __init__(self, config: HeadConfig) -> None:
+    later: blocks behind the first.
+    """
+
+    def __init__(self, config: HeadConfig, later: int = 0) -> None:
         super().__init__()
         self.config = config
         size, eps = config.hidden_size, config.rms_norm_eps
@@ -36,10 +39,8 @@ class RecurrentHead(nn.Module):
         self.feature_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.fc = None if wide else nn.Linear(2 * size, size, bias=False)
         self.block = Block(config, 2 * size if wide else size, config.input_norm and not wide)
+        self.later = nn.ModuleList(Block(config) for _ in range(later))
         self.norm = nn.RMSNorm(size, eps) if config.final_norm else None
-        rank = config.output_rank
-        self.output_down = nn.Linear(size, rank, bias=False) if rank else None
-        self.output_up = nn.Linear(rank, config.draft_vocab, bias=False) if rank else None
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature `[..., H]` of the target's states `[..., H]`, one a layer."""
@@ -54,19 +55,34 @@ class RecurrentHead(nn.Module):
             return [norm(state) for norm, state in zip(self.state_norms, states, strict=True)]
         return list(states)
 
-    def forward(self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Rows] = ()) -> tuple[Tensor, Rows]:
-        """One pass: `[B, T, H]` each -> states `[B, T, H]`, keys and values; `first` = position of row 0."""
-        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
-        rotation = rotations(self.config, positions)
+    def entering(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the first block adds to, and what its attention reads where that is something else."""
         left = embedded if self.embed_norm is None else self.embed_norm(embedded)
         right = feature if self.feature_norm is None else self.feature_norm(feature)
         joined = torch.cat([left, right], dim=-1)
         if self.fc is None:
-            base = right if self.config.normed_residual else feature
-            state, own = self.block(base, rotation, past, read=joined)
-        else:
-            state, own = self.block(self.fc(joined), rotation, past)
-        return self._normed(state) if self.config.normed_feedback else state, own
+            return right if self.config.normed_residual else feature, joined
+        return self.fc(joined), None
+
+    def _normed(self, state: Tensor) -> Tensor:
+        return state if self.norm is None else self.norm(state)
+
+
+class RecurrentHead(JoiningHead):
+    """The trainable form: one block. `fuse` joins state and embedding."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        size, rank = config.hidden_size, config.output_rank
+        self.output_down = nn.Linear(size, rank, bias=False) if rank else None
+        self.output_up = nn.Linear(rank, config.draft_vocab, bias=False) if rank else None
+
+    def forward(self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Rows] = ()) -> tuple[Tensor, Rows]:
+        """One pass: `[B, T, H]` each -> states `[B, T, H]`, keys and values; `first` = position of row 0."""
+        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
+        x, read = self.entering(embedded, feature)
+        state, rows = self.block(x, rotations(self.config, positions), past, read)
+        return self._normed(state) if self.config.normed_feedback else state, rows
 
     def output(self, state: Tensor) -> Tensor:
         """What the output matrix reads, `[..., H]`."""
@@ -76,8 +92,5 @@ class RecurrentHead(nn.Module):
         """Raw logits `[..., D]` of what `output` gave; output: rows of the target's output matrix `[D, H]`."""
         if self.output_down is None or self.output_up is None:
             return rows @ output.T
-        found: Tensor = self.output_up(self.output_down(rows))
-        return found
-
-    def _normed(self, state: Tensor) -> Tensor:
-        return state if self.norm is None else self.norm(state)
+        logits: Tensor = self.output_up(self.output_down(rows))
+        return logits

@@ -114,8 +114,8 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         raise files.refuse(f"parallel_drafting is {outer['parallel_drafting']}", "a head without it")
     if outer.get("norm_before_fc") and outer.get("fc_norm"):
         raise files.refuse("norm_before_fc and fc_norm are both set", "one of them")
-    found = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
-    weights = rename(files, found, THIRD | SHARED)
+    brought = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
+    weights = rename(files, brought, THIRD | SHARED)
     weights.pop("t2d", None)
     fields = _fields(files, inner, base)
     ids = draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
@@ -123,28 +123,43 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         **fields,
         draft_vocab=len(ids),
         features=states_read(files, layers),
-        fuse="attention",
-        normed=True,
-        input_norm=False,
-        own_output="output.weight" in weights,
-        target_size=outer.get("target_hidden_size") or 0,
-        normed_residual=bool(outer.get("norm_before_residual")),
+        **third_fields(outer, weights),
         normed_feedback=bool(outer.get("norm_output")),
         state_norm="each" if outer.get("fc_norm") else "joined" if outer.get("norm_before_fc") else "none",
     )
     check_block(files, config, weights)
+    norms = {f"state_norms.{place}.weight": (width,) for place, width in enumerate(state_norm_widths(config))}
+    check_third(files, config, weights, norms)
+    return files.head(config, weights, ids)
+
+
+def third_fields(outer: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What the config of any EAGLE-3 head comes to, beside its block's."""
+    return {
+        "fuse": "attention",
+        "normed": True,
+        "input_norm": False,
+        "own_output": "output.weight" in weights,
+        "target_size": outer.get("target_hidden_size") or 0,
+        "normed_residual": bool(outer.get("norm_before_residual")),
+    }
+
+
+def check_third(
+    files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor], more: Mapping[str, tuple[int, ...]]
+) -> None:
+    """The shapes of what any EAGLE-3 head has beside its block, and of what else this one needs."""
     size, theirs = config.hidden_size, config.target_size or config.hidden_size
     needed: dict[str, tuple[int, ...]] = {
         "feature.weight": (size, len(config.features) * theirs),
         "embed_norm.weight": (size,),
         "feature_norm.weight": (size,),
         "norm.weight": (size,),
+        **more,
     }
-    needed |= {f"state_norms.{place}.weight": (width,) for place, width in enumerate(state_norm_widths(config))}
     if theirs != size:
-        needed |= {"embedding.weight": (config.vocab_size, size), "output.weight": (len(ids), size)}
+        needed |= {"embedding.weight": (config.vocab_size, size), "output.weight": (config.draft_vocab, size)}
     _check(files, config, weights, needed, {"feature.bias": (size,)})
-    return files.head(config, weights, ids)
 
 
 def _check(

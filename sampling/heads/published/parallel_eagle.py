@@ -16,8 +16,8 @@ from torch import Tensor
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
-from sampling.heads.published.eagle import SHARED, THIRD, VERIFIER, draft_ids, states_read
-from sampling.heads.published.files import HeadFiles, check_shapes, rename
+from sampling.heads.published.eagle import SHARED, THIRD, VERIFIER, check_third, draft_ids, states_read, third_fields
+from sampling.heads.published.files import HeadFiles, rename
 
 SPECULATORS = "peagle"
 _MASKS = ("mask_token_id", "ptd_token_id", "pard_token")
@@ -60,12 +60,7 @@ def _read(files: HeadFiles, inner: Mapping[str, Any], base: str, places: int) ->
         features=states_read(files, outer.get("eagle_aux_hidden_state_layer_ids")),
         steps=next((outer[name] for name in _PLACES if outer.get(name)), places),
         layers=blocks,
-        fuse="attention",
-        normed=True,
-        input_norm=False,
-        own_output="output.weight" in weights,
-        target_size=outer.get("target_hidden_size") or 0,
-        normed_residual=bool(outer.get("norm_before_residual")),
+        **third_fields(outer, weights),
     )
     weights["mask_hidden"] = _mask_hidden(files, weights)
     weights["mask_embedding"] = _mask_embedding(files, config, weights)
@@ -101,7 +96,6 @@ def _mask_embedding(files: HeadFiles, config: HeadConfig, weights: Mapping[str, 
 
 
 def _check(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
-    size, theirs = config.hidden_size, config.target_size or config.hidden_size
     check_block(files, config, weights)
     for place in range(config.layers - 1):
         prefix = f"later.{place}."
@@ -109,17 +103,8 @@ def _check(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) 
         check_block(files, replace(config, fuse="linear"), own)
         if "block.input_layernorm.weight" not in own:
             raise files.refuse(f"its layer {place + 1} has no input_layernorm", "a block with a norm in front")
-    whole = {"embedding.weight": (config.vocab_size, size), "output.weight": (config.draft_vocab, size)}
-    needed: dict[str, tuple[int, ...]] = {
-        "feature.weight": (size, len(config.features) * theirs),
-        "embed_norm.weight": (size,),
-        "feature_norm.weight": (size,),
-        "norm.weight": (size,),
-        "mask_hidden": (len(config.features) * theirs,),
-        **{name: shape for name, shape in whole.items() if name in weights or theirs != size},
-        **({"feature.bias": (size,)} if "feature.bias" in weights else {}),
-    }
-    check_shapes(files, weights, needed)
+    theirs = config.target_size or config.hidden_size
+    check_third(files, config, weights, {"mask_hidden": (len(config.features) * theirs,)})
     beyond = sorted({name.split(".")[1] for name in weights if name.startswith("later.")})[config.layers - 1 :]
     if beyond:
         raise files.refuse(f"it has more layers than num_hidden_layers {config.layers}", f"{config.layers} of them")
