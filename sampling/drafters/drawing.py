@@ -61,18 +61,25 @@ class WithoutReplacement:
     def __call__(self, logits: Tensor, width: int) -> Picked:
         """See `Pick`; a chance is q of the token."""
         width = min(width, logits.shape[1])
-        left, likely = self._processor(logits).clone(), logits.topk(width).indices
-        tokens, probs = likely[:, :0], list[Tensor]()
+        left, likely = self._processor(logits).clone(), None
+        tokens, probs = torch.empty(len(logits), 0, dtype=torch.long, device=logits.device), list[Tensor]()
         for _ in range(width):
             mass = left.sum(-1, keepdim=True)
             nothing = mass <= 0.0
             probs.append(left / torch.where(nothing, 1.0, mass))
-            probs[-1].scatter_add_(1, _first_without(tokens, likely), nothing.to(left.dtype))
+            if _may_be(nothing):
+                likely = logits.topk(width).indices if likely is None else likely
+                probs[-1].scatter_add_(1, _first_without(tokens, likely), nothing.to(left.dtype))
             token = sample(probs[-1], self._coins, "draft").unsqueeze(1)
             tokens = torch.cat([tokens, token], 1)
             left.scatter_(1, token, 0.0)
         behind = torch.stack(probs, 1)
         return Picked(tokens, behind.gather(2, tokens.unsqueeze(2)).squeeze(2), behind)
+
+
+def _may_be(conditions: Tensor) -> bool:
+    """Whether any holds; on a device that works beside the host it may, for to look is to wait for it."""
+    return conditions.device.type != "cpu" or bool(conditions.any())
 
 
 def _first_without(gone: Tensor, ordered: Tensor) -> Tensor:

@@ -1,27 +1,22 @@
 """A drafter model of another tokenizer, whose drafts are text that the target's tokenizer writes anew."""
 
-from collections.abc import Mapping
-from typing import Any, Self
-
 import torch
 from torch import Tensor
 
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
-from sampling.drafter import AskingDrafter
+from sampling.drafters.crossing_drafter import CrossingDrafter
 from sampling.drafters.drawing import BEST
 from sampling.forward.asked import Ask, Asking
-from sampling.forward.runner import Runners
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText
 from utils.events import Round
 from utils.logits_processor import one_if_finite
 from utils.sent import sent
 
 
-class SlemDrafter(AskingDrafter):
+class SlemDrafter(CrossingDrafter):
     """String-level exact match (arXiv 2502.05202, section 3): drafts are point masses, also under sampling.
 
     The drafter's most likely tokens become text, and that the target's tokens, of which each is accepted with its
@@ -30,19 +25,6 @@ class SlemDrafter(AskingDrafter):
     The drafter's ids are read once a round, behind its last forward; the entropy of its first draft is not told, as it
     is one over another vocabulary.
     """
-
-    keeps_rows = True
-
-    def __init__(self, runner: Runners, crossing: Crossing) -> None:
-        self.runner, self.crossing = runner, crossing
-
-    @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        return cls(pair.drafting(values["draft_weights"]), pair.crossing)
-
-    def begin(self, seq: Sequence) -> None:
-        text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
-        text.begin(seq.tokens)
 
     def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         text: OwnText = seq.drafting[self]

@@ -1,11 +1,9 @@
 """A drafter model of another tokenizer, which draws from the tokens that both vocabularies have."""
 
-from collections.abc import Mapping
-from typing import Any, Self
-
 import torch
 from torch import Tensor
 
+from sampling.drafters.crossing_drafter import CrossingDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Runners
@@ -15,7 +13,7 @@ from sampling.vocabularies.own_text import OwnText
 from utils.events import Round
 
 
-class TliDrafter(ForwardDrafter):
+class TliDrafter(CrossingDrafter, ForwardDrafter):
     """Token-level intersection (arXiv 2502.05202, section 4): q over the shared tokens, renormalised.
 
     The drafter's logits of shared tokens stand at the target's ids and all others have the lowest finite one, so that
@@ -24,19 +22,11 @@ class TliDrafter(ForwardDrafter):
     """
 
     def __init__(self, runner: Runners, crossing: Crossing) -> None:
-        self.runner, self.crossing = runner, crossing
+        super().__init__(runner, crossing)
         device = runner.model.device
         self._target, self._own = crossing.shared(device)
         self._own_of = torch.zeros(crossing.target.rows, dtype=torch.long, device=device)
         self._own_of[self._target] = self._own
-
-    @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
-        return cls(pair.drafting(values["draft_weights"]), pair.crossing)
-
-    def begin(self, seq: Sequence) -> None:
-        text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
-        text.begin(seq.tokens)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         """Keep what was fed of the accepted drafts: another's may stand beside them."""

@@ -1,0 +1,27 @@
+"""What drafters with a model of another tokenizer have in common."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from sampling.drafter import AskingDrafter
+from sampling.forward.runner import Runners
+from sampling.sequence import Sequence
+from sampling.vocabularies.crossing import Crossing
+from sampling.vocabularies.own_text import OwnText
+
+
+class CrossingDrafter(AskingDrafter):
+    """The model reads the text in its own tokens; `crossing` leads from them to the target's."""
+
+    keeps_rows = True
+
+    def __init__(self, runner: Runners, crossing: Crossing) -> None:
+        self.runner, self.crossing = runner, crossing
+
+    @classmethod
+    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+        return cls(pair.drafting(values["draft_weights"]), pair.crossing)
+
+    def begin(self, seq: Sequence) -> None:
+        text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
+        text.begin(seq.tokens)
