@@ -6,12 +6,45 @@ spin briefly. Nothing is compiled but where a test asks for it: each tiny model 
 
 import utils.threads  # noqa: F401
 
+import ctypes
+import gc
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 
+from tests.budgets import Measurement
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CXX"] = "no-compiler-in-tests"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A table of what the tests took, at the end: `tests/README.md`."""
+    config.pluginmanager.register(Measurement())
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: nothing looks through it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At its end the process takes down all of it."""
+    gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """What the tests of a file made is given back to the system behind the last of them."""
+    answer = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "malloc_trim"):
+            library.malloc_trim(0)
+    return answer
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
