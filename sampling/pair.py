@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from sampling import pair_messages as messages
 from sampling.forward.formats import FORMATS, FULL, refuse_format
 from sampling.forward.int8 import in_int8
 from sampling.forward.lean import LeanModel
@@ -21,6 +21,7 @@ from sampling.heads.published.formats import check_fit, read_head
 from sampling.parameters import VOCABULARY
 from sampling.part import OF_DRAFTER
 from sampling.profile import LatencyProfile
+from sampling.prompt_ids import prompt_ids
 from sampling.vocabularies.crossing import AUTO, Crossing
 from utils.errors import UserError
 from utils.parameter import Values
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from sampling.method import Method
 
 MODEL = "model"
-_SELVES = "--drafter self:int8 or self:int4"
-# More than tokens stand for on average in any text.
-_CHARACTERS_A_TOKEN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +72,6 @@ def compiled(
         if wanted == "on":
             raise UserError(f"compile on given, and {error}") from error
         return model, info, f"{info.name} is not compiled: {error}."
-
-
-def messages_of(turns: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
-    """A conversation as chat templates take it: user turns and answers alternate, the first is the user's."""
-    roles = ("user", "assistant")
-    said = [{"role": roles[place % 2], "content": text} for place, text in enumerate(turns)]
-    return said if system is None else [{"role": "system", "content": system}, *said]
 
 
 @dataclass(frozen=True)
@@ -148,24 +139,10 @@ class Pair:
     def lack(self, drafter: str) -> str:
         """What to say where it has not."""
         if drafter == MODEL or (drafter.startswith(OF_DRAFTER) and self.drafter is None):
-            return "no drafter model is loaded; start with --drafter ID, DIR or FILE.gguf"
+            return messages.NO_DRAFTER_MODEL
         if drafter.startswith(OF_DRAFTER):
             return self.of_drafter.lack(drafter.removeprefix(OF_DRAFTER))
-        if self.drafts_for and not self.encoder:
-            return (
-                f"no {drafter} head for the drafter model {self.target_info.name} is known, and heads of "
-                f"{self.drafts_for} read other states; start with {_SELVES}, which they serve as well, or a drafter "
-                "model with a head in models/, or choose a staged_drafter that copies"
-            )
-        if self.encoder:
-            return (
-                f"{drafter} heads continue decoder-only models, and {self.target_info.name} is an encoder-decoder "
-                "model; choose methods without a head"
-            )
-        return (
-            f"no {drafter} head for {self.target_info.name} is known; start with --heads DIR, "
-            f"or train one: uv run scripts/train_drafter.py --method {drafter}"
-        )
+        return messages.no_head(drafter, self.target_info.name, self.drafts_for, self.encoder)
 
     def lacks(self, method: "Method", values: Values) -> str | None:
         """Why a method cannot run on this pair where the parameters have these values; None where it can."""
@@ -175,10 +152,7 @@ class Pair:
         if needed is not None and not self.has(needed):
             return self.lack(needed)
         if method.drafts_trees(values) and not self.target.model.trees:
-            return (
-                f"{method.name} works with trees of drafts, and {self.target_info.name} runs chains only: its "
-                "attention counts rows of the cache and not positions; choose methods and values without trees"
-            )
+            return messages.no_trees(method.name, self.target_info.name)
         return None
 
     def _apart(self, method: "Method", needed: str | None, values: Values) -> str | None:
@@ -187,16 +161,9 @@ class Pair:
         if self.crossing is None:
             if wanted == AUTO or self.drafter is None or needed != MODEL or VOCABULARY not in method.relevant(values):
                 return None
-            return f"{VOCABULARY.name} {wanted} given, and target and drafter have one tokenizer; expected {AUTO}"
+            return messages.one_tokenizer(wanted)
         if method.runs == "drafter" or any(part.one_vocabulary for part in method.parts):
-            name = self.crossing.drafter.name
-            what = (
-                "runs the drafter model alone" if method.runs == "drafter" else "has drafts judged by the drafter model"
-            )
-            return (
-                f"{method.name} {what}, and {name} writes with another tokenizer than the target; expected a "
-                "drafter of the target's tokenizer, or --target with the drafter's name to see it alone"
-            )
+            return messages.other_tokenizer(method.name, method.runs == "drafter", self.crossing.drafter.name)
         return None
 
     def head(self, kind: str) -> Head:
@@ -219,10 +186,7 @@ class Pair:
         if isinstance(model, LeanModel):
             return in_int8(wanted, model.embedding, self.drafter_info is not None and self.drafter_info.trained)
         if wanted == "int8":
-            raise UserError(
-                "draft_weights int8: the drafter does not run on the lean forward, or is cut over several processes; "
-                "expected auto or full"
-            )
+            raise UserError(messages.NO_INT8_DRAFTER)
         return False
 
     def drafting(self, wanted: str) -> Runners:
@@ -237,49 +201,10 @@ class Pair:
         return self.share(runner) if self.share else runner
 
     def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
-        """Ids of a prompt: user turns and answers alternate, the last turn is the user's.
-
-        With `chat` the model's template wraps them and opens the answer; without it, or where the model
-        has no template or has an encoder, the turns are joined by newlines and encoded as they are.
-        Raises `UserError`, before the tokenizer spends minutes on it, for a text that cannot fit, and for a system
-        message that no template takes.
-        """
-        self._refuse_long(sum(map(len, (*turns, system or ""))))
-        if chat and self.tokenizer.chat_template and not self.encoder:
-            return list(self.tokenizer.encode(self._in_template(turns, system), add_special_tokens=False))
-        if system is not None:
-            raise self._no_system("has no chat template" if chat else "is asked without its chat template")
-        return list(self.tokenizer.encode("\n".join(turns)))
-
-    def _in_template(self, turns: Sequence[str], system: str | None) -> str:
-        """The conversation in the model's template, which opens the answer."""
-        without = self._rendered(messages_of(turns))
-        if system is None:
-            return without
-        try:
-            text = self._rendered(messages_of(turns, system))
-        except TemplateError:
-            text = without
-        if text == without and system.strip() not in text:  # refused, or left out without a word
-            raise self._no_system("has a chat template without a place for it")
-        return text
-
-    def _rendered(self, messages: list[dict[str, str]]) -> str:
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-
-    def _no_system(self, why: str) -> UserError:
-        return UserError(
-            f"the prompt has a system message, and {self.target_info.name} {why}; expected a prompt without one, or a "
-            "model whose chat template takes it"
-        )
-
-    def _refuse_long(self, characters: int) -> None:
-        window = max(self.target.window, getattr(self.target.model, "source_window", 0))
-        if characters > _CHARACTERS_A_TOKEN * window:
-            raise UserError(
-                f"the prompt has {characters:,} characters; expected at most {_CHARACTERS_A_TOKEN * window:,}, as the "
-                f"model's context holds {window:,} tokens"
-            )
+        """Ids of a prompt: see `prompt_ids`; the turns of an encoder's prompt stand without a template."""
+        longest = max(self.target.window, getattr(self.target.model, "source_window", 0))
+        asked = chat and not self.encoder, chat
+        return prompt_ids(self.tokenizer, self.target_info.name, longest, turns, *asked, system)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of an answer, without special tokens."""
@@ -299,15 +224,12 @@ class Pair:
             return self
         asked = f"target_weights {name}"
         if info.stored != FULL:
-            raise UserError(f"{asked} given, and {info.name} is loaded in {info.stored}; expected {info.stored}")
+            raise UserError(messages.rounded_already(asked, info.name, info.stored))
         if info.processes > 1:
-            raise UserError(f"{asked} given, and {info.name} is cut over {info.processes} processes; expected full")
+            raise UserError(messages.cut_up(asked, info.name, info.processes))
         refuse_format(name, self.target.device, asked)
         if not isinstance(model, LeanModel):
-            raise UserError(
-                f"{asked} given, and {info.name} runs on transformers' own layers, whose weights are left as they are; "
-                "expected full, or a model with a lean forward (docs/models.md)"
-            )
+            raise UserError(messages.own_layers(asked, info.name))
         refuse_indivisible(name, info.name, LayerSizes.of_model(model), asked)
         if info.graphs and FORMATS[name].batch_invariant_on(self.target.device):
             raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")

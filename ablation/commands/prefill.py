@@ -186,7 +186,7 @@ def _write(
 
 def _line(prompt: "Prompt") -> str:
     """A prompt's first turn as a line of a prompt file, so that it can be played from the state alone."""
-    from sampling.pair import messages_of
+    from sampling.prompt_ids import messages_of
 
     about: dict[str, object] = {"id": prompt.id, "task": prompt.task, "max_new_tokens": prompt.max_new_tokens}
     told = {name: value for name, value in about.items() if value is not None}
