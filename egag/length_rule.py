@@ -37,7 +37,7 @@ class LengthRule:
     survival: Sequence[float] = (1.0,)
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
         """The rule with the given parameters; it needs no model."""
         return cls(**values)
 

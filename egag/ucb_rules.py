@@ -25,7 +25,7 @@ class UcbRules(DelegatingRule):
         self.playing = self._bandit.choose()
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any], *inside: LengthRule) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any], *inside: LengthRule) -> Self:
         rules = dict(zip(values["ucb_arms"].split(), inside, strict=True))
         return cls(rules, values["ucb_exploration"], values["ucb_remember"])
 

@@ -61,7 +61,7 @@ class LogitSpecDrafter(Drafter):
         self.guesses = logitspec_top_k
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:

@@ -28,7 +28,7 @@ class NgramDrafter(Drafter):
         self.storage, self.top_k_filler, self.reset = storage, top_k_filler, reset
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any]) -> Self:
         chosen = values["set_ngramstorage"]
         storage = STORAGES[chosen.name].load()(*chosen.arguments)
         return cls(storage, values["top_k_filler"], values["reset_in_between"])

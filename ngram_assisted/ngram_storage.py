@@ -29,7 +29,7 @@ class NGramStorage:
         self.reset()
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
         """The storage of the given order; it needs no model."""
         return cls(**values)
 

@@ -58,7 +58,7 @@ class PromptLookupDrafter(Drafter):
         self.latest = lookup_occurrence == "latest"
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:

@@ -54,7 +54,7 @@ class SuffixDrafter(Drafter):
         self.memory_tree = ResponseTree(max_tree_depth, max_cached_requests)
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:

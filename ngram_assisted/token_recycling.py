@@ -49,7 +49,7 @@ class TokenRecyclingDrafter(Drafter):
         self.table: Table = {}
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:

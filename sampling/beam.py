@@ -49,7 +49,7 @@ class BeamSearch:
     alpha: float = 1.2
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
         """From the settings."""
         return cls(values["num_beams"], values["beam_top_k"], values["beam_min_length"], values["beam_alpha"])
 

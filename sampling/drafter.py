@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from egag.length_rule import LengthRule
+from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking, alone
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -26,7 +27,7 @@ class Drafter(ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: DraftingPair, values: Mapping[str, Any]) -> Self:
         """The drafter for a loaded pair of models with the given parameters."""
 
     def begin(self, seq: Sequence) -> None:  # noqa: B027
@@ -73,7 +74,7 @@ class NullDrafter(Drafter):
     """Drafts nothing: plain autoregression through the same loop."""
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: DraftingPair, values: Mapping[str, Any]) -> Self:
         return cls()
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from sampling.drafting_pair import DraftingPair
 from utils.parameter import Parameter, Values
 
 Bound = tuple[str, str]
@@ -102,7 +103,7 @@ class Part:
         """The class behind `path`."""
         return _imported(self.path)
 
-    def build(self, pair: Any, values: Values) -> Any:
+    def build(self, pair: DraftingPair | None, values: Values) -> Any:
         """An object of this part for a loaded pair of models; missing values take their defaults."""
         own = {p.name: values.get(p.name, p.default) for p in self.parameters}
         inside = [used.build(pair, {**values, **own}) for used in self.uses]
@@ -169,7 +170,7 @@ class OneOf:
     pick: Callable[[Values], Part]
     preset: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, pair: Any, values: Values) -> Any:
+    def build(self, pair: DraftingPair | None, values: Values) -> Any:
         """An object of the part that the values pick."""
         return self.pick(values).build(pair, {**values, **self.preset})
 
@@ -208,7 +209,7 @@ class OneOf:
 class OneForDrafter(OneOf):
     """Whichever of some parts the values pick, drafting for the pair's drafter model as others do for the target."""
 
-    def build(self, pair: Any, values: Values) -> Any:
+    def build(self, pair: DraftingPair | None, values: Values) -> Any:
         """The part that the values pick, for the drafter model."""
         return OneOf.build(self, None if pair is None else pair.of_drafter, values)
 

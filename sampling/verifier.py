@@ -70,7 +70,7 @@ class Verifier(ABC):
     reads_trees = False
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
         """The strategy with the given parameters; it needs no model."""
         return cls(**values)
 

@@ -42,7 +42,7 @@ class LogitsProcessor(ABC):
                 )
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
         """The processor with the given arguments; it needs no model."""
         return cls(**values)
 

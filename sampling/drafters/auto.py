@@ -11,6 +11,7 @@ from sampling.drafter import AskingDrafter, Drafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
+from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking
 from sampling.methods import HEADS, MODELS
 from sampling.profile import NOTHING, LatencyProfile
@@ -67,7 +68,7 @@ class AutoDrafter(AskingDrafter):
         self.needs_hidden = tuple(sorted({layer for one in models.values() for layer in one.needs_hidden}))
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+    def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any], *inside: Any) -> Self:
         (suffix,) = inside
         kinds = [kind for kind in MODELS if pair.has(kind)]
         profile = pair.profile

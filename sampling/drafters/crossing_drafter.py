@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from sampling.drafter import AskingDrafter
+from sampling.drafting_pair import DraftingPair
 from sampling.forward.runner import Runners
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import Crossing
@@ -19,7 +20,8 @@ class CrossingDrafter(AskingDrafter):
         self.runner, self.crossing = runner, crossing
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: DraftingPair, values: Mapping[str, Any]) -> Self:
+        assert pair.crossing is not None, "one tokenizer needs no crossing"
         return cls(pair.drafting(values["draft_weights"]), pair.crossing)
 
     def begin(self, seq: Sequence) -> None:

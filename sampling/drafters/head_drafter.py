@@ -10,6 +10,7 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafting_pair import DraftingPair
 from sampling.forward.int8 import Int8Linear
 from sampling.heads.runner import HeadForward, HeadRunner
 from sampling.sequence import Sequence
@@ -48,7 +49,7 @@ class HeadDrafter(ForwardDrafter):
         self._runner, self._forward, self._cached = runner, runner.forward, cached
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
         forward = cls.forward.of(pair.head(cls.method), pair.target.model)
         if pair.drafts_in_int8(cls.method, values["draft_weights"]):
             forward = forward.with_kernel(Int8Linear)

@@ -95,7 +95,7 @@ class ExtendedDrafter(_Pair):
         self.steps = num_model_steps
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any], *inside: Any) -> Self:
         model, copier = inside
         return cls(model, copier, values["num_model_steps"])
 
@@ -134,7 +134,7 @@ class SuffixOrModelDrafter(_Pair):
         self.steps, self.enough = num_model_steps, suffix_score
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any], *inside: Any) -> Self:
         model, suffix = inside
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 

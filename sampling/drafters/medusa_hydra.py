@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Ask, Asking
 from sampling.forward.int8 import Int8Linear
 from sampling.forward.kernels import make_linear
@@ -154,7 +155,7 @@ class _ParallelDrafter(ForwardDrafter):
         self._outputs = _Outputs(weights)
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Self:
+    def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
         head, target = pair.head(cls.method), pair.target.model
         rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
         weights = _Weights(head, target, Int8Linear if rough else make_linear)

@@ -9,6 +9,7 @@ from torch import Tensor
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
+from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Runner, Runners, ask, caught_up, prefill
 from sampling.sequence import Sequence
@@ -27,7 +28,7 @@ class ModelDrafter(ForwardDrafter):
         self.runner = runner
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any]) -> Any:
+    def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Any:
         """See `Drafter.build`; for a model of another tokenizer the drafter that crosses from its vocabulary."""
         if pair.crossing is None:
             return cls(pair.drafting(values["draft_weights"]))

@@ -70,7 +70,7 @@ class StagedDrafter(AskingDrafter):
         self._judge = RejectionVerifier()
 
     @classmethod
-    def build(cls, pair: Any, values: abc.Mapping[str, Any], *inside: Any) -> Self:
+    def build(cls, pair: object, values: abc.Mapping[str, Any], *inside: Any) -> Self:
         inner, model = inside
         if getattr(inner, "shape", None) is not None and not model.runner.model.trees:
             raise UserError(

@@ -17,7 +17,7 @@ class TargetFirst(AskingDrafter):
         self.drafter, self.needs_hidden = drafter, drafter.needs_hidden
 
     @classmethod
-    def build(cls, pair: Any, values: Any) -> "TargetFirst":
+    def build(cls, pair: object, values: Any) -> "TargetFirst":
         raise NotImplementedError("it wraps a drafter that was built")
 
     def begin(self, seq: Sequence) -> None:

@@ -63,7 +63,7 @@ class RehearsedDrafter(Drafter):
         self._start = self._round = self.right = 0
 
     @classmethod
-    def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
         raise NotImplementedError
 
     def begin(self, seq: Sequence) -> None:
