@@ -40,7 +40,7 @@ def main(
     with exit_statuses():
         # Late, so that --help and a wrong call need no pandas.
         from ablation.report.export import write_acceptance
-        from ablation.report.spec_bench import write_spec_bench
+        from ablation.report.tables.spec_bench import write_spec_bench
         from ablation.report.write import write_report
 
         report = write_report(results, out)

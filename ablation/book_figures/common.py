@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablation.report.figure import COLOURS, MARKERS
+from ablation.report.plots.figure import COLOURS, MARKERS
 from utils.provenance import ROOT
 
 RESULTS = ROOT / "docs" / "results"

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ablation.book_figures.common import axes, by_configuration, expected_tokens, look
-from ablation.report.acceptance import summed
-from ablation.report.figure import COLOURS, GREY, MARKERS
+from ablation.report.plots.figure import COLOURS, GREY, MARKERS
+from ablation.report.tables.acceptance import summed
 from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
 from sampling.methods import REFERENCE

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from matplotlib.figure import Figure
 
 from ablation.book_figures.common import axes, drafter_of, expected_tokens, forward_ms, growth, look
-from ablation.report.figure import COLOURS, GREY
+from ablation.report.plots.figure import COLOURS, GREY
 from sampling.forward.tree import ancestor_mask
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.commands.simulator import simulated, write_simulator
-from ablation.report.bounds import ABOUT, FITTED_COST, UNTESTED, frame_of
-from ablation.report.summary import summarise
+from ablation.report.tables.bounds import ABOUT, FITTED_COST, UNTESTED, frame_of
+from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.results.bounds import bounds
 from ablation.results.computed import BOUND, BOUND_METHOD, REPLAYED

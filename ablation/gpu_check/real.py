@@ -9,7 +9,7 @@ from ablation.gpu_check.calls import call
 from ablation.gpu_check.models import save_tiny
 from ablation.gpu_check.record import LeftOut, Record
 from ablation.report.load import load_results
-from ablation.report.summary import ALL, summarise
+from ablation.report.tables.summary import ALL, summarise
 
 _DRY_LENGTH, _DRY_WINDOW = 6, 4096  # the plan's prompts are long in bytes
 _LEAST_S, _PLAN_S = 60.0, 150.0

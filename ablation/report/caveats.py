@@ -7,11 +7,11 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
-from ablation.report.cells import percent
-from ablation.report.formats import not_compared
-from ablation.report.hosts import mixed_hosts
 from ablation.report.paired import enough
-from ablation.report.summary import ALL
+from ablation.report.tables.cells import percent
+from ablation.report.tables.formats import not_compared
+from ablation.report.tables.hosts import mixed_hosts
+from ablation.report.tables.summary import ALL
 from ablation.results import stamp
 from ablation.results.record import DIFFERS
 from engines.spec import OURS

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.report.bounds import BoundRows
-from ablation.report.cells import Table, draft_table, ledger_table, pair_table, speed_table
-from ablation.report.figure import Plot
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
-from ablation.report.pairs import shown
-from ablation.report.summary import ALL
+from ablation.report.plots.figure import Plot
+from ablation.report.tables.bounds import BoundRows
+from ablation.report.tables.cells import Table, draft_table, ledger_table, pair_table, speed_table
+from ablation.report.tables.pairs import shown
+from ablation.report.tables.summary import ALL
 from ablation.results.manifest import profiles
 from utils.text import counted
 from utils.text import shown as shown_text

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ablation.report.cells import Table
 from ablation.report.content import Content
+from ablation.report.tables.cells import Table
 
 _HEAD = (
     "% Written from results; a new report replaces this file. Needs \\usepackage{booktabs} and UTF-8.",

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from ablation.report.cells import Table
 from ablation.report.content import METHOD, Content, ReportSection
+from ablation.report.tables.cells import Table
 
 
 def markdown(content: Content) -> str:

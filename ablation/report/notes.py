@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.cells import title_of
 from ablation.report.paired import LEVEL, TOO_FEW, UNSHOWN, enough
-from ablation.report.rates import ledger_of
+from ablation.report.tables.cells import title_of
+from ablation.report.tables.rates import ledger_of
 from sampling.measure.metrics import gammas_reached
 from sampling.methods import METHODS, REFERENCE
 

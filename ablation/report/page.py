@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 
 from ablation.report.content import METHOD, Content
-from ablation.report.figure import Plot
+from ablation.report.plots.figure import Plot
 from utils.html import rendered
 
 

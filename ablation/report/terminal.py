@@ -9,11 +9,11 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ablation.report.cells import Table, bug, title_of
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.paired import TOO_FEW, UNSHOWN
-from ablation.report.rates import known, ledger_of
-from ablation.report.summary import ALL, OTHER
+from ablation.report.tables.cells import Table, bug, title_of
+from ablation.report.tables.rates import known, ledger_of
+from ablation.report.tables.summary import ALL, OTHER
 from ablation.results.comparison_table import (
     LEDGER_TITLE,
     MANY_RUNS,

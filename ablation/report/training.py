@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from ablation.report.figure import Plot, blank, style
+from ablation.report.plots.figure import Plot, blank, style
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.training import History
 from sampling.heads.config import HeadConfig

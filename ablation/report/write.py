@@ -6,25 +6,25 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ablation.report.batches import batches_section
-from ablation.report.best import compare_best, compare_rules
-from ablation.report.bounds import BoundRows, bound_rows
 from ablation.report.caveats import caveats
-from ablation.report.cells import Table
 from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
-from ablation.report.engines import engines_section
-from ablation.report.figure import Plot
-from ablation.report.formats import formats_section
-from ablation.report.hosts import hosts_section
 from ablation.report.latex import pair_tables, summary_tables
 from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
 from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
-from ablation.report.pairs import compare
-from ablation.report.plots import answer_plot, processor_plots
-from ablation.report.predicted import Prices
-from ablation.report.summary import summarise
+from ablation.report.plots.every_plot import answer_plot, processor_plots
+from ablation.report.plots.figure import Plot
+from ablation.report.tables.batches import batches_section
+from ablation.report.tables.best import compare_best, compare_rules
+from ablation.report.tables.bounds import BoundRows, bound_rows
+from ablation.report.tables.cells import Table
+from ablation.report.tables.engines import engines_section
+from ablation.report.tables.formats import formats_section
+from ablation.report.tables.hosts import hosts_section
+from ablation.report.tables.pairs import compare
+from ablation.report.tables.predicted import Prices
+from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
 from utils.errors import UserError
 from utils.files import checked_path

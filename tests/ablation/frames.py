@@ -9,8 +9,8 @@ import pandas as pd
 from ablation.plan.grid import Configuration
 from ablation.report.caveats import caveats
 from ablation.report.load import load_results
-from ablation.report.pairs import compare
-from ablation.report.summary import summarise
+from ablation.report.tables.pairs import compare
+from ablation.report.tables.summary import summarise
 from ablation.results.record import Record
 from tests.ablation.synthetic import AR, record, write_results
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ablation.plan.file import read_experiment
 from ablation.plan.grid import Configuration
-from ablation.report.best import compare_best, compare_rules, leave_one_out
+from ablation.report.tables.best import compare_best, compare_rules, leave_one_out
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path
 from tests.ablation.frames import SD, against_ar, table

@@ -11,7 +11,7 @@ from rich.console import Console
 from ablation.commands.show import show
 from ablation.plan.grid import Configuration
 from ablation.report.load import load_results
-from ablation.report.summary import summarise
+from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.results.comparison_table import COLUMNS, LEDGER, MANY_RUNS, ONE_RUN, PROFILE, UNKNOWN, ComparisonLine
 from ablation.results.record import Record

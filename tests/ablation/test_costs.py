@@ -14,8 +14,8 @@ from ablation.plan.choice import choose_runs
 from ablation.plan.grid import Plan, plain_plan
 from ablation.plan.prompt_file import Prompt
 from ablation.report.load import load_manifest, load_results
-from ablation.report.predicted import Prices
-from ablation.report.summary import ALL, summarise
+from ablation.report.tables.predicted import Prices
+from ablation.report.tables.summary import ALL, summarise
 from ablation.report.write import write_report
 from ablation.results import manifest
 from ablation.results.manifest import manifest_path

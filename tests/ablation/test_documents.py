@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 from ablation.report.load import load_results
-from ablation.report.summary import summarise
+from ablation.report.tables.summary import summarise
 from ablation.results.document import metrics_page, summary_columns
 from tests.ablation.synthetic import AR, record, write_results
 

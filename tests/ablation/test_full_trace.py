@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from ablation.plan.grid import Configuration, Plan, plain_plan
 from ablation.plan.prompt_file import Prompt
-from ablation.report.bounds import bound_rows
-from ablation.report.plot_trace import trace_figure
+from ablation.report.plots.trace import trace_figure
+from ablation.report.tables.bounds import bound_rows
 from ablation.report.write import write_report
 from ablation.results.generations import Visit, furthest, read_generations
 from ablation.results.replay import ReplayRequest, Replays

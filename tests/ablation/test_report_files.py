@@ -14,9 +14,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ablation.report.load import load_results
-from ablation.report.plot_speedup import speedup_figure
-from ablation.report.plot_trace import trace_figure
-from ablation.report.spec_bench import spec_bench_table, write_spec_bench
+from ablation.report.plots.speedup import speedup_figure
+from ablation.report.plots.trace import trace_figure
+from ablation.report.tables.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.terminal import print_summary
 from ablation.report.write import Report, write_report
 from ablation.results.manifest import manifest_path
@@ -87,7 +87,7 @@ def test_a_second_report_replaces_the_first(written: Report, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 140])
 def test_the_terminal_table_fits(tmp_path: Path, width: int) -> None:
-    from ablation.report.summary import summarise
+    from ablation.report.tables.summary import summarise
 
     results = write_results(tmp_path / "r.csv", invented(thirty(), prompts=6, processors=(GREEDY,)))
     summary = summarise(load_results(results))
@@ -271,5 +271,5 @@ def test_the_script_reports_and_refuses(tmp_path: Path) -> None:
 
 
 def test_no_torch_is_loaded() -> None:
-    check = "import sys, ablation.report.write, ablation.report.spec_bench; sys.exit('torch' in sys.modules)"
+    check = "import sys, ablation.report.write, ablation.report.tables.spec_bench; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0

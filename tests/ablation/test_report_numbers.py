@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import wilcoxon
 
 from ablation.plan.grid import Configuration
-from ablation.report.acceptance import Positions, positions, summed
-from ablation.report.figure import WIDTH
 from ablation.report.paired import can_tell, holm, signed_ranks
-from ablation.report.pairs import shown
-from ablation.report.plot_acceptance import histogram_figure, position_figure
-from ablation.report.plot_speedup import gamma_figure, speedup_figure
-from ablation.report.summary import summarise
+from ablation.report.plots.acceptance import histogram_figure, position_figure
+from ablation.report.plots.figure import WIDTH
+from ablation.report.plots.speedup import gamma_figure, speedup_figure
+from ablation.report.tables.acceptance import Positions, positions, summed
+from ablation.report.tables.pairs import shown
+from ablation.report.tables.summary import summarise
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table
 from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record
 

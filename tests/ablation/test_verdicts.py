@@ -10,12 +10,12 @@ from matplotlib.container import BarContainer
 from rich.console import Console
 
 from ablation.plan.grid import Configuration
-from ablation.report.bounds import NO_BOUNDS
 from ablation.report.content import Content, make_section
 from ablation.report.markdown import markdown
 from ablation.report.paired import TOO_FEW, UNSHOWN, can_tell, enough
-from ablation.report.plot_ledger import ledger_figure
-from ablation.report.summary import summarise
+from ablation.report.plots.ledger import ledger_figure
+from ablation.report.tables.bounds import NO_BOUNDS
+from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.report.write import write_report
 from tests.ablation.frames import SD, against_ar, cautions, pairs_of, ran, row, table

@@ -2,13 +2,13 @@
 
 import re
 
-from ablation.report.bounds import NO_BOUNDS
 from ablation.report.content import Content, make_section
-from ablation.report.engines import engines_section
 from ablation.report.load import load_results
 from ablation.report.markdown import markdown
-from ablation.report.pairs import compare
-from ablation.report.summary import summarise
+from ablation.report.tables.bounds import NO_BOUNDS
+from ablation.report.tables.engines import engines_section
+from ablation.report.tables.pairs import compare
+from ablation.report.tables.summary import summarise
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "docs" / "results"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.report.cells import Table, interval, number, title_of
 from ablation.report.content import ReportSection
 from ablation.report.load import by_load, in_order
-from ablation.report.summary import ALL, speed_ratio, speeds
+from ablation.report.tables.cells import Table, interval, number, title_of
+from ablation.report.tables.summary import ALL, speed_ratio, speeds
 from ablation.results.record import DIFFERS
 from engines.spec import OURS, UNKNOWN
 from sampling.methods import REFERENCE

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ablation.plan.grid import CONTROL
-from ablation.report.figure import (
+from ablation.report.plots.figure import (
     COLOURS,
     GREY,
     WIDTH,
@@ -24,7 +24,7 @@ from ablation.report.figure import (
     whiskers,
     wrapped,
 )
-from ablation.report.summary import ALL
+from ablation.report.tables.summary import ALL
 from ablation.results.table import setting_columns
 from sampling.methods import REFERENCE
 from utils.intervals import bootstrap_ratio

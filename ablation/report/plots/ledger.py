@@ -4,10 +4,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ablation.plan.grid import CONTROL
-from ablation.report.cells import title_of
-from ablation.report.figure import COLOURS, GREY, WIDTH, blank, label_height, name_labels, prompts_in, row_places
-from ablation.report.rates import ledger_of
-from ablation.report.summary import ALL
+from ablation.report.plots.figure import COLOURS, GREY, WIDTH, blank, label_height, name_labels, prompts_in, row_places
+from ablation.report.tables.cells import title_of
+from ablation.report.tables.rates import ledger_of
+from ablation.report.tables.summary import ALL
 from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods import REFERENCE
 

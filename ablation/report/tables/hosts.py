@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.report.cells import Table, number
 from ablation.report.content import ReportSection
 from ablation.report.load import by_load
 from ablation.report.origin import machine_text
-from ablation.report.summary import speeds
+from ablation.report.tables.cells import Table, number
+from ablation.report.tables.summary import speeds
 from engines.spec import OURS
 from sampling.methods import REFERENCE
 from utils.text import shown

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.cells import Table, interval, number, title_of
 from ablation.report.content import ReportSection
-from ablation.report.figure import WIDTH, Plot, blank, slug, style, whiskers
 from ablation.report.load import in_order
-from ablation.report.summary import ALL
+from ablation.report.plots.figure import WIDTH, Plot, blank, slug, style, whiskers
+from ablation.report.tables.cells import Table, interval, number, title_of
+from ablation.report.tables.summary import ALL
 from sampling.methods import REFERENCE
 
 TITLE = "Many at a time"

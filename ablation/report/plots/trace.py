@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.figure import COLOURS, WIDTH, blank, wrapped
+from ablation.report.plots.figure import COLOURS, WIDTH, blank, wrapped
 from ablation.results.stamp import stamped
 from utils.text import shown
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ablation.report.load import load_results
-from ablation.report.summary import summarise
+from ablation.report.tables.summary import summarise
 from ablation.results.computed import BOUND, BOUND_METHOD
 from ablation.results.record import Record
 from ablation.results.store import Store

@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.best import leave_one_out, told
-from ablation.report.cells import Table, interval, number
 from ablation.report.content import ReportSection
 from ablation.report.load import by_load, in_order
-from ablation.report.summary import log_speedups, prompt_logs, speed_ratio, speeds
+from ablation.report.tables.best import leave_one_out, told
+from ablation.report.tables.cells import Table, interval, number
+from ablation.report.tables.summary import log_speedups, prompt_logs, speed_ratio, speeds
 from ablation.results.manifest import qualities
 from ablation.results.quality_table import (
     QUALITY_HEADERS,

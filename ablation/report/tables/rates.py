@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ablation.report.acceptance import summed
+from ablation.report.tables.acceptance import summed
 from sampling.measure.ledger import PARTS, Ledger, needed_alpha
 from utils.intervals import bootstrap_ratio
 

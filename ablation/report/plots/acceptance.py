@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.acceptance import FEW_ROUNDS, Positions, Share
-from ablation.report.figure import COLOURS, GREY, WIDTH, blank, label_height, row_places, style, whiskers, wrapped
+from ablation.report.plots.figure import COLOURS, GREY, WIDTH, blank, label_height, row_places, style, whiskers, wrapped
+from ablation.report.tables.acceptance import FEW_ROUNDS, Positions, Share
 
 # Beside one position the marks of all configurations spread over so much of the way to the next.
 _SPREAD = 0.5

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from ablation.report.acceptance import positions
-from ablation.report.figure import Plot, slug
-from ablation.report.plot_acceptance import histogram_figure, position_figure
-from ablation.report.plot_ledger import ledger_figure
-from ablation.report.plot_speedup import gamma_figure, speedup_figure
-from ablation.report.plot_trace import trace_figure
+from ablation.report.plots.acceptance import histogram_figure, position_figure
+from ablation.report.plots.figure import Plot, slug
+from ablation.report.plots.ledger import ledger_figure
+from ablation.report.plots.speedup import gamma_figure, speedup_figure
+from ablation.report.plots.trace import trace_figure
+from ablation.report.tables.acceptance import positions
 from ablation.results.trace import trace_path
 from sampling.measure.ledger import PARTS
 

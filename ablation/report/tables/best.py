@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ablation.report.load import in_order
 from ablation.report.paired import Logs, judge
-from ablation.report.pairs import BEST, MethodPair, paired
-from ablation.report.summary import log_speedups, prompt_logs
+from ablation.report.tables.pairs import BEST, MethodPair, paired
+from ablation.report.tables.summary import log_speedups, prompt_logs
 from sampling.method import FIXED
 from sampling.methods import METHODS
 from sampling.rules import OWN

@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.report.cells import Table, number, title_of
-from ablation.report.figure import slug
 from ablation.report.load import in_order, load_results
 from ablation.report.markdown import safe, table_lines, warning_lines
+from ablation.report.plots.figure import slug
+from ablation.report.tables.cells import Table, number, title_of
 from sampling.methods import REFERENCE
 from utils.errors import UserError
 

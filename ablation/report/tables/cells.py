@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.rates import ledger_of
+from ablation.report.tables.rates import ledger_of
 from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods import REFERENCE
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
-from ablation.report.cells import percent
 from ablation.report.load import in_order
 from ablation.report.paired import Judged, Logs, judge
-from ablation.report.summary import ALL
+from ablation.report.tables.cells import percent
+from ablation.report.tables.summary import ALL
 from sampling.methods import REFERENCE
 
 BEST = "best "
