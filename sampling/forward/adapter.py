@@ -10,9 +10,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward import attention
 from sampling.forward.cache import RollbackCache, RollbackLayer
-from sampling.forward.fixed import Places
-from sampling.forward.fixed_transformers import FixedTransformersCache
-from sampling.forward.rows_transformers import TransformersRowsCache, padded_forward
+from sampling.forward.rows_transformers import TransformersRowsCache, ViewedCache
 from sampling.forward.runner import Reading, chains_only
 from sampling.forward.sharded.cut import whole
 from sampling.forward.steps import BlockShape
@@ -50,6 +48,25 @@ class TransformersCache(RollbackCache):
     def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(num_layers, device, dtype)
         self.view = Cache(layers=[_Layer(self, layer) for layer in self.layers])
+
+    single = True
+
+    def following(self, count: int) -> range:
+        """See `ViewedCache.following`."""
+        return range(self.length, self.length + count)
+
+    def batched(self, rows: Tensor) -> Tensor:
+        """See `ViewedCache.batched`."""
+        return rows.unsqueeze(0)
+
+    def flat(self, batched: Tensor) -> Tensor:
+        """See `ViewedCache.flat`."""
+        rows: Tensor = batched[0]
+        return rows
+
+    def batched_mask(self, mask: Tensor | None) -> Tensor | None:
+        """See `ViewedCache.batched_mask`."""
+        return None if mask is None else mask[None, None]
 
 
 class TransformersWeights:
@@ -104,11 +121,6 @@ class TransformersModel(TransformersWeights):
             attention.register()
             model.set_attn_implementation(attention.FOLDED)
 
-    def places(self, most: int) -> Places:
-        """See `Fixable.places`; `rows_shape` is known by then."""
-        assert self.rows_shape is not None
-        return Places(self.num_layers, self.rows_shape, most, self.device, self.dtype, FixedTransformersCache)
-
     def rows_cache(self) -> TransformersRowsCache:
         """See `Shareable.rows_cache`; `rows_shape` is known by then."""
         assert self.rows_shape is not None
@@ -123,30 +135,30 @@ class TransformersModel(TransformersWeights):
         tokens: Tensor,
         positions: Tensor,
         mask: Tensor | None,
-        cache: RollbackCache | FixedTransformersCache | TransformersRowsCache,
+        cache: ViewedCache,
         hidden: Sequence[int],
         rows: int | Tensor,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. transformers computes at least one row of logits; 0 rows drop it."""
-        if isinstance(cache, TransformersRowsCache):
-            return padded_forward(self, tokens, positions, cache, hidden, rows)
-        assert isinstance(rows, int), "which rows is asked by batches alone"
-        assert not isinstance(cache, RollbackCache) or isinstance(cache, TransformersCache), "a cache of `new_cache`"
-        if isinstance(cache, TransformersCache) and not self.trees:
-            self._refuse_tree(positions, cache.length)
+        if not self.trees:
+            self._refuse_tree(positions, cache.following(len(positions)))
+        last = rows if isinstance(rows, int) and (cache.single or not rows) else None
         output = self.hf(
-            input_ids=tokens.unsqueeze(0),
-            position_ids=positions.unsqueeze(0),
-            attention_mask=None if mask is None else mask[None, None],
+            input_ids=cache.batched(tokens),
+            position_ids=cache.batched(positions),
+            attention_mask=cache.batched_mask(mask),
             past_key_values=cache.view,
             use_cache=True,
-            logits_to_keep=max(rows, 1),
+            logits_to_keep=0 if last is None else max(last, 1),
             output_hidden_states=bool(hidden),
         )
-        logits: Tensor = output.logits[0, -rows:] if rows else output.logits[0, :0]
-        return logits, {layer: output.hidden_states[layer][0] for layer in hidden}
+        states = {layer: cache.flat(output.hidden_states[layer]) for layer in hidden}
+        if last == 0:
+            return output.logits[0, :0], states
+        logits = cache.flat(output.logits)
+        return logits[len(logits) - rows :] if isinstance(rows, int) else logits.index_select(0, rows), states
 
-    def _refuse_tree(self, positions: Tensor, length: int) -> None:
+    def _refuse_tree(self, positions: Tensor, following: range | None) -> None:
         """Raises `UserError` for rows that do not stand one behind the other, each in its own place."""
-        if positions.tolist() != list(range(length, length + len(positions))):
+        if following is not None and positions.tolist() != list(following):
             raise chains_only(self)

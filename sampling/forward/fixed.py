@@ -1,21 +1,18 @@
-"""A cache of fixed addresses: all layers in one zeroed buffer, and a length that lies on the device.
+"""A slot of fixed addresses, and a length that lies on the device.
 
 A forward over it has the same shapes and addresses whatever the length of the text, so that it can be captured. It
 attends over all of a bucket of rows, of which a mask hides those that do not count; a hidden row must hold finite
 numbers all the same, for 0 times NaN is NaN.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
 from weakref import finalize
 
 import torch
 from torch import Tensor
 
-from sampling.forward.attention import grouped_attention
-from sampling.forward.cache import Rows, SequenceCache
-from sampling.forward.steps import BlockShape
+from sampling.forward.rows import RowsCache, RowsSlot
 from utils.graphed import Graphed, Tensors
 
 ROOM = 2048
@@ -24,36 +21,17 @@ BUCKET = 256
 """Rows that a forward attends over are a multiple of this, so that short texts do not pay for long ones."""
 
 
-class FixedLayer:
-    """One layer's rows, `[kv_heads, capacity, head_dim]` each."""
+class FixedSlot(RowsSlot):
+    """A slot whose length lies on the device as well: `length_there` `[1]`."""
 
-    def __init__(self, cache: "FixedCache", keys: Tensor, values: Tensor) -> None:
-        self._cache, self._keys, self._values = cache, keys, values
+    def __init__(self, owner: RowsCache) -> None:
+        super().__init__(owner)
+        self.length_there = torch.zeros(1, dtype=torch.long, device=self.device)
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Store n rows where the step says, and attend from them over its columns: see `RollbackLayer.attend`."""
-        cache = self._cache
-        assert mask is not None, "rows of a fixed cache are told apart by a mask"
-        self._keys.index_copy_(1, cache.slots, keys.transpose(0, 1))
-        self._values.index_copy_(1, cache.slots, values.transpose(0, 1))
-        columns = mask.shape[1]
-        keys, values = self._keys[:, :columns].unsqueeze(0), self._values[:, :columns].unsqueeze(0)
-        return grouped_attention(query, keys, values, mask)
-
-
-class FixedCache(SequenceCache):
-    """Keys and values of all layers, `[2, layers, kv_heads, capacity, head_dim]`.
-
-    length: on the host; `length_there` `[1]` is the same number on the device. slots `[n]`: where the rows of the
-    forward under way go, and columns, how many rows it attends over: set by whoever feeds.
-    """
-
-    def __init__(self, layers: int, shape: BlockShape, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.device, self.dtype, self.capacity, self.columns = device, dtype, capacity, capacity
-        self.buffer = torch.zeros(2, layers, shape.kv_heads, capacity, shape.head_dim, device=device, dtype=dtype)
-        self.length_there = torch.zeros(1, dtype=torch.long, device=device)
-        self.slots = torch.zeros(1, dtype=torch.long, device=device)
-        self.layers = [FixedLayer(self, *self.buffer[:, layer]) for layer in range(layers)]
+    @property
+    def capacity(self) -> int:
+        """Rows that it has room for."""
+        return self.owner.keys.shape[3]
 
     def advance(self, rows: int) -> None:
         """See `SequenceCache.advance`."""
@@ -65,34 +43,9 @@ class FixedCache(SequenceCache):
         super().crop(length)
         self._send_length()
 
-    def move(self, rows: Tensor, to: int) -> None:
-        """See `SequenceCache.move`."""
-        self.buffer[:, :, :, to : to + len(rows)] = self.buffer.index_select(3, rows)
-
-    def rows(self) -> dict[int, Rows]:
-        """See `KeptCache.rows`."""
-        return {
-            layer: (keys[:, : self.length], values[:, : self.length])
-            for layer, (keys, values) in enumerate(zip(*self.buffer, strict=True))
-        }
-
-    @torch.inference_mode()
-    def fill(self, rows: Mapping[int, Rows], count: int) -> None:
-        """See `KeptCache.fill`; there is room for them."""
-        self.crop(0)
-        for layer, one in rows.items():
-            for buffer, held in zip(self.buffer[:, layer], one, strict=True):
-                buffer[:, :count] = held
-        self.advance(count)
-
-    def grown(self, capacity: int) -> "FixedCache":
-        """Another one with more room and the same rows."""
-        shape = BlockShape(0, self.buffer.shape[2], self.buffer.shape[4])
-        larger = type(self)(self.buffer.shape[1], shape, capacity, self.device, self.dtype)
-        larger.buffer[:, :, :, : self.length] = self.buffer[:, :, :, : self.length]
-        larger.memory = self.memory
-        larger.advance(self.length)
-        return larger
+    def lay_out_rows(self, rows: Tensor, mask: Tensor) -> None:
+        """See `RowsCache.lay_out_fixed`."""
+        self.owner.lay_out_fixed(self.index, rows, mask)
 
     @torch.inference_mode()
     def _send_length(self) -> None:
@@ -115,10 +68,14 @@ def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
 
 
 @dataclass(slots=True)
-class Place:
-    """A cache with the graphs that know its addresses: what outlives a sequence."""
+class CacheSlot:
+    """A slot of a cache of its own, with the graphs that know its addresses: what outlives a sequence.
 
-    cache: FixedCache
+    most: rows that its longest text takes.
+    """
+
+    cache: FixedSlot
+    most: int
     steps: dict[Hashable, Graphed] = field(default_factory=dict)
 
     @property
@@ -129,40 +86,31 @@ class Place:
     def step(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
         """The function as a graph; key: what it was made for, beside the shapes of its inputs."""
         if key not in self.steps:
-            self.steps[key] = Graphed(function, self.cache.buffer.device)
+            self.steps[key] = Graphed(function, self.cache.device)
         return self.steps[key]
 
-    def columns(self, width: int, most: int) -> int:
-        """Columns of the next forward, which writes so many rows; there is room for them then, up to `most`."""
-        rows, cache = self.cache.length + width, self.cache
-        if rows > cache.capacity:
-            self.cache = cache.grown(min(most, max(rows, 2 * cache.capacity)))
+    def columns(self, width: int) -> int:
+        """Columns of the next forward, which writes so many rows; there is room for them then."""
+        rows, capacity = self.cache.length + width, self.cache.capacity
+        if rows > capacity:
+            self.cache.owner.make_room(min(self.most, max(rows, 2 * capacity, ROOM)))
             self.steps.clear()
         return columns_for(rows, self.cache.capacity)
 
 
-class Places:
-    """The places of one model. A sequence takes one and gives it back when its runner is gone.
+class CachePool:
+    """The cache slots of one model. A sequence takes one and gives it back when its runner is gone.
 
-    layers, shape: of the model; most: rows that its longest text takes. kind: of its caches.
+    make: an empty cache. most: rows that the longest text takes.
     """
 
-    def __init__(
-        self,
-        layers: int,
-        shape: BlockShape,
-        most: int,
-        device: torch.device,
-        dtype: torch.dtype,
-        kind: type[FixedCache] = FixedCache,
-    ) -> None:
-        self.most = most
-        self._make = partial(kind, layers, shape, min(ROOM, most), device, dtype)
-        self._free: list[Place] = []
+    def __init__(self, make: Callable[[], RowsCache], most: int) -> None:
+        self._make, self._most = make, most
+        self._free: list[CacheSlot] = []
 
-    def take(self, owner: object) -> Place:
+    def take(self, owner: object) -> CacheSlot:
         """One that nobody has, empty, for as long as `owner` lives."""
-        place = self._free.pop() if self._free else Place(self._make())
-        place.cache.crop(0)
-        finalize(owner, self._free.append, place)
-        return place
+        slot = self._free.pop() if self._free else CacheSlot(FixedSlot(self._make()), self._most)
+        slot.cache.crop(0)
+        finalize(owner, self._free.append, slot)
+        return slot

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from sampling.forward.blocks import Attending, Blocks, Layer, Weights, fuse, rotary_table
 from sampling.forward.compiled import compiled
-from sampling.forward.fixed import Places
 from sampling.forward.formats import FORMATS, FULL, Format
 from sampling.forward.fused import fused
 from sampling.forward.int8 import Int8Linear
@@ -111,10 +110,6 @@ class LeanModel:
     def new_cache(self) -> RowsSlot:
         """See `CausalModel.new_cache`."""
         return RowsSlot(self.rows_cache())
-
-    def places(self, most: int) -> Places:
-        """See `Fixable.places`."""
-        return Places(self.num_layers, self.blocks.shape, most, self.device, self.dtype)
 
     def rows_cache(self) -> RowsCache:
         """See `Shareable.rows_cache`."""

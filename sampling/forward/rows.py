@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from sampling.forward import cache
 from sampling.forward.attention import folded_mask, grouped_attention
 from sampling.forward.batch_invariant import UNIT, AttentionPattern, CausalSpan, CausalSpans, attention_pattern
-from sampling.forward.rows_alone import Buffers, SingleLayout, attend_alone
+from sampling.forward.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout, attend_alone
 from sampling.forward.steps import BlockShape
 from utils.sent import sent
 
@@ -83,7 +83,7 @@ class RowsLayer:
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
         layout = self._owner.layout
-        if isinstance(layout, SingleLayout):
+        if isinstance(layout, AloneLayout):
             return layout.write(self._index, keys, values)
         stored = self._owner.keys[self._index], self._owner.values[self._index]
         for buffer, rows in zip(stored, (keys, values), strict=True):
@@ -93,7 +93,7 @@ class RowsLayer:
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
         layout = self._owner.layout
-        if isinstance(layout, SingleLayout):
+        if isinstance(layout, AloneLayout):
             return layout.attend(self._index, query, keys, values)
         keys, values = self.write(keys, values)
         attending = layout.attending
@@ -127,7 +127,7 @@ class RowsCache:
     does alone. padded: all attend side by side, as a model's own layers must have it.
     """
 
-    layout: Layout | SingleLayout
+    layout: Layout | AloneLayout
 
     def __init__(
         self,
@@ -182,6 +182,13 @@ class RowsCache:
         start, stop = feed.slot.length, feed.slot.length + feed.count
         self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
         return torch.arange(start, stop, device=self.device) if feed.positions is None else feed.positions
+
+    def lay_out_fixed(self, index: int, rows: Tensor, mask: Tensor) -> None:
+        """Prepare a forward of one sequence whose rows `[n]` go there and see `[n, columns]` by an additive mask.
+
+        There is room for them: nothing is read, and no address changes.
+        """
+        self.layout = FixedLayout(self.buffers(index), rows, mask.shape[1], folded_mask(mask, self._group))
 
     def buffers(self, index: int) -> Buffers:
         """Where one sequence's rows are, good until there is more room."""

@@ -1,54 +1,90 @@
-"""Many sequences in one forward of a transformers model: its own modules take a padded batch, our rows stay flat."""
+"""Sequences in one forward of a transformers model: its own modules take a padded batch, our rows stay flat."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward.rows import Layout, RowsCache, RowsLayer, Side
+from sampling.forward.rows_alone import FixedLayout
 from sampling.forward.steps import BlockShape
 
-if TYPE_CHECKING:
-    from sampling.forward.adapter import TransformersModel
+
+class ViewedCache(Protocol):
+    """A cache with the face that transformers knows: `view` is handed to its forward.
+
+    single: whether one sequence is fed, so that the last rows of a batch are the last that are fed.
+    """
+
+    view: Cache
+
+    @property
+    def single(self) -> bool: ...
+
+    def following(self, count: int) -> range | None:
+        """Where so many rows stand that go on behind the text; None where the host does not know, or there are many."""
+        ...
+
+    def batched(self, rows: Tensor) -> Tensor:
+        """`[N]` of the rows that are fed -> `[sequences, rows]`, zeros where nothing is fed."""
+        ...
+
+    def flat(self, batched: Tensor) -> Tensor:
+        """`[sequences, rows, ...]` -> the rows that are fed."""
+        ...
+
+    def batched_mask(self, mask: Tensor | None) -> Tensor | None:
+        """What the rows see, `[sequences, 1, rows, columns]`; mask: as `CausalModel.forward` has it."""
+        ...
 
 
 class _Layer(CacheLayerMixin):
     """A layer of ours as transformers' attention modules call it."""
 
-    is_compileable = False
     is_croppable = True
 
     def __init__(self, cache: "TransformersRowsCache", rows: RowsLayer) -> None:
         super().__init__()
         self._cache, self._rows = cache, rows
 
+    @property
+    def is_compileable(self) -> bool:
+        return self._cache.single
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: there is room before a forward begins."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        side = self._cache.side
-        keys, values = (_flat(one.transpose(1, 2).flatten(0, 1), side) for one in (key_states, value_states))
-        stored = self._rows.write(keys, values)
-        return stored[0][side.part, :, : side.columns], stored[1][side.part, :, : side.columns]
+        cache = self._cache
+        stored = self._rows.write(*(cache.flat(states.transpose(1, 2)) for states in (key_states, value_states)))
+        keys, values = (buffer[cache.part, :, : cache.columns] for buffer in stored)
+        return keys, values
 
     def get_seq_length(self) -> int:
-        return self._cache.side.columns - self._cache.side.rows
+        """Never told of fixed shapes: a length would be part of a graph, which then is right for one length alone."""
+        if self._cache.single:
+            raise NotImplementedError("it asks the cache for the length of the text, which is on the device")
+        return self._cache.columns - self._cache.side.rows
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._cache.side.columns, 0
+        return self._cache.columns, 0
 
     def get_max_length(self) -> int:
-        return -1
+        return self._cache.keys.shape[3] if self._cache.single else -1
 
 
 class TransformersRowsCache(RowsCache):
-    """A cache of many sequences with the face that transformers knows: `view` is handed to its forward."""
+    """A cache of many sequences, side by side, or of one over fixed shapes: see `ViewedCache`."""
 
     def __init__(self, layers: int, shape: BlockShape, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(layers, shape, device, dtype, padded=True)
         self.view = Cache(layers=[_Layer(self, layer) for layer in self.layers])
+
+    @property
+    def single(self) -> bool:
+        """See `ViewedCache`."""
+        return isinstance(self.layout, FixedLayout)
 
     @property
     def side(self) -> Side:
@@ -57,42 +93,35 @@ class TransformersRowsCache(RowsCache):
         assert isinstance(layout, Layout) and isinstance(layout.attending, Side), "all attend side by side"
         return layout.attending
 
+    @property
+    def part(self) -> slice:
+        """Whose rows those are that a layer has written to."""
+        return slice(None) if self.single else self.side.part
 
-def padded_forward(
-    model: "TransformersModel",
-    tokens: Tensor,
-    positions: Tensor,
-    cache: TransformersRowsCache,
-    hidden: Sequence[int],
-    rows: int | Tensor,
-) -> tuple[Tensor, dict[int, Tensor]]:
-    """See `Shareable.forward`. Here padding reaches the products."""
-    side = cache.side
-    ids, places = (_padded(one, side) for one in (tokens, positions))
-    output = model.hf(
-        input_ids=ids,
-        position_ids=places,
-        attention_mask=side.mask,
-        past_key_values=cache.view,
-        use_cache=True,
-        logits_to_keep=1 if isinstance(rows, int) and not rows else 0,
-        output_hidden_states=bool(hidden),
-    )
-    states = {layer: _flat(output.hidden_states[layer].flatten(0, 1), side) for layer in hidden}
-    if isinstance(rows, int) and not rows:
-        return output.logits[0, :0], states
-    logits = _flat(output.logits.flatten(0, 1), side)
-    return logits[len(tokens) - rows :] if isinstance(rows, int) else logits.index_select(0, rows), states
+    @property
+    def columns(self) -> int:
+        """How many columns are attended over."""
+        return self.layout.columns if isinstance(self.layout, FixedLayout) else self.side.columns
 
+    def following(self, count: int) -> None:
+        """See `ViewedCache.following`."""
 
-def _flat(padded: Tensor, side: Side) -> Tensor:
-    """`[sequences * rows, ...]` -> the rows that are fed."""
-    return padded if side.at is None else padded.index_select(0, side.at)
+    def batched(self, rows: Tensor) -> Tensor:
+        """See `ViewedCache.batched`."""
+        if self.single:
+            return rows.unsqueeze(0)
+        side = self.side
+        sequences = side.part.stop - side.part.start
+        if side.at is not None:
+            rows = rows.new_zeros(sequences * side.rows).index_copy_(0, side.at, rows)
+        return rows.view(sequences, side.rows)
 
+    def flat(self, batched: Tensor) -> Tensor:
+        """See `ViewedCache.flat`."""
+        rows = batched.flatten(0, 1)
+        return rows if self.single or self.side.at is None else rows.index_select(0, self.side.at)
 
-def _padded(flat: Tensor, side: Side) -> Tensor:
-    """`[N]` -> `[sequences, rows]`, zeros where nothing is fed."""
-    sequences = side.part.stop - side.part.start
-    if side.at is not None:
-        flat = flat.new_zeros(sequences * side.rows).index_copy_(0, side.at, flat)
-    return flat.view(sequences, side.rows)
+    def batched_mask(self, mask: Tensor | None) -> Tensor | None:
+        """See `ViewedCache.batched_mask`; what is seen was laid out."""
+        layout = self.layout
+        return layout.mask[None, None] if isinstance(layout, FixedLayout) else self.side.mask

@@ -6,33 +6,19 @@ and a tree of one width share a graph: which row sees which is an input.
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.cache import Rows, additive, seen_by_branches
-from sampling.forward.fixed import FixedCache, Places, seen_by
+from sampling.forward.fixed import CachePool, FixedSlot, seen_by
 from sampling.forward.runner import CachedRunner, CausalModel, Output, as_ids, chains_only
+from sampling.forward.sharing import Shareable
 from sampling.forward.tree import seen_in_tree
 from utils.graphed import Graphed, Tensors
 from utils.sent import moved
-
-
-class Fixable(CausalModel, Protocol):
-    """A model whose forward runs over a `FixedCache` as well."""
-
-    def places(self, most: int) -> Places:
-        """Caches for sequences of at most so many rows."""
-        ...
-
-    def forward(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, hidden: Sequence[int], rows: int
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        """See `CausalModel.forward`; over such a cache the mask is `[n, columns]`."""
-        ...
-
 
 EXACT = 17
 """Rows up to which every number of them has a graph of its own."""
@@ -63,44 +49,44 @@ def _tree(parents: Sequence[int], width: int, device: torch.device) -> tuple[Ten
 
 
 class StaticRunner(CachedRunner):
-    """A model with a `FixedCache`: see `Runner`. An output holds until the next forward.
+    """A model with a `CacheSlot`: see `Runner`. An output holds until the next forward.
 
     Runners of one model hand caches and graphs on to each other.
     """
 
     fixed_shapes = True
 
-    def __init__(self, model: Fixable, vocab_size: int | None = None, places: Places | None = None) -> None:
+    def __init__(self, model: Shareable, vocab_size: int | None = None, pool: CachePool | None = None) -> None:
         super().__init__(model, vocab_size)
         self.model = model
         most = model.window + _PADDED[-1]  # rows that fill up may stand behind the last real one
-        self._places = places or model.places(most)
-        self._place = self._places.take(self)
+        self._pool = pool or CachePool(model.rows_cache, most)
+        self._slot = self._pool.take(self)
 
     def on(self, model: CausalModel) -> "StaticRunner":
         """See `WholeRunner.on`."""
-        return StaticRunner(cast(Fixable, model), self.vocab_size)
+        return StaticRunner(cast(Shareable, model), self.vocab_size)
 
     def another(self) -> "StaticRunner":
         """See `WholeRunner.another`."""
-        return StaticRunner(self.model, self.vocab_size, self._places)
+        return StaticRunner(self.model, self.vocab_size, self._pool)
 
     @property
-    def cache(self) -> FixedCache:
-        """See `CachedRunner.cache`; another one once there was no room."""
-        return self._place.cache
+    def cache(self) -> FixedSlot:
+        """See `CachedRunner.cache`."""
+        return self._slot.cache
 
     @torch.inference_mode()
     def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
         """See `Keeping.adopt`."""
         self.crop(0)
-        self._place.columns(count, self._places.most)
+        self._slot.columns(count)
         self.cache.fill(rows, count)
 
     @property
     def capture_s(self) -> float:
         """Seconds that capturing took so far."""
-        return self._place.capture_s
+        return self._slot.capture_s
 
     @torch.inference_mode()
     def forward(
@@ -131,34 +117,34 @@ class StaticRunner(CachedRunner):
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
         """See `Runner.fork`."""
         count, length = len(tokens), self.length
-        columns = self._place.columns(count, self._places.most)
+        columns = self._slot.columns(count)
         seen = F.pad(seen_by_branches(length, base, lines), (0, columns - length - count))
         positions = torch.full((count,), base + lines.shape[1], device=self.device)
-        self.cache.slots, self.cache.columns = torch.arange(length, length + count, device=self.device), columns
-        mask = additive(moved(seen, self.device), self.model.dtype)
-        logits, _ = self.model.forward(as_ids(tokens, self.device), positions, mask, self.cache, (), count)
+        rows = torch.arange(length, length + count, device=self.device)
+        self.cache.lay_out_rows(rows, additive(moved(seen, self.device), self.model.dtype))
+        logits, _ = self.model.forward(as_ids(tokens, self.device), positions, None, self.cache.owner, (), count)
         self.cache.advance(count)
         return Output(logits[:, : self.vocab_size])
 
     @property
     def graphs(self) -> Collection[Graphed]:
         """All functions that were made into graphs here."""
-        return self._place.steps.values()
+        return self._slot.steps.values()
 
     def graph(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
-        """Another function of fixed shapes, captured with the forwards of this place; key: what it was made for."""
-        return self._place.step(key, function)
+        """Another function of fixed shapes, captured with the forwards of this slot; key: what it was made for."""
+        return self._slot.step(key, function)
 
     def _call(self, width: int, rows: int, hidden: tuple[int, ...]) -> Callable[..., Tensors]:
         """What feeds so many rows: the graph, or for a prompt, whose lengths are many, the step as it is."""
-        columns = self._place.columns(width, self._places.most)
+        columns = self._slot.columns(width)
         step = partial(_step, self.model, self.cache, columns, rows, hidden)
-        return step if width > _PADDED[-1] else self._place.step((columns, rows, hidden), step)
+        return step if width > _PADDED[-1] else self._slot.step((columns, rows, hidden), step)
 
 
 def _step(
-    model: Fixable,
-    cache: FixedCache,
+    model: Shareable,
+    cache: FixedSlot,
     columns: int,
     rows: int,
     hidden: tuple[int, ...],
@@ -171,7 +157,7 @@ def _step(
     ids, depth: `[n]`, tokens and how far behind the text they stand. seen: `[n, n]` bool, among themselves.
     """
     length = cache.length_there
-    cache.slots, cache.columns = length + torch.arange(ids.shape[0], device=ids.device), columns
     mask = additive(seen_by(seen, length, columns), model.dtype)
-    logits, states = model.forward(ids, length + depth, mask, cache, hidden, rows)
+    cache.lay_out_rows(length + torch.arange(ids.shape[0], device=ids.device), mask)
+    logits, states = model.forward(ids, length + depth, None, cache.owner, hidden, rows)
     return logits, *(states[layer] for layer in hidden)

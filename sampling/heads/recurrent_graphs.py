@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sampling.forward.cache import additive
 from sampling.forward.fixed import BUCKET, ROOM, seen_by
-from sampling.forward.rows import Layout, RowsCache, Side
+from sampling.forward.rows import RowsCache
 from sampling.forward.static import EXACT
 from sampling.heads.inference import RecurrentForward
 from utils.graphed import Graphed, Tensors
@@ -76,8 +76,6 @@ def _forward(
     """
     count = len(tokens)
     places = base + (seen.shape[1] - count) + torch.arange(count, device=tokens.device)
-    mask = cache.folded(additive(seen_by(seen, base, columns), above.dtype).unsqueeze(0))
-    stored = cache.stored(torch.full_like(places, index), places)
-    cache.layout = Layout(stored, Side(slice(index, index + 1), count, columns, None, mask))
+    cache.lay_out_fixed(index, places, additive(seen_by(seen, base, columns), above.dtype))
     state = forward.run(tokens, above, base + seen.sum(1) - 1, None, cache)
     return state, forward.logits(state[count - wanted :])

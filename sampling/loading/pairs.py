@@ -11,7 +11,8 @@ from sampling.forward.kernels import refuse_unpacked, use_packed
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import CausalModel, ModelRunner, WholeRunner
 from sampling.forward.shape_check import LayerSizes, refuse_indivisible
-from sampling.forward.static import Fixable, StaticRunner
+from sampling.forward.sharing import Shareable
+from sampling.forward.static import StaticRunner
 from sampling.loading.checkpoint import Loaded, Placement, load_model
 from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
 from sampling.loading.devices import choose_device, choose_dtype
@@ -128,7 +129,7 @@ def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunn
         return runner, info, ()
     why = _why_not_fixed(model)
     if why is None:
-        fixed = StaticRunner(cast(Fixable, model), runner.vocab_size)
+        fixed = StaticRunner(cast(Shareable, model), runner.vocab_size)
         return fixed, replace(info, graphs=True), ()
     if wanted == "on":
         raise UserError(f"graphs on given, and {info.name} cannot have them: {why}; expected auto or off")

@@ -80,7 +80,7 @@ def model(layers: int) -> LeanModel:
 
 def launched(layers: int, rows: int) -> Counter[str]:
     runner = StaticRunner(model(layers))
-    columns = runner._place.columns(rows, runner._places.most)
+    columns = runner._slot.columns(rows)
     given = torch.empty(rows, device=CUDA, dtype=torch.long), *static.chain(rows, rows, CUDA)
     with Kernels() as kernels:
         static._step(runner.model, runner.cache, columns, rows, (), *given)

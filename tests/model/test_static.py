@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward import fixed as fixed_cache
-from sampling.forward import static
+from sampling.forward import rows, static
 from sampling.forward.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed, prefill
 from sampling.forward.static import StaticRunner, width_for
@@ -82,6 +82,7 @@ def test_texts_side_by_side() -> None:
 
 def test_the_cache_grows_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fixed_cache, "ROOM", 16)
+    monkeypatch.setattr(rows, "_ROOM", 16)
     dynamic, fixed = both()
     for start in range(0, 120, 8):
         ids = [(start + place) % TOKENS for place in range(8)]
@@ -94,7 +95,9 @@ def test_junk_in_rows_that_do_not_count_changes_no_bit(dtype: torch.dtype) -> No
     feed(fixed, PROMPT)
     clean = fixed.forward([3, 8, 1]).logits.clone()
     fixed.crop(len(PROMPT))
-    fixed.cache.buffer[:, :, :, len(PROMPT) :] = 1e4
+    with torch.inference_mode():
+        for buffer in (fixed.cache.owner.keys, fixed.cache.owner.values):
+            buffer[:, :, :, len(PROMPT) :] = 1e4
     assert torch.equal(fixed.forward([3, 8, 1]).logits, clean)
 
 
@@ -103,8 +106,8 @@ def test_addresses_and_shapes_stay() -> None:
     feed(fixed, PROMPT)
 
     def places() -> list[tuple[int, ...]]:
-        cache = fixed.cache
-        return [(one.data_ptr(), *one.shape, *one.stride()) for one in (cache.buffer, cache.length_there)]
+        held = fixed.cache.owner.keys, fixed.cache.owner.values, fixed.cache.length_there
+        return [(one.data_ptr(), *one.shape, *one.stride()) for one in held]
 
     found = []
     for _ in range(4):
@@ -112,18 +115,18 @@ def test_addresses_and_shapes_stay() -> None:
         fixed.keep(fixed.length - 5, (0, 1))
         found.append(places())
     assert all(one == found[0] for one in found)
-    assert {step.shapes for step in fixed._place.steps.values()} == {1}
+    assert {step.shapes for step in fixed._slot.steps.values()} == {1}
 
 
 def test_a_runner_that_is_gone_leaves_its_cache_and_graphs_to_the_next() -> None:
     _, first = both()
     feed(first, PROMPT)
     second = first.another()
-    assert second._place is not first._place and second.length == 0
-    place = first._place
+    assert second._slot is not first._slot and second.length == 0
+    slot = first._slot
     del first
     third = second.another()
-    assert third._place is place and third.length == 0 and place.steps
+    assert third._slot is slot and third.length == 0 and slot.steps
 
 
 def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
@@ -131,7 +134,7 @@ def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
     _, fixed = both(torch.float32)
     feed(fixed, PROMPT)
     step = torch.compile(
-        partial(static._step, fixed.model, fixed.cache, fixed._place.columns(7, 192), 7, ()),
+        partial(static._step, fixed.model, fixed.cache, fixed._slot.columns(7), 7, ()),
         backend="eager",
         fullgraph=True,
         dynamic=False,
@@ -216,7 +219,8 @@ def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
 def planted(name: str, fixed: StaticRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = fixed.cache
     if name == "nan behind the text":
-        cache.buffer[:, :, :, cache.length + 8 :] = torch.nan
+        with torch.inference_mode():
+            cache.owner.values[:, :, :, cache.length + 8 :] = torch.nan
     elif name == "a length one too high":
         cache.length_there += 1
     elif name == "a padding row that is seen":
