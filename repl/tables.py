@@ -12,7 +12,7 @@ from repl.runs import Run
 from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics, gammas_reached, stages
 from sampling.methods import METHODS, REFERENCE
-from sampling.part import Unless
+from sampling.part import Condition
 from sampling.settings import PARAMETERS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TableRow:
     lossless: bool | None = True
     reference: bool = False
     other: str | None = None
-    memories: tuple[Unless, ...] = ()
+    memories: tuple[Condition, ...] = ()
     ledger: Ledger | None = None
     predicted: Ledger | None = None
     adapts: bool = False
@@ -135,7 +135,7 @@ def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:
     return said
 
 
-def _forgetting(memory: Unless) -> str:
+def _forgetting(memory: Condition) -> str:
     """The command that tells what remembers to forget."""
     return f"/{memory.parameter} {PARAMETERS[memory.parameter].show(memory.value)}"
 

@@ -1,11 +1,12 @@
 """A method: a name for its parts, which answer what it reads, needs and remembers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from egag.cost_model import CostModel
-from sampling.part import Bound, Part, Unless, merged, without
+from sampling import part
+from sampling.part import ActivePart, Bound, Condition, Part
 from sampling.profile import LatencyProfile
 from utils.parameter import Parameter, Values
 from utils.registry import Registry
@@ -60,44 +61,46 @@ class Method:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """What a user may set, from all its parts."""
-        return without(self.preset, merged(*(part.all_parameters for part in self.parts)))
+        return part.all_parameters(self.active(None))
 
     @property
     def own_parameters(self) -> tuple[Parameter, ...]:
         """Those without the ones of other rules, which a user's `draft_rule` would bring in."""
         rules = self.parts[1:2]
         defaults = {p.name: p.default for p in self.parameters}
-        known = {p.name for part in rules for p in part.relevant({**defaults, **self.preset})}
-        brought = {p.name for part in rules for p in part.all_parameters} - known
+        known = {p.name for rule in rules for p in rule.relevant({**defaults, **self.preset})}
+        brought = {p.name for rule in rules for p in rule.all_parameters} - known
         return tuple(p for p in self.parameters if p.name not in brought)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
         """(low, high) parameters of which low must not be above high."""
-        bounds = dict.fromkeys(bound for part in self.parts for bound in part.all_bounds)
-        return tuple(bound for bound in bounds if not self.preset.keys() & bound)
+        return part.all_bounds(self.active(None))
+
+    def active(self, values: Values | None) -> Iterator[ActivePart]:
+        """Its parts, and those inside them, that count where the parameters have these values; None: all of them."""
+        seen = None if values is None else {**values, **self.preset}
+        return (each.behind(self.preset) for line in self.parts for each in line.active(seen))
 
     def needs(self, values: Values) -> str | None:
         """What a pair must have for it: `model`, a drafter model, or a kind of trained head; None = nothing."""
-        if self.runs == "drafter":
-            return "model"
-        return next(filter(None, (part.needed({**values, **self.preset}) for part in self.parts)), None)
+        return "model" if self.runs == "drafter" else part.needed(self.active(values))
 
     def remembers(self, values: Values) -> bool:
         """Whether a run depends on the prompts before it."""
         return bool(self.memories(values))
 
-    def memories(self, values: Values) -> tuple[Unless, ...]:
+    def memories(self, values: Values) -> tuple[Condition, ...]:
         """By what a run depends on the prompts before it."""
-        return tuple(memory for part in self.parts for memory in part.memories({**values, **self.preset}))
+        return part.memories(self.active(values))
 
     def drafts_trees(self, values: Values) -> bool:
         """Whether its drafts are trees, or its texts branches of one."""
-        return any(part.drafts_trees({**values, **self.preset}) for part in self.parts)
+        return part.drafts_trees(self.active(values))
 
     def weighs_costs(self, values: Values) -> bool:
         """Whether anything in it reads what rounds cost, which must then be measured before it runs."""
-        return any(part.weighs_costs({**values, **self.preset}) for part in self.parts)
+        return part.weighs_costs(self.active(values))
 
     def cost_model(self, profile: LatencyProfile, values: Values, context: int = 0) -> CostModel | None:
         """What its rounds cost by a profile, behind about so many tokens of text; a hybrid's by what drafts in it.
@@ -114,7 +117,7 @@ class Method:
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those parameters that matter where the others have these values."""
-        return without(self.preset, merged(*(part.relevant({**values, **self.preset}) for part in self.parts)))
+        return part.relevant(self.active(values))
 
 
 def method_table(parts_of: Callable[[Method], tuple[Part, ...]], *lines: Method) -> Registry[Method]:

@@ -3,7 +3,7 @@
 from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import Method, method_table
-from sampling.part import Hybrid, Part, TrainedPart, Unless, UnlessOneOf, Where, always, chosen_by, for_drafter
+from sampling.part import Hybrid, Part, TrainedPart, always, chosen_by, for_drafter, unless, where
 from sampling.rules import CONTROLLERS, rule_of
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
@@ -33,7 +33,7 @@ COPIERS = Registry[Part](
             ),
             toggle("reset_in_between", True, "forget the n-grams before each prompt"),
         ),
-        remembers=Unless("reset_in_between", True),
+        remembers=unless("reset_in_between", True),
     ),
     Part(
         "suffix",
@@ -41,14 +41,14 @@ COPIERS = Registry[Part](
         "drafts from suffix trees of this text and of earlier responses",
         "arXiv 2411.04975",
         parameters.SUFFIX,
-        remembers=Unless("max_cached_requests", 0),
-        trees=Unless("use_tree_spec", False),
+        remembers=unless("max_cached_requests", 0),
+        trees=unless("use_tree_spec", False),
     ),
 )
 
 # A chain has no alternatives, and its rule's length. The likeliest paths are as wide as it comes.
-A_TREE = Unless("draft_tree", "chain")
-ON_TREES = {"tree_width": UnlessOneOf("draft_tree", ("chain", "best_first")), "tree_tokens": A_TREE}
+A_TREE = unless("draft_tree", "chain")
+ON_TREES = {"tree_width": unless("draft_tree", "chain", "best_first"), "tree_tokens": A_TREE}
 
 HEADS = Registry[TrainedPart](
     "head",
@@ -154,7 +154,7 @@ DRAFTERS = Registry[Part](
         "the target's other candidates of earlier rounds, as a tree",
         "arXiv 2408.08696",
         parameters.RECYCLING,
-        remembers=Unless("recycling_remember", False),
+        remembers=unless("recycling_remember", False),
         trees=True,
     ),
     Part(
@@ -272,7 +272,7 @@ POLICIES = Registry[Part](
         "drafts pass at chosen rates, whatever the models say; LOSSY",
         "vLLM rejection_sample_method, llama.cpp --spec-synth-rates",
         parameters.SYNTHETIC,
-        read={"accept_rates": Where("accept_length", 0.0)},
+        read={"accept_rates": where("accept_length", 0.0)},
     ),
 )
 ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or pass all, none or a chosen share", tuple(POLICIES))

@@ -1,10 +1,10 @@
 """A part of a method, declared once: its class, what it reads, what it needs, and the parts inside it.
 
-Parts and choices of parts answer the same questions, so that whatever holds them passes a question on.
+Parts and choices of parts are walked by `active`; each question about them is a function over that walk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -18,33 +18,32 @@ OF_DRAFTER = "drafter's "
 
 
 @dataclass(frozen=True, slots=True)
-class Unless:
-    """It is so, unless the parameter has this value."""
+class Condition:
+    """Whether a parameter has one of some values; `negated`: whether it has none of them."""
 
     parameter: str
-    value: Any
+    values: tuple[Any, ...]
+    negated: bool = False
+
+    @property
+    def value(self) -> Any:
+        """The only value."""
+        (value,) = self.values
+        return value
 
     def holds(self, values: Values) -> bool:
         """Whether it is so where the parameters have these values."""
-        return bool(values[self.parameter] != self.value)
+        return (values[self.parameter] in self.values) is not self.negated
 
 
-@dataclass(frozen=True, slots=True)
-class Where(Unless):
-    """It is so only where the parameter has this value."""
-
-    def holds(self, values: Values) -> bool:
-        """Whether it is so where the parameters have these values."""
-        return not Unless.holds(self, values)
+def where(parameter: str, *values: Any) -> Condition:
+    """It is so only where the parameter has one of these values."""
+    return Condition(parameter, values)
 
 
-@dataclass(frozen=True, slots=True)
-class UnlessOneOf(Unless):
+def unless(parameter: str, *values: Any) -> Condition:
     """It is so, unless the parameter has one of these values."""
-
-    def holds(self, values: Values) -> bool:
-        """Whether it is so where the parameters have these values."""
-        return values[self.parameter] not in self.value
+    return Condition(parameter, values, negated=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,10 @@ class Part:
     parameters: tuple[Parameter, ...] = ()
     uses: tuple["Part | OneOf", ...] = ()
     needs: str | None = None
-    remembers: Unless | None = None
+    remembers: Condition | None = None
     bounds: tuple[Bound, ...] = ()
-    trees: Unless | bool = False
-    read: Mapping[str, Unless] = field(default_factory=dict)
+    trees: Condition | bool = False
+    read: Mapping[str, Condition] = field(default_factory=dict)
     weighs: bool = False
     hybrid: Hybrid | None = None
     limits: bool = False
@@ -112,40 +111,102 @@ class Part:
             return only
         return self.load().build(pair, own, *inside)
 
+    def read_parameters(self, values: Values) -> Iterator[Parameter]:
+        """Those of its own parameters that it reads where they have these values."""
+        return (p for p in self.parameters if p.name not in self.read or self.read[p.name].holds(values))
+
+    def active(self, values: Values | None) -> Iterator["ActivePart"]:
+        """Itself, then the parts inside it that count where the parameters have these values; None: all of them."""
+        yield ActivePart(self, values or {})
+        for used in self.uses:
+            yield from used.active(values)
+
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
         """Its own parameters, then those of the parts inside it."""
-        return merged(self.parameters, *(used.all_parameters for used in self.uses))
+        return all_parameters(self.active(None))
 
     @property
     def all_bounds(self) -> tuple[Bound, ...]:
         """Its own bounds, then those of the parts inside it."""
-        return (*self.bounds, *(bound for used in self.uses for bound in used.all_bounds))
+        return all_bounds(self.active(None))
 
     def relevant(self, values: Values) -> tuple[Parameter, ...]:
         """Those of `all_parameters` that matter where the others have these values."""
-        own = (p for p in self.parameters if p.name not in self.read or self.read[p.name].holds(values))
-        return merged(own, *(used.relevant(values) for used in self.uses))
+        return relevant(self.active(values))
 
     def needed(self, values: Values) -> str | None:
         """What a pair must have where the parameters have these values; None = nothing."""
-        return self.needs or next(filter(None, (used.needed(values) for used in self.uses)), None)
+        return needed(self.active(values))
 
-    def memories(self, values: Values) -> Iterator[Unless]:
+    def memories(self, values: Values) -> tuple[Condition, ...]:
         """By what it, and each part inside it, depends on earlier prompts where the parameters have these values."""
-        if self.remembers and self.remembers.holds(values):
-            yield self.remembers
-        for used in self.uses:
-            yield from used.memories(values)
+        return memories(self.active(values))
 
     def drafts_trees(self, values: Values) -> bool:
         """Whether its drafts, or those of a part inside it, are trees where the parameters have these values."""
-        own = self.trees.holds(values) if isinstance(self.trees, Unless) else self.trees
-        return own or any(used.drafts_trees(values) for used in self.uses)
+        return drafts_trees(self.active(values))
 
-    def weighs_costs(self, values: Values) -> bool:
-        """Whether it, or a part inside it, reads what rounds cost where the parameters have these values."""
-        return self.weighs or any(used.weighs_costs(values) for used in self.uses)
+
+@dataclass(frozen=True, slots=True)
+class ActivePart:
+    """A part on a walk over those that count, and the values that it sees.
+
+    fixed: parameters that stay at a preset's values. for_drafter: it drafts for the drafter model, not for the target.
+    """
+
+    part: Part
+    values: Values
+    fixed: frozenset[str] = frozenset()
+    for_drafter: bool = False
+
+    def behind(self, preset: Mapping[str, Any]) -> "ActivePart":
+        """The same, some of whose parameters are fixed."""
+        return replace(self, fixed=self.fixed.union(preset))
+
+    def open(self, parameters: Iterable[Parameter]) -> Iterator[Parameter]:
+        """Those of the parameters that nothing fixes."""
+        return (parameter for parameter in parameters if parameter.name not in self.fixed)
+
+
+def all_parameters(active: Iterable[ActivePart]) -> tuple[Parameter, ...]:
+    """The parameters of the parts."""
+    return merged(*(each.open(each.part.parameters) for each in active))
+
+
+def all_bounds(active: Iterable[ActivePart]) -> tuple[Bound, ...]:
+    """The bounds between those parameters, each once."""
+    return tuple(dict.fromkeys(bound for each in active for bound in each.part.bounds if each.fixed.isdisjoint(bound)))
+
+
+def relevant(active: Iterable[ActivePart]) -> tuple[Parameter, ...]:
+    """The parameters that are read where the others have these values."""
+    return merged(*(each.open(each.part.read_parameters(each.values)) for each in active))
+
+
+def needed(active: Iterable[ActivePart]) -> str | None:
+    """What a pair must have: what the first part needs that needs anything; None = nothing."""
+    for each in active:
+        if each.part.needs:
+            return f"{OF_DRAFTER}{each.part.needs}" if each.for_drafter else each.part.needs
+    return None
+
+
+def memories(active: Iterable[ActivePart]) -> tuple[Condition, ...]:
+    """By what the parts depend on earlier prompts."""
+    remembers = ((each.part.remembers, each.values) for each in active)
+    return tuple(condition for condition, values in remembers if condition and condition.holds(values))
+
+
+def drafts_trees(active: Iterable[ActivePart]) -> bool:
+    """Whether what the target judges are trees; drafts for the drafter model are not judged by it."""
+    trees = ((each.part.trees, each.values) for each in active if not each.for_drafter)
+    return any(so.holds(values) if isinstance(so, Condition) else so for so, values in trees)
+
+
+def weighs_costs(active: Iterable[ActivePart]) -> bool:
+    """Whether any part reads what rounds cost."""
+    return any(each.part.weighs for each in active)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,50 +238,28 @@ class OneOf:
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:
         """The parameters of every part."""
-        return without(self.preset, merged(*(part.all_parameters for part in self.parts)))
+        return all_parameters(self.active(None))
 
-    @property
-    def all_bounds(self) -> tuple[Bound, ...]:
-        """The bounds between those parameters."""
-        bounds = dict.fromkeys(bound for part in self.parts for bound in part.all_bounds)
-        return tuple(bound for bound in bounds if not self.preset.keys() & bound)
-
-    def relevant(self, values: Values) -> tuple[Parameter, ...]:
-        """What matters of the part that the values pick."""
-        return without(self.preset, self.pick(values).relevant({**values, **self.preset}))
-
-    def needed(self, values: Values) -> str | None:
-        """What a pair must have for the part that the values pick."""
-        return self.pick(values).needed({**values, **self.preset})
-
-    def memories(self, values: Values) -> Iterator[Unless]:
-        """By what the part that the values pick depends on earlier prompts."""
-        return self.pick(values).memories({**values, **self.preset})
-
-    def drafts_trees(self, values: Values) -> bool:
-        """Whether the part that the values pick drafts trees."""
-        return self.pick(values).drafts_trees({**values, **self.preset})
-
-    def weighs_costs(self, values: Values) -> bool:
-        """Whether the part that the values pick reads what rounds cost."""
-        return self.pick(values).weighs_costs({**values, **self.preset})
+    def active(self, values: Values | None) -> Iterator[ActivePart]:
+        """The part that the values pick, with those inside it that count; None: every part."""
+        parts = self.parts if values is None else (self.pick(values),)
+        seen = None if values is None else {**values, **self.preset}
+        return (each.behind(self.preset) for part in parts for each in part.active(seen))
 
 
 class OneForDrafter(OneOf):
-    """Whichever of some parts the values pick, drafting for the pair's drafter model as others do for the target."""
+    """Whichever of some parts the values pick, drafting for the pair's drafter model as others do for the target.
+
+    The head that the drafter model must have is known by `of_drafter`.
+    """
 
     def build(self, pair: DraftingPair | None, values: Values) -> Any:
         """The part that the values pick, for the drafter model."""
         return OneOf.build(self, None if pair is None else pair.of_drafter, values)
 
-    def needed(self, values: Values) -> str | None:
-        """The head that the drafter model must have; it is known by `of_drafter`."""
-        needed = OneOf.needed(self, values)
-        return None if needed is None else f"{OF_DRAFTER}{needed}"
-
-    def drafts_trees(self, values: Values) -> bool:
-        """False: what the target judges are not its drafts."""
-        return False
+    def active(self, values: Values | None) -> Iterator[ActivePart]:
+        """The same, each of them for the drafter model."""
+        return (replace(each, for_drafter=True) for each in OneOf.active(self, values))
 
 
 def chosen_by(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) -> OneOf:
@@ -245,11 +284,6 @@ def merged(*several: Iterable[Parameter]) -> tuple[Parameter, ...]:
         for parameter in parameters:
             found.setdefault(parameter.name, parameter)
     return tuple(found.values())
-
-
-def without(preset: Mapping[str, Any], parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """The parameters that nothing fixes."""
-    return tuple(parameter for parameter in parameters if parameter.name not in preset)
 
 
 def _imported(path: str) -> Any:

@@ -2,7 +2,7 @@
 
 from sampling import parameters
 from sampling.method import FIXED
-from sampling.part import OneOf, Part, Unless
+from sampling.part import OneOf, Part, unless
 from utils.parameter import Values, choice, choices, integer
 from utils.registry import Registry
 
@@ -44,7 +44,7 @@ PLAIN = (
         "a bandit over fixed lengths, rewarded in tokens a second",
         "arXiv 2505.15141",
         parameters.UCB,
-        remembers=Unless("ucb_remember", False),
+        remembers=unless("ucb_remember", False),
     ),
     Part(
         "cost_ratio",
@@ -100,7 +100,7 @@ PLAIN = (
         "stop where a rejection is likely, by calibrated probabilities",
         "arXiv 2405.19715",
         parameters.SPECDEC,
-        remembers=Unless("specdec_remember", False),
+        remembers=unless("specdec_remember", False),
         limits=True,
     ),
     Part(
@@ -109,7 +109,7 @@ PLAIN = (
         "drafts while the tokens expected of a round, over its seconds, rise",
         "survival x cost: arXiv 2607.05147; adaptive verification in vLLM, llama.cpp #17034",
         parameters.SURVIVAL,
-        remembers=Unless("survival_remember", False),
+        remembers=unless("survival_remember", False),
         weighs=True,
         limits=True,
     ),
@@ -131,7 +131,7 @@ def _ucb_rules(values: Values) -> Part:
         "",
         parameters=(UCB_ARMS, *parameters.UCB[1:]),
         uses=tuple(arms[name] for name in values[UCB_ARMS.name].split()),
-        remembers=Unless("ucb_remember", False),
+        remembers=unless("ucb_remember", False),
     )
 
 

@@ -10,7 +10,7 @@ from repl.tables import TableRow, comparison_table, notes
 from sampling.measure.divergence import Divergence
 from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
-from sampling.part import Unless
+from sampling.part import unless
 
 AR = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
 SD = RunMetrics(
@@ -129,8 +129,8 @@ def test_a_note_tells_what_a_rule_made_of_its_freedom(least: int, said: str) -> 
 
 
 def test_a_note_tells_who_drafts_from_earlier_answers() -> None:
-    suffix = TableRow("Suffix", SD, 3.0, memories=(Unless("max_cached_requests", 0),))
-    bandit = TableRow("UCB", SD, 3.0, memories=(Unless("ucb_remember", False),))
+    suffix = TableRow("Suffix", SD, 3.0, memories=(unless("max_cached_requests", 0),))
+    bandit = TableRow("UCB", SD, 3.0, memories=(unless("ucb_remember", False),))
     remembering = [REFERENCE, suffix]
     (told,) = [note for note in notes(remembering, "", False) if "earlier answers" in note]
     assert told.startswith("Suffix: also drafted from earlier answers")

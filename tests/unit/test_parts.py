@@ -14,7 +14,7 @@ from sampling.heads.config import HeadConfig
 from sampling.methods import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
 from sampling.pair import MODEL, Pair
 from sampling.pair_engine import PairEngine
-from sampling.part import OF_DRAFTER, OneOf, Part, Unless, chosen_by
+from sampling.part import OF_DRAFTER, OneOf, Part, chosen_by, unless
 from sampling.proof.selftest import testable as runnable
 from sampling.rules import CONTROLLERS
 from sampling.settings import PARAMETERS, Settings
@@ -210,7 +210,7 @@ INNER = Part(
     "",
     parameters=(integer("low", 1, "", minimum=1), integer("high", 2, "", minimum=1)),
     needs="medusa",
-    remembers=Unless("high", 0),
+    remembers=unless("high", 0),
     bounds=(("low", "high"),),
 )
 PICK = integer("pick", 0, "", minimum=0)
@@ -224,7 +224,7 @@ def test_a_part_passes_on_what_the_parts_inside_it_declare() -> None:
         assert {p.name for p in part.all_parameters} == {"pick", "low", "high"} and len(part.all_parameters) == 3
         assert part.relevant(values) == part.all_parameters
         assert part.needed(values) == "medusa" and set(part.all_bounds) == {("low", "high")}
-        assert list(outer.memories(values)) == [Unless("high", 0)] and not list(outer.memories({**values, "high": 0}))
+        assert list(outer.memories(values)) == [unless("high", 0)] and not list(outer.memories({**values, "high": 0}))
 
 
 def test_of_a_choice_only_the_picked_part_counts_and_nothing_that_is_fixed() -> None:
