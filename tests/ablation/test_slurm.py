@@ -3,13 +3,13 @@
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ablation.results.merge import merge
 from tests.ablation.playing import rows
+from tests.forked import python
 from tests.tiny import llama, save_checkpoint
 from utils.provenance import ROOT
 
@@ -23,7 +23,7 @@ exec "{python}" "$@"
 def test_tasks_of_an_array_are_shards(tmp_path: Path) -> None:
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text(UV.format(python=sys.executable))
+    uv.write_text(UV.format(python=python()))
     uv.chmod(uv.stat().st_mode | stat.S_IXUSR)
     model = str(save_checkpoint(tmp_path / "t", llama(max_position_embeddings=512)))
     words = ["--prompt", "a", "--seeds", "2", "--length", "4", "--methods", "prompt_lookup", "--target", model]

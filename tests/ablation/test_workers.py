@@ -4,8 +4,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -20,7 +20,9 @@ from ablation.run.workers import Device, play_workers, read_devices
 from tests.ablation.conftest import Invoke
 from tests.ablation.mock_engine import mock_plan
 from tests.ablation.playing import rows
+from tests.forked import python
 from tests.tiny import llama, save_checkpoint
+from tests.waiting import PATIENCE_S, until
 from utils.errors import UserError
 from utils.provenance import ROOT
 
@@ -90,27 +92,32 @@ def test_none_is_left_behind(tmp_path: Path) -> None:
         f"play_workers(mock_plan(), Path('r.csv'), devices, ['-c', {sleeps!r}], Console())"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment) as parent:
-        end = time.monotonic() + 60
-        while not all((tmp_path / name).is_file() and (tmp_path / name).read_text() for name in "12"):
-            assert time.monotonic() < end and parent.poll() is None
-            time.sleep(0.05)
+    with subprocess.Popen([python(), "-c", program], cwd=tmp_path, env=environment) as parent:
+        until(lambda: all((tmp_path / name).is_file() and (tmp_path / name).read_text() for name in "12"))
         workers = [psutil.Process(int((tmp_path / name).read_text())) for name in "12"]
         for _ in range(2):  # the first asks; these two hear nothing, as they are no terminal's
             parent.send_signal(signal.SIGINT)
             time.sleep(1.5)
-        parent.wait(20)
+        parent.wait(PATIENCE_S)
     assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in workers)
 
 
+def worker_of(folder: Path, shard: str) -> psutil.Process:
+    """The worker that plays the shard in this folder."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if shard in process.cmdline() and process.cwd() == str(folder):
+                return process
+    raise AssertionError("no such worker")
+
+
 @needs_cores
-@pytest.mark.timeout(900)
 def test_a_worker_that_is_killed_is_told_and_resumed_and_merged(tmp_path: Path) -> None:
     target, drafter = (save_checkpoint(tmp_path / name, llama(max_position_embeddings=4096)) for name in ("t", "d"))
     first, second = two_cores()
     command = [
         *(
-            sys.executable,
+            python(),
             str(ROOT / "scripts" / "run_ablation.py"),
             "--prompts",
             "code",
@@ -124,12 +131,8 @@ def test_a_worker_that_is_killed_is_told_and_resumed_and_merged(tmp_path: Path) 
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "PASSIVE"}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as parent:
-        end = time.monotonic() + 240
-        while not count_rows(tmp_path / "r.2-of-2.csv"):
-            assert time.monotonic() < end and parent.poll() is None
-            time.sleep(0.02)
-        worker = next(one for one in psutil.Process(parent.pid).children() if "2/2" in one.cmdline())
-        worker.kill()
+        until(lambda: count_rows(tmp_path / "r.2-of-2.csv") or parent.poll() is not None)
+        worker_of(tmp_path, "2/2").kill()
         assert parent.stderr
         said = parent.stderr.read()
     assert (

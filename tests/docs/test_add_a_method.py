@@ -9,12 +9,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, WALK_THROUGH
+from tests.forked import python
 
 TEXT = WALK_THROUGH.read_text(encoding="utf-8")
 TABLES = {"CONTROLLERS": Path("sampling", "rules.py")}
@@ -58,7 +58,7 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of ours in a process of its own. It must end with 0."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["XDG_STATE_HOME"] = str(folder / "state")
-    ended = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    ended = subprocess.run([python(), *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended
 

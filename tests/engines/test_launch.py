@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,9 @@ from engines.spec import EngineSpec, read_launch
 from engines.tables import DIALECTS
 from sampling.pair_engine import PairEngine
 from sampling.settings import Settings
+from tests.forked import python
 from tests.tiny import tiny_pair
+from tests.waiting import PATIENCE_S, until
 from utils.errors import UserError
 from utils.events import Answered
 
@@ -28,13 +29,11 @@ def command(pids: Path, *more: str) -> str:
     return shlex.join([sys.executable, str(FAKE), "{port}", str(pids), *more, "{options}"])
 
 
-def gone(pids: Path) -> bool:
-    """Whether the children of all servers that ran have ended."""
-    end = time.monotonic() + 15
+def ends(pids: Path) -> None:
+    """Wait until the children of all servers that ran have ended."""
     numbers = [int(line) for line in pids.read_text().split()]
-    while any(map(_lives, numbers)) and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(numbers) and not any(map(_lives, numbers))
+    assert numbers
+    until(lambda: not any(map(_lives, numbers)))
 
 
 def _lives(pid: int) -> bool:
@@ -56,7 +55,7 @@ def test_an_answer_of_a_server_that_was_started(tmp_path: Path) -> None:
         first = launcher.api_of({"method": "naive"})
         assert launcher.api_of({"method": "naive"}) == first
         assert launcher.api_of({"method": "ngram", "num_speculative_tokens": 2}) != first
-    assert gone(pids)
+    ends(pids)
 
 
 def test_a_server_that_dies_says_why(tmp_path: Path) -> None:
@@ -88,11 +87,11 @@ def test_whoever_started_it_may_be_killed(tmp_path: Path, way: signal.Signals) -
         f"launcher = Launcher({command(pids)!r}, DIALECTS['vllm'], 'm')\n"
         "launcher.api_of({'method': 'naive'})\nprint('ready', flush=True)\ntime.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([python(), "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         process.send_signal(way)
-        process.wait(10)
-    assert gone(pids)
+        process.wait(PATIENCE_S)
+    ends(pids)
 
 
 @pytest.mark.parametrize("launch", ["vllm serve", "vllm serve --port {port} 'x", ""])

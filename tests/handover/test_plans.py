@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,9 @@ from ablation.results.manifest import manifest_path, read
 from sampling.handover import Handover
 from sampling.prefilled.reading import read_apart
 from tests.ablation.conftest import call, pair  # noqa: F401
+from tests.forked import python
 from tests.tiny import gpt2, llama, save_checkpoint
+from tests.waiting import PATIENCE_S
 from utils.provenance import ROOT
 
 PLAN = """
@@ -109,8 +109,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 def infer(*words: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(ROOT / "infer.py"), *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200)
+    command = [python(), str(ROOT / "infer.py"), *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def objects(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
@@ -125,7 +125,6 @@ def said(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{name: one[name] for name in SAID} for one in records]
 
 
-@pytest.mark.timeout(400)
 def test_prompts_are_read_by_one_command_and_answered_by_another(models: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"id": "x", "prompt": "The cat sat"}\n{"id": 7, "prompt": "on the mat"}\n')
     asked = ("--methods", "target,speculative,prompt_lookup", "--length", 16, "--json", *models)
@@ -147,12 +146,11 @@ def test_prompts_are_read_by_one_command_and_answered_by_another(models: tuple[s
     assert other.returncode == 2 and "they part at token" in other.stderr and not other.stdout
 
 
-@pytest.mark.timeout(400)
 def test_a_process_reads_prompts_for_another(models: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"id": "x", "turns": ["The cat sat", "on the mat"]}\n')
     asked = ("--prompts", "p.jsonl", "--methods", "target,speculative", "--length", 16, "--json", *models)
     expected = objects(infer("run", *asked, cwd=tmp_path))
-    command = [sys.executable, str(ROOT / "infer.py"), "prefill", "--listen", "127.0.0.1:0", *models]
+    command = [python(), str(ROOT / "infer.py"), "prefill", "--listen", "127.0.0.1:0", *models]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as reader:
         try:
             assert reader.stderr
@@ -163,35 +161,33 @@ def test_a_process_reads_prompts_for_another(models: tuple[str, ...], tmp_path: 
         finally:
             reader.send_signal(signal.SIGINT)
             rest = reader.stderr.read() if reader.stderr else ""
-            assert reader.wait(20) == 0, rest
+            assert reader.wait(PATIENCE_S) == 0, rest
     assert said(found) == said(expected) and len(again) == len(found) == 4
     assert all(one["kv_bytes"] > 0 and one["kv_transfer_ms"] > 0 for one in found)
     assert rest.count("MB sent") == 8
 
 
-@pytest.mark.timeout(400)
 def test_a_reader_that_dies_fails_rows_and_not_the_run(models: tuple[str, ...], tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "infer.py"), "prefill", "--listen", "127.0.0.1:0", *models]
+    command = [python(), str(ROOT / "infer.py"), "prefill", "--listen", "127.0.0.1:0", *models]
     lines = "".join(f'{{"id": {number}, "prompt": "prompt number {number}"}}\n' for number in range(400))
     (tmp_path / "p.jsonl").write_text(lines)
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as reader:
         assert reader.stderr
         line = next(line for line in reader.stderr if "--from" in line)
         address = line.split("--from ")[1].split("`")[0]
-        run = [sys.executable, str(ROOT / "infer.py"), "run", "--prompts", "p.jsonl", "--from", address]
+        run = [python(), str(ROOT / "infer.py"), "run", "--prompts", "p.jsonl", "--from", address]
         run += ["--methods", "target", "--length", "16", "--json", *models]
         with subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as decoder:
             assert decoder.stdout
             first = json.loads(decoder.stdout.readline())
             os.kill(reader.pid, signal.SIGKILL)
             records = [first, *(json.loads(one) for one in decoder.stdout)]
-            assert decoder.wait(120) == 1
+            assert decoder.wait(PATIENCE_S) == 1
     failed = [one for one in records if one["error"]]
     assert len(records) == 400 and first["error"] is None and failed
     assert all("expected `infer.py prefill --listen` there" in one["error"] for one in failed)
 
 
-@pytest.mark.timeout(400)
 def test_states_of_one_folder(models: tuple[str, ...], tmp_path: Path) -> None:
     """Each prompt under a name of its own; a folder that holds other states is not added to."""
     (tmp_path / "d").mkdir()
@@ -221,7 +217,6 @@ def test_wrong_calls(models: tuple[str, ...], tmp_path: Path) -> None:
         (("run", "--prompt", "a", "--from", ":1", "--engine", "transformers"), "--from and --engine given"),
         (("run", "--from", str(other)), "is no prefilled state"),
     ):
-        begun = time.monotonic()
         done = infer(*words, cwd=tmp_path)
         assert done.returncode == 2 and says in done.stderr, (words, done.stderr)
-        assert time.monotonic() - begun < 60 and "Traceback" not in done.stderr
+        assert "Traceback" not in done.stderr

@@ -2,13 +2,14 @@
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
 
+from tests.forked import python
+from tests.waiting import PATIENCE_S
 from utils.files import CACHE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -24,14 +25,14 @@ def start(checkpoints: tuple[Path, Path], tmp_path: Path) -> Iterator[Start]:
     def run(**environment: str) -> "pexpect.spawn[str]":
         arguments = ["infer.py", "--target", str(target), "--drafter", str(drafter), "--dtype", "float32"]
         child = pexpect.spawn(
-            sys.executable,
+            python(),
             arguments,
             cwd=str(ROOT),
             env={**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **own, **environment},
             encoding="utf-8",
             codec_errors="replace",
             dimensions=(30, 100),
-            timeout=120,
+            timeout=PATIENCE_S,
         )
         started.append(child)
         child.expect("> " if environment.get("TERM") == "dumb" else READY)

@@ -1,9 +1,9 @@
 """Ctrl-C in the middle of a heavy import, and while the models load: the session goes on."""
 
 import io
+import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from repl.plain import PlainView
 from repl.player import SessionPlayer
 from repl.session import Session
 from sampling.pair import Pair
+from tests.forked import python
 from utils.errors import UserError
 from utils.interrupt import Deferred
 
@@ -35,6 +36,8 @@ class Finger:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Finger())
+for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+    del sys.modules[name]
 err = Console(file=io.StringIO(), width=200)
 player = Player(Session(Loading(None)), PlainView(err, err))
 player.execute("/results")
@@ -46,12 +49,12 @@ print(player.interrupted, err.file.getvalue().strip())
 
 def test_a_report_works_after_its_import_was_interrupted(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
+        [python(), "-c", INTERRUPTED],
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).parents[2],
-        env={"XDG_STATE_HOME": str(tmp_path), "PATH": "", "PYTHONPATH": "."},
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": "."},
     )
     first, second = run.stdout.splitlines()
     assert first == "True True", run.stderr

@@ -3,13 +3,14 @@
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.forked import python
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120
 
 
 class Ended(NamedTuple):
@@ -39,7 +40,7 @@ def start(words: Sequence[str], size: int = 2, more: Mapping[str, str] | None = 
     common = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **(more or {})}
     return [
         subprocess.Popen(
-            [sys.executable, *words],
+            [python(), *words],
             cwd=ROOT,
             env={**common, **environment(rank, size, port)},
             stdout=subprocess.PIPE,
@@ -51,10 +52,10 @@ def start(words: Sequence[str], size: int = 2, more: Mapping[str, str] | None = 
     ]
 
 
-def ended(processes: Sequence[subprocess.Popen[str]], patience_s: float = PATIENCE_S) -> list[Ended]:
-    """How each ended; those that do not in time are killed, and the test fails."""
+def ended(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
+    """How each ended; those that do not are killed, and the test fails."""
     try:
-        said = [process.communicate(timeout=patience_s) for process in processes]
+        said = [process.communicate(timeout=PATIENCE_S) for process in processes]
     finally:
         for process in processes:
             process.kill()
