@@ -10,6 +10,7 @@ import typer
 
 from ablation.commands.cli import run
 from sampling.pair import Pair
+from tests.waiting import PATIENCE_S
 
 
 def _run(arguments: list[str], out: int, errors: int) -> None:
@@ -36,7 +37,7 @@ def test_ctrl_c_leaves_whole_lines_and_130(pair: Pair, monkeypatch: pytest.Monke
             first = [out.readline() for _ in range(3)]
             os.kill(process.pid or 0, signal.SIGINT)
             rest = out.readlines()
-        process.join(60)
+        process.join(PATIENCE_S)
         errors.seek(0)
         told = errors.read()
     assert process.exitcode == 130

@@ -272,4 +272,4 @@ def test_the_script_reports_and_refuses(tmp_path: Path) -> None:
 
 def test_no_torch_is_loaded() -> None:
     check = "import sys, ablation.report.write, ablation.report.tables.spec_bench; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -27,6 +27,7 @@ from sampling.settings import Settings
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main
 from tests.tiny import llama, save_checkpoint, tiny_tokenizer
+from tests.waiting import PATIENCE_S
 from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
 
@@ -305,9 +306,9 @@ def test_two_that_write_the_same_data_take_turns(tmp_path: Path) -> None:
     with writing(tmp_path / "data", lambda: None):
         second = threading.Thread(target=write)
         second.start()
-        assert release.wait(30), "it waits, and says so"
+        assert release.wait(PATIENCE_S), "it waits, and says so"
         assert not read_shards(tmp_path / "data")
-    second.join(60)
+    second.join(PATIENCE_S)
     first = [row.tokens.tolist() for row in read_shards(tmp_path / "data")]
     assert notes == ["waits for another process that writes this data"]
     with writing(tmp_path / "data", lambda: None):

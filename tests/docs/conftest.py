@@ -1,14 +1,19 @@
 """A place where commands may write, and models that are loaded once."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-import sampling.loading.pairs
+from sampling.loading import pairs
+from sampling.loading.checkpoint import Loaded, Placement
+from sampling.loading.devices import choose_device, choose_dtype
+from sampling.loading.origin import Origin, resolve
 from sampling.loading.pairs import LoadOptions
+from sampling.loading.stages import silent
 from sampling.pair import Pair
 from tests.docs.pages import ROOT
 
@@ -22,21 +27,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.docs)
 
 
+def _explicit(options: LoadOptions) -> LoadOptions:
+    """The same options with the number format that `auto` stands for."""
+    device = choose_device(options.device)
+    return replace(options, dtype=str(choose_dtype(options.dtype, device)).removeprefix("torch."))
+
+
 @pytest.fixture(scope="package")
-def load_once() -> Load:
-    """`load_pair`, which reads a pair the first time only."""
-    load = cache(sampling.loading.pairs.load_pair)
+def load_once() -> Iterator[Load]:
+    """`load_pair`, in which the default pair is one, and the embedded model as the default has it is in memory once."""
+    load, load_model = pairs.load_pair, pairs.load_model
+    device = choose_device("auto")
+    own = resolve(None, silent).place, Placement(device, choose_dtype("auto", device))
 
-    def load_pair(options: LoadOptions, progress: object = None) -> Pair:
-        return load(options)
+    @cache
+    def default() -> Pair:
+        return load(LoadOptions())
 
-    return load_pair
+    @cache
+    def embedded() -> Loaded:
+        return load_model(resolve(None, silent), own[1])
+
+    def shared_model(origin: Origin, place: Placement, *trust: bool) -> Loaded:
+        return embedded() if (origin.place, place) == own else load_model(origin, place, *trust)
+
+    def load_pair(options: LoadOptions, progress: pairs.Progress = silent) -> Pair:
+        return default() if _explicit(options) == _explicit(LoadOptions()) else load(options, progress)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pairs, "load_model", shared_model)
+        yield load_pair
 
 
 @pytest.fixture(autouse=True)
 def loaded_once(load_once: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test here shares the pairs."""
-    monkeypatch.setattr("sampling.loading.pairs.load_pair", load_once)
+    """Every test here shares the models."""
+    monkeypatch.setattr(pairs, "load_pair", load_once)
 
 
 @pytest.fixture

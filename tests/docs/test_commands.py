@@ -1,4 +1,9 @@
-"""Every command on the pages runs, or is checked as far as is cheap: commands.py says which and why."""
+"""Every command on the pages runs, or is checked as far as is cheap: commands.py says which and why.
+
+One that runs is as it is written, but for what takes the time and changes no path through the program: it writes a few
+tokens, plays the three shortest prompts of a set, times a round or two, and beside transformers' own copy of the model
+it has a small one.
+"""
 
 import importlib
 import shutil
@@ -9,10 +14,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from ablation.plan.prompt_sets import find_sources
 from tests.docs.commands import Command, Kind, commands, exists
+from tests.tiny import llama, save_checkpoint, save_gguf
 
 COMMANDS = commands()
-LENGTH, SHORT = "--length", "4"
+LENGTH, PROMPTS, SHORT = "--length", "--prompts", "4"
 SESSION = "/length 4\nSay hello.\n"
 # Scripts that write into the project, and the name of the folder that they write to.
 WRITERS = {"scripts/draw_book.py": "OUT", "scripts/generate_docs.py": "DOCS"}
@@ -43,11 +50,27 @@ def _app(module: ModuleType) -> typer.Typer:
 
 
 def _shortened(words: list[str]) -> list[str]:
-    """The same call for a few tokens; an option is given once."""
+    """The same call for a few tokens and prompts; an option is given once."""
     if LENGTH not in words:
-        return [*words, LENGTH, SHORT]
-    place = words.index(LENGTH) + 1
-    return [*words[:place], SHORT, *words[place + 1 :]]
+        words = [*words, LENGTH, SHORT]
+    words[words.index(LENGTH) + 1] = SHORT
+    if PROMPTS in words:
+        words[words.index(PROMPTS) + 1] = _shortest(words[words.index(PROMPTS) + 1])
+    return [*words, "--target", _small_model()] if "transformers" in words else words
+
+
+def _shortest(name: str) -> str:
+    """A file of the three shortest prompts of a built-in set."""
+    (source,) = find_sources([name], Path())
+    lines = sorted(source.read_text(encoding="utf-8").splitlines(), key=len)
+    Path(f"{name}.jsonl").write_text("\n".join(lines[:3]), encoding="utf-8")
+    return f"{name}.jsonl"
+
+
+def _small_model() -> str:
+    """A tiny GGUF file: the default is one, too."""
+    checkpoint = save_checkpoint(Path("small"), llama(max_position_embeddings=4096))
+    return str(save_gguf(Path("small.gguf"), checkpoint))
 
 
 def _parse(command: Command) -> None:
@@ -73,7 +96,7 @@ def after_a_run(place: Path) -> Path:
 
 @of_kind(Kind.RUN)
 def test_a_command_runs(command: Command, after_a_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is written, but for answers that end after a few tokens."""
+    """As it is written, but for what takes the time."""
     _parse(command)
     module, words = _module(command), list(command.words[1:])
     written = after_a_run / "written"
@@ -83,6 +106,7 @@ def test_a_command_runs(command: Command, after_a_run: Path, monkeypatch: pytest
     if words[:1] == ["run"]:
         words = _shortened(words)
     monkeypatch.setattr("ablation.run.probe.TIMED_TOKENS", 2)
+    monkeypatch.setattr("sampling.measure.profiling.BUDGET_S", 1.0)
     ended = CliRunner().invoke(_app(module), words, input=SESSION)
     assert ended.exit_code == 0, (ended.output, ended.exception)
     assert not folder or any(written.iterdir())

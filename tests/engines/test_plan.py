@@ -264,13 +264,13 @@ def test_prompts_arrive_at_a_server_when_they_should(pair: Pair) -> None:
         engine = ServedEngine(PairEngine(pair), OWN, lambda config: api)
         values: dict[str, Any] = {**Settings(), "length": 10}
         for size in (1, 4):
-            texts = [Text(number, [5, 6, 7], 10, arrives_s) for number, arrives_s in enumerate((0.0, 0.0, 0.4))]
+            texts = [Text(number, [5, 6, 7], 10, arrives_s) for number, arrives_s in enumerate((0.0, 0.0, 2.0))]
             begun = time.perf_counter()
             found = dict(engine.stream_many("target", values, texts, size))
-            assert time.perf_counter() - begun > 0.4 and sorted(found) == [0, 1, 2]
+            assert time.perf_counter() - begun > 2.0 and sorted(found) == [0, 1, 2]
             queued = [found[number].queued_s for number in range(3)]
-            assert queued[0] < 0.2 and queued[2] < 0.2
-            assert queued[1] == pytest.approx(found[0].wall_s, abs=0.05) if size == 1 else queued[1] < 0.05
+            assert queued[0] < 1.5 and queued[2] < 1.5, "from when it arrives"
+            assert queued[1] > found[0].wall_s / 2 if size == 1 else queued[1] < found[0].wall_s
 
 
 def test_a_load_of_all_engines_is_a_table_of_each(place: Path, pair: Pair) -> None:

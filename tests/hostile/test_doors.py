@@ -61,7 +61,7 @@ def _enter(row: Row, folder: Path, request: pytest.FixtureRequest) -> Came:
     return DOORS[row.door](tuple(given))
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ALL])
 def test_what_is_wrong_is_told_in_a_line_and_changes_nothing(
     row: Row, folder: Path, request: pytest.FixtureRequest

@@ -21,6 +21,7 @@ from sampling.pair import Pair
 from sampling.profile import DraftTimes, LatencyProfile
 from sampling.profile_store import keep, store_path, with_stored
 from sampling.rules import CONTROLLERS
+from tests.waiting import PATIENCE_S, until
 from utils import machine
 from utils.files import CACHE_VARIABLE
 
@@ -67,13 +68,6 @@ def session(new_session: Callable[[], Session]) -> Session:
     return made
 
 
-def until(reached: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
-
-
 def kept(session: Session) -> LatencyProfile | None:
     return with_stored(replace(session.engine.pair, profile=None)).profile
 
@@ -110,7 +104,7 @@ def test_pause_waits_for_the_step_under_way(session: Session, work: Work) -> Non
     paused.join(0.1)
     assert paused.is_alive()
     work.gate.set()
-    paused.join(5)
+    paused.join(PATIENCE_S)
     assert not paused.is_alive() and work.done == 1
 
 
@@ -157,7 +151,7 @@ def test_a_known_profile_is_not_measured_again(new_session: Callable[[], Session
     assert session.engine.profile() == PROFILE
     session.costs.resume()
     assert session.costs._thread is not None
-    session.costs._thread.join(10)
+    session.costs._thread.join(PATIENCE_S)
     assert not session.costs._thread.is_alive() and work.done == 0 and session.costs.ensure() == PROFILE
 
 

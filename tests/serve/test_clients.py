@@ -21,6 +21,7 @@ from sampling.settings import PARAMETERS, Settings
 from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import llama, random_model, tiny_pair
+from tests.waiting import PATIENCE_S, until
 
 CLIENTS, PLACES = 32, 8
 METHODS: list[dict[str, Any]] = [
@@ -55,7 +56,7 @@ def expected(number: int, method: int, sampled: bool) -> list[int]:
 async def client(found: Running, number: int, end: float, told: dict[str, int]) -> None:
     """Ask until the time is over; every third client leaves its streams in the middle."""
     rng = random.Random(number)
-    async with AsyncOpenAI(base_url=f"{found.url}/v1", api_key="none", max_retries=0, timeout=120) as api:
+    async with AsyncOpenAI(base_url=f"{found.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_S) as api:
         while time.monotonic() < end:
             prompt, method, sampled = rng.randrange(len(PROMPTS)), rng.randrange(len(METHODS)), rng.random() < 0.5
             stream: Any = await api.completions.create(
@@ -93,12 +94,9 @@ def crowd(found: Running, seconds: float) -> dict[str, int]:
 
 def settled(found: Running) -> bool:
     """Whether every place is free again."""
-    driver, end = found.server.driver, time.monotonic() + 20
-    while (driver.running or driver.waiting) and time.monotonic() < end:
-        time.sleep(0.01)
-    return not (driver.running or driver.waiting) and all(
-        len(batch._free) == PLACES for batch in driver._groups.values()
-    )
+    driver = found.server.driver
+    until(lambda: not (driver.running or driver.waiting))
+    return all(len(batch._free) == PLACES for batch in driver._groups.values())
 
 
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(120.0, marks=pytest.mark.slow)])

@@ -4,7 +4,6 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,17 +14,10 @@ from sampling.batch import Batch
 from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair
+from tests.waiting import until
 
 GREEDY = {"temperature": 0, "model": "tiny"}
 LONG = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
-
-
-def until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether something becomes true in time."""
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(0.01)
-    return true()
 
 
 def begin(found: Running, **more: Any) -> http.client.HTTPConnection:
@@ -52,13 +44,13 @@ def test_who_leaves_frees_the_place(slow: None, stream: bool) -> None:
     with running(tiny_pair(), ServerLimits(size=1)) as found:
         driver = found.server.driver
         connection = begin(found, stream=stream)
-        assert until(lambda: driver.running == 1)
+        until(lambda: driver.running == 1)
         waiting = begin(found, stream=stream)
-        assert until(lambda: driver.waiting == 1)
+        until(lambda: driver.waiting == 1)
         waiting.close()
-        assert until(lambda: driver.waiting == 0)
+        until(lambda: driver.waiting == 0)
         connection.close()
-        assert until(lambda: driver.running == 0)
+        until(lambda: driver.running == 0)
         assert driver.counters.finished["abort"] == 1
         assert found.client().completions.create(prompt="a", max_tokens=3, **GREEDY).choices
 
@@ -85,7 +77,7 @@ def test_a_round_that_fails_fails_its_texts_and_no_other(monkeypatch: pytest.Mon
 
         thread = threading.Thread(target=ask)
         thread.start()
-        assert until(lambda: driver.running == 1)
+        until(lambda: driver.running == 1)
         with pytest.raises(InternalServerError, match="could not be written: RuntimeError"):
             client.completions.create(prompt=[5, 9], max_tokens=30, **GREEDY)
         thread.join()
@@ -112,7 +104,7 @@ def test_a_stream_that_fails_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -
 def test_a_server_that_ends_tells_who_waits(slow: None) -> None:
     with running(tiny_pair(), ServerLimits(size=1)) as found:
         connection = begin(found)
-        assert until(lambda: found.server.driver.running == 1)
+        until(lambda: found.server.driver.running == 1)
         found.server.driver.close()
         response = connection.getresponse()
         assert response.status == 503 and "has ended" in response.read().decode()
@@ -126,7 +118,7 @@ def test_what_is_open_when_a_server_is_stopped_gets_an_end(slow: None) -> None:
         seen = http.client.HTTPConnection(urlsplit(found.url).netloc, timeout=60)
         seen.request("GET", "/live")
         assert seen.getresponse().readline().startswith(b"data: ")
-        assert until(lambda: found.server.driver.running == 1 and found.server.driver.waiting == 1)
+        until(lambda: found.server.driver.running == 1 and found.server.driver.waiting == 1)
         stream = written.getresponse()
     last = [line for line in stream.read().decode().splitlines() if line][-1]
     assert "the server has ended" in json.loads(last.removeprefix("data: "))["error"]["message"]
