@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -17,7 +18,6 @@ from ablation.plan.engines import parse_engine, parse_engines
 from ablation.plan.file import read_experiment
 from ablation.plan.grid import Plan
 from ablation.report.load import load_results
-from ablation.report.write import write_report
 from ablation.results.manifest import read
 from ablation.run.conduct import conduct_into
 from engines.api import Api
@@ -181,13 +181,21 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def run(place: Path, pair: Pair, lines: Sequence[str], resume: bool = False, top: Sequence[str] = ()) -> Path:
+def run(
+    place: Path, pair: Pair, lines: Sequence[str], resume: bool = False, top: Sequence[str] = (), report: bool = False
+) -> Path:
+    """The results file; its report costs seconds, and is written where it is read."""
     from rich.console import Console
 
     experiment, out = read_experiment(plan(place, *lines, top=top)), place / "r.csv"
     console = Console(file=(place / "said.txt").open("a"), width=140)
-    conduct_into(out, experiment, PairEngine(pair), command="test", out=console, err=console, resume=resume)
+    with nullcontext() if report else mock.patch("ablation.run.conduct.conclude"):
+        conduct_into(out, experiment, PairEngine(pair), command="test", out=console, err=console, resume=resume)
     return out
+
+
+def report_of(out: Path) -> str:
+    return (out.with_suffix(".report") / "report.md").read_text(encoding="utf-8")
 
 
 def test_one_file_and_one_report_for_all_engines(place: Path, pair: Pair) -> None:
@@ -197,7 +205,7 @@ def test_one_file_and_one_report_for_all_engines(place: Path, pair: Pair) -> Non
             *table(name='"hf"', kind='"transformers"'),
             *table(name='"ours"', kind='"openai"', dialect='"workbench"', url=f'"{served.url}"'),
         ]
-        out = run(place, pair, lines)
+        out = run(place, pair, lines, report=True)
         found = rows(out)
         assert len(found) == 27 and {row["engine"] for row in found} == {"workbench", "hf", "ours"}
         assert not [row["error"] for row in found if row["error"]]
@@ -210,8 +218,7 @@ def test_one_file_and_one_report_for_all_engines(place: Path, pair: Pair) -> Non
         assert {row["divergence_verdict"] for row in found if row["configuration"] != "target"} == {"exact"}
         frame: pd.DataFrame = load_results(out)
         assert frame["block"].nunique() == 9 and frame["processor"].nunique() == 3
-        report = write_report(out)
-        text = (report.folder / "report.md").read_text(encoding="utf-8")
+        text = report_of(out)
         assert "blocks lack" not in text and "## Engines" in text
         assert text.count("| 3 of 3 consistent |") == 6
         assert [one["name"] for one in read(out.with_name("r.manifest.json"))["fixed"]["grid"]["engines"]] == [
@@ -276,11 +283,11 @@ def test_prompts_arrive_at_a_server_when_they_should(pair: Pair) -> None:
 def test_a_load_of_all_engines_is_a_table_of_each(place: Path, pair: Pair) -> None:
     with running(pair) as served:
         lines = table(name='"o"', kind='"openai"', dialect='"workbench"', url=f'"{served.url}"')
-        out = run(place, pair, lines, top=("batch = 2", "rate = 20", 'slo = "ttft:5000"'))
+        out = run(place, pair, lines, top=("batch = 2", "rate = 20", 'slo = "ttft:5000"'), report=True)
     found = rows(out)
     assert {(row["engine"], row["rate"]) for row in found} == {("workbench", "20.0"), ("o", "20.0")}
     assert all(row["goodput_rps"] and row["e2e_throughput_tps"] and row["queued_s"] for row in found)
-    text = (write_report(out).folder / "report.md").read_text(encoding="utf-8")
+    text = report_of(out)
     assert "Prompts that arrive, under greedy, o" in text and "Prompts that arrive, under greedy, workbench" in text
 
 
@@ -320,9 +327,9 @@ def test_an_engine_that_fails_has_dashes_and_no_bug(place: Path, pair: Pair) -> 
     lines = table(
         name='"o"', kind='"openai"', dialect='"vllm"', launch=json.dumps(dies), methods='["target", "prompt_lookup"]'
     )
-    out = run(place, pair, lines)
+    out = run(place, pair, lines, report=True)
     assert {row["error"] != "" for row in rows(out) if row["engine"] == "o"} == {True}
-    text = (write_report(out).folder / "report.md").read_text(encoding="utf-8")
+    text = report_of(out)
     assert "BUG n" not in text and "nan" not in text.partition("## How it was computed")[0]
 
 

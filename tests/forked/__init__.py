@@ -36,13 +36,5 @@ def python() -> str:
     program.chmod(0o700)
     words = [sys.executable, str(here / "server.py"), json.dumps([str(socket), str(program)])]
     server = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
-    atexit.register(_end, server, folder)
+    atexit.register(server.communicate)  # closes its input, which ends it
     return str(program)
-
-
-def _end(server: "subprocess.Popen[bytes]", folder: Path) -> None:
-    server.kill()
-    server.wait()
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()

@@ -12,20 +12,7 @@ from contextlib import suppress
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # Read while modules are imported, or by the interpreter.
-PREFIXES = (
-    "OMP_",
-    "GOMP_",
-    "MKL_",
-    "KMP_",
-    "OPENBLAS_",
-    "MALLOC_",
-    "LD_",
-    "LC_",
-    "LANG",
-    "HF_",
-    "TRANSFORMERS_",
-    "PYTHON",
-)
+PREFIXES = ("OMP_", "GOMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "LD_", "LC_", "LANG", "PYTHON")
 
 
 def read_early() -> dict[str, str]:

@@ -11,6 +11,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -73,6 +74,7 @@ def serve(place: str) -> dict[str, Any]:
     while True:
         ready, _, _ = select.select([listener, 0], [], [])
         if 0 in ready:  # nobody writes there: its other end was closed
+            shutil.rmtree(Path(place).parent)
             os._exit(0)
         caller, _ = listener.accept()
         if os.fork() == 0:

@@ -64,7 +64,9 @@ def test_a_plan_reads_each_prompt_once_and_its_rows_are_the_same(
     plan: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert call(plan / "own.toml", "--out", plan / "own.csv").exit_code == 0
+    with monkeypatch.context() as without_a_report:
+        without_a_report.setattr("ablation.run.conduct.conclude", lambda *files: None)
+        assert call(plan / "own.toml", "--out", plan / "own.csv").exit_code == 0
     read_by: list[tuple[int, ...]] = []
 
     def counted(target: Any, prompt: Sequence[int], layers: Sequence[int], shared: bool = False) -> Handover:
@@ -90,7 +92,12 @@ def test_a_plan_reads_each_prompt_once_and_its_rows_are_the_same(
     assert other.exit_code == 2 and "share_prefill: true then, false now" in other.stderr
 
 
-def test_sharing_is_an_option_too_and_not_for_batches(call: Any, plan: Path) -> None:  # noqa: F811
+def test_sharing_is_an_option_too_and_not_for_batches(
+    call: Any,  # noqa: F811
+    plan: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ablation.run.conduct.conclude", lambda *files: None)
     done = call(plan / "own.toml", "--share-prefill", "--limit", 1, "--out", plan / "o.csv")
     assert done.exit_code == 0 and {row["prefill_shared"] for row in rows(plan / "o.csv")} == {"true"}
     refused = call(plan / "shared.toml", "--batch", "2", "--out", plan / "b.csv")
