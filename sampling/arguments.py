@@ -6,7 +6,7 @@ from typing import Protocol
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.runner import Runner
-from sampling.verifier import Verifier
+from sampling.verify.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 from utils.text import quoted

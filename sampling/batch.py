@@ -1,12 +1,12 @@
-"""The decode loop of many sequences in lockstep, through the same `propose`, `judged` and `commit` as that of one.
+"""Many texts that share the rounds of the decode loop: who is admitted, whose turn it is, and what each pays for.
 
-Each round asks every live sequence for its drafts, feeds the rows of all to the target at once, judges them with one
-read, and commits each by itself. A sequence's tokens, rounds and draws are those that it has alone.
+A round is `sampling.loop.step`. A sequence's tokens, rounds and draws are those that it has alone.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,13 +14,12 @@ import torch
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
-from sampling.forward.asked import together
 from sampling.forward.runner import feed
 from sampling.forward.sharing import Place, Shared
-from sampling.judge import judge_many
-from sampling.loop import begin, commit, fed, judged, prepare, release_rows, timed
+from sampling.loop import begin, finish, step
 from sampling.sequence import Sequence
-from sampling.verifier import Verifier
+from sampling.verify.verifier import Verifier
+from sampling.verify.verify import verify
 from utils.errors import UserError
 from utils.events import Event, Finished, Prefilled, Round
 from utils.logits_processor import LogitsProcessor
@@ -116,29 +115,13 @@ class Batch:
     @torch.inference_mode()
     def play(self) -> list[tuple[Live, Round]]:
         """One round of every live text, each with the seconds of all; those that are over have left when it returns."""
-        clock, playing, drafter = self._clock, self.live, self.drafter
-        seqs = [one.seq for one in playing]
+        for live in self.live:
+            self._share(live)
+        clock = self._clock
         clock.start()
-        for one in playing:
-            self._share(one)
-            prepare(one.seq)
-        proposals, drafting = together([drafter.drafting(seq, seq.control, seq.room) for seq in seqs])
+        rounds, drafting_s = step([live.seq for live in self.live], self.drafter, partial(verify, self.verifier), clock)
         clock.lap("draft")
-        feeds = [
-            one.slot.feed(fed(one.seq, proposal), proposal.parents, drafter.needs_hidden)
-            for one, proposal in zip(playing, proposals, strict=True)
-        ]
-        outputs = self.target.run(feeds)
-        clock.lap("verify")
-        verdicts = judge_many(self.verifier, seqs, proposals, [output.logits for output in outputs])
-        rounds = [judged(*one) for one in zip(seqs, proposals, verdicts, strict=True)]
-        for seq, round, output in zip(seqs, rounds, outputs, strict=True):
-            commit(seq, round, output)
-        clock.lap("other")
-        for seq, round in zip(seqs, rounds, strict=True):
-            drafter.observe(seq, round)
-        clock.lap("draft")
-        return self._told(rounds, clock.stop(), drafting)
+        return self._played(rounds, clock.stop(), drafting_s)
 
     def drop(self, live: Live) -> None:
         """Give up a text: its place is free, and nothing is learnt of it."""
@@ -154,23 +137,24 @@ class Batch:
             if one.request.price is not None:
                 one.seq.control.use_cost_model(one.request.price.among(count))
 
-    def _told(self, rounds: list[Round], seconds: dict[str, float], drafting: list[float]) -> list[tuple[Live, Round]]:
-        """The rounds with their times; a rule is told a sequence's share of them."""
-        count, told = len(self.live), list[tuple[Live, Round]]()
+    def _played(
+        self, rounds: list[Round], seconds: dict[str, float], drafting_s: list[float]
+    ) -> list[tuple[Live, Round]]:
+        """The rounds with their times; a rule learns a sequence's share of them."""
+        count, played = len(self.live), list[tuple[Live, Round]]()
         self.now_s += sum(seconds.values())
-        for one, round, shares in zip(list(self.live), rounds, self._shares(rounds, seconds, drafting), strict=True):
-            one.seq.last = timed(round, shares)
-            told.append((one, replace(timed(round, seconds), live=count, waited_s=one.waited_s)))
-            one.waited_s = 0.0
-            if one.seq.reason is not None:
-                one.seq.control.update(one.seq.last)
-                self._leave(one)
+        for live, round, shares in zip([*self.live], rounds, self._shares(rounds, seconds, drafting_s), strict=True):
+            live.seq.last = round.timed(shares)
+            played.append((live, replace(round.timed(seconds), live=count, waited_s=live.waited_s)))
+            live.waited_s = 0.0
+            if live.seq.reason is not None:
+                live.seq.control.update(live.seq.last)
+                self._leave(live)
         while self._unlearnt and self._unlearnt[0].reason is not None:
             seq = self._unlearnt.popleft()
-            self.drafter.finish(seq)
-            seq.drafting.clear()
+            finish(seq, self.drafter)
             self.learnt(seq)
-        return told
+        return played
 
     def _shares(
         self, rounds: list[Round], seconds: dict[str, float], drafting: list[float]
@@ -192,7 +176,7 @@ class Batch:
 
     def _leave(self, one: Live) -> None:
         one.slot.held = one.seq.tokens[: one.slot.length]
-        release_rows(one.seq)
+        one.seq.release_rows()
         one.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
         self.live.remove(one)
         self._free.append(one.slot)

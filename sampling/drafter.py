@@ -34,13 +34,11 @@ class Drafter(ABC):
         """A new sequence: read `seq.tokens[:-1]` if that helps. Timed as prefill."""
 
     @abstractmethod
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
-        """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR."""
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal | Asking[Proposal]:
+        """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR.
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        """`propose`, which asks for its forwards, so that many sequences can share them."""
-        yield from ()
-        return self.propose(seq, gamma, limit)
+        A drafter that needs forwards yields each as a request and returns the proposal, so that sequences share them.
+        """
 
     def observe(self, seq: Sequence, round: Round) -> None:  # noqa: B027
         """Learn from a judged round; `seq.tokens` already ends with `round.emitted`."""
@@ -59,17 +57,6 @@ class Drafter(ABC):
         return ""
 
 
-class AskingDrafter(Drafter):
-    """A drafter that needs forwards, of its own or of one inside it: `drafting` is what it does."""
-
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
-        return alone(self.drafting(seq, gamma, limit))
-
-    @abstractmethod
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        """See `propose`."""
-
-
 class NullDrafter(Drafter):
     """Drafts nothing: plain autoregression through the same loop."""
 
@@ -79,3 +66,15 @@ class NullDrafter(Drafter):
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         return Proposal.empty(seq.device)
+
+
+def stepwise(work: Proposal | Asking[Proposal]) -> Asking[Proposal]:
+    """What `Drafter.propose` gives as a generator of forward requests; none where it is the proposal at once."""
+    if isinstance(work, Proposal):
+        return work
+    return (yield from work)
+
+
+def proposal_of(work: Proposal | Asking[Proposal]) -> Proposal:
+    """The proposal that `Drafter.propose` comes to, every forward this sequence's own."""
+    return alone(stepwise(work))

@@ -1,31 +1,76 @@
-"""decode(): the decode loop of one sequence. Autoregression is the empty proposal; a method is what fills it.
+"""The decode loop: draft, forward, verify, commit. `decode()` runs it on one text, `sampling/batch.py` on many.
 
-A round is three functions, which know nothing of who drives them: `propose`, `judged`, `commit`. The driver of many
-sequences (`sampling/batch.py`) calls the same three.
+Autoregression is the empty proposal; a method is what fills it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
-from torch import Tensor
 
 from egag.length_rule import LengthRule
 from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
-from sampling.drafter import Drafter
-from sampling.forward.runner import Output, Runner
-from sampling.forward.tree import is_chain
+from sampling.drafter import Drafter, stepwise
+from sampling.forward.asked import Asking, together
+from sampling.forward.runner import Output, Runner, ask
 from sampling.handover import Handover, prefilled, read_in
-from sampling.judge import Judge
 from sampling.proposal import Proposal
-from sampling.verifier import Verdict, Verifier
+from sampling.rounds import make_round
+from sampling.sequence import kept_states
+from sampling.verify.graphed import verification
+from sampling.verify.verifier import Verifier
+from sampling.verify.verify import Verify
 from utils.coins import Draws
-from utils.events import Event, Finished, FinishReason, Round
+from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
 from utils.sent import sent
 from utils.timing import PhaseClock
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
+
+
+def step(
+    seqs: Sequence[sequence.Sequence], drafter: Drafter, verify: Verify, clock: PhaseClock
+) -> tuple[list[Round], list[float]]:
+    """A round of each sequence, which has the tokens and draws that it has alone; the host's seconds of drafting."""
+    proposals, drafting_s = together([draft(seq, drafter) for seq in seqs])
+    clock.lap("draft")
+    outputs, _ = together([forward(*pair, drafter.needs_hidden) for pair in zip(seqs, proposals, strict=True)])
+    clock.lap("verify")
+    verdicts = verify(seqs, proposals, [output.logits for output in outputs])
+    rounds = [make_round(*each) for each in zip(seqs, proposals, verdicts, strict=True)]
+    for seq, round, output in zip(seqs, rounds, outputs, strict=True):
+        commit(seq, round, output)
+    clock.lap("other")
+    for seq, round in zip(seqs, rounds, strict=True):
+        drafter.observe(seq, round)
+    return rounds, drafting_s
+
+
+def draft(seq: sequence.Sequence, drafter: Drafter) -> Asking[Proposal]:
+    """The round's drafts. The rule first learns what the last round brought and what it took."""
+    assert seq.slot.length == len(seq.tokens) - 1, "the cache holds every token but the last"
+    if seq.last is not None:
+        seq.control.update(seq.last)
+    seq.draws.at(seq.position)
+    return (yield from stepwise(drafter.propose(seq, seq.control, seq.room)))
+
+
+def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> Asking[Output]:
+    """The target reads the last token and the drafts, n + 1 rows."""
+    tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
+    return (yield from ask(seq.slot, tokens, proposal.parents, hidden))
+
+
+def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
+    """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
+    base = len(seq.tokens) - 1
+    seq.slot.keep(base, round.path)
+    seq.slot.crop(base + len(round.emitted))
+    seq.tokens.extend(round.emitted)
+    seq.rounds += 1
+    seq.logits = output.logits
+    seq.hidden = kept_states(output.hidden, round.path, seq.device)
+    seq.reason = seq.finish_reason
 
 
 @torch.inference_mode()
@@ -63,8 +108,7 @@ def decode(
     clock = PhaseClock(target.device)
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
-    generation = target.generation
-    judging = Judge(target, verifier, processor)
+    generation, verify = target.generation, verification(target, verifier, processor)
     seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover)
     clock.lap("prefill")
     drafter.begin(seq)
@@ -74,89 +118,15 @@ def decode(
     while seq.reason is None:
         check_generation(target, generation)
         clock.start()
-        proposal = propose(seq, drafter)
+        (round,), _ = step([seq], drafter, verify, clock)
+        if seq.reason is not None:
+            finish(seq, drafter)
         clock.lap("draft")
-        output = target.forward(fed(seq, proposal), proposal.parents, drafter.needs_hidden)
-        clock.lap("verify")
-        round = judged(seq, proposal, judging(proposal, output.logits, seq.draws))
-        commit(seq, round, output)
-        clock.lap("other")
-        learn(seq, drafter, round)
-        clock.lap("draft")
-        seq.last = timed(round, clock.stop())
+        seq.last = round.timed(clock.stop())
         yield seq.last
     if seq.last is not None:
         gamma.update(seq.last)
     yield Finished(seq.reason, seq.new_tokens)
-
-
-def propose(seq: sequence.Sequence, drafter: Drafter) -> Proposal:
-    """The round's drafts."""
-    prepare(seq)
-    return drafter.propose(seq, seq.control, seq.room)
-
-
-def prepare(seq: sequence.Sequence) -> None:
-    """Begin a round. The rule first learns what the last one brought and what it took."""
-    assert seq.slot.length == len(seq.tokens) - 1, "the cache holds every token but the last"
-    if seq.last is not None:
-        seq.control.update(seq.last)
-    seq.draws.at(seq.position)
-
-
-def judged(seq: sequence.Sequence, proposal: Proposal, verdict: Verdict) -> Round:
-    """The round that a verdict makes of a proposal; nothing has changed yet."""
-    round = Round(
-        number=seq.rounds,
-        position=seq.position,
-        gamma=seq.control.gamma,
-        drafts=verdict.drafts,
-        parents=verdict.parents,
-        q=verdict.q,
-        p=verdict.p,
-        path=verdict.path,
-        next_token=verdict.token,
-        entropy=verdict.entropy,
-        vocab_size=seq.slot.vocab_size,
-        inner=proposal.inner,
-        source=proposal.source,
-    )
-    return _cut(round, seq.stop)
-
-
-def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
-    """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
-    base = len(seq.tokens) - 1
-    seq.slot.keep(base, round.path)
-    seq.slot.crop(base + len(round.emitted))
-    seq.tokens.extend(round.emitted)
-    seq.rounds += 1
-    seq.logits = output.logits
-    seq.hidden = _kept(output.hidden, round.path, seq.device)
-    seq.reason = _reason(seq)
-
-
-def _kept(hidden: Mapping[int, Tensor], path: Sequence[int], device: torch.device) -> dict[int, Tensor]:
-    """The states of the root and the accepted drafts; an output of the target holds until its next forward."""
-    if is_chain(path):
-        return {layer: states[: len(path) + 1].clone() for layer, states in hidden.items()}
-    rows = sent([0, *(row + 1 for row in path)], device)
-    return {layer: states.index_select(0, rows) for layer, states in hidden.items()}
-
-
-def learn(seq: sequence.Sequence, drafter: Drafter, round: Round) -> None:
-    """Let the drafter learn from a committed round."""
-    drafter.observe(seq, round)
-    if seq.reason is not None:
-        release_rows(seq)
-        drafter.finish(seq)
-        seq.drafting.clear()
-
-
-def release_rows(seq: sequence.Sequence) -> None:
-    """Give up the rows of models that drafters keep for a text that is over."""
-    for drafter in [drafter for drafter in seq.drafting if drafter.keeps_rows]:
-        del seq.drafting[drafter]
 
 
 def begin(
@@ -176,27 +146,8 @@ def begin(
     return sequence.Sequence(tokens, target, processor, Draws(seed, prompt), gamma, max_new_tokens, stop, encoder_ids)
 
 
-def fed(seq: sequence.Sequence, proposal: Proposal) -> Tensor:
-    """What the target reads in a round: the last token and the drafts, `[n + 1]`."""
-    return torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
-
-
-def timed(round: Round, seconds: Mapping[str, float]) -> Round:
-    """The round with the time of its phases."""
-    return replace(round, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
-
-
-def _cut(round: Round, stop: Collection[int]) -> Round:
-    """The round without what follows an accepted stop token: those positions count as not tested."""
-    for place, row in enumerate(round.path):
-        if round.drafts[row] in stop:
-            return replace(round, path=round.path[: place + 1], next_token=None)
-    return round
-
-
-def _reason(seq: sequence.Sequence) -> FinishReason | None:
-    if seq.tokens[-1] in seq.stop:
-        return "stop"
-    if len(seq.tokens) < seq.end:
-        return None
-    return "length" if seq.new_tokens == seq.max_new_tokens else "context"
+def finish(seq: sequence.Sequence, drafter: Drafter) -> None:
+    """Let the drafter learn from a whole text; then nothing is kept for it."""
+    seq.release_rows()
+    drafter.finish(seq)
+    seq.drafting.clear()

@@ -210,36 +210,43 @@ DRAFTERS = Registry[Part](
 
 VERIFIERS = Registry[Part](
     "verify strategy",
-    Part("rejection", "sampling.verifier:RejectionVerifier", "speculative sampling", "arXiv 2211.17192, 2305.09781"),
+    Part(
+        "rejection",
+        "sampling.verify.rejection:RejectionVerifier",
+        "speculative sampling",
+        "arXiv 2211.17192, 2305.09781",
+    ),
     Part(
         "block",
-        "sampling.block:BlockVerifier",
+        "sampling.verify.block:BlockVerifier",
         "speculative sampling that judges a chain as a whole: more comes through",
         "arXiv 2403.10444",
     ),
     Part(
         "traversal",
-        "sampling.traversal:TraversalVerifier",
+        "sampling.verify.traversal:TraversalVerifier",
         "block on chains, and the same on trees, from the leaves upwards",
         "arXiv 2505.12398",
     ),
-    Part("target_match", "sampling.verifier:TargetMatchVerifier", "a draft must equal a token drawn from p"),
-    Part("greedy", "sampling.verifier:GreedyVerifier", "a draft must be the argmax of p; LOSSY except under greedy"),
+    Part("target_match", "sampling.verify.match:TargetMatchVerifier", "a draft must equal a token drawn from p"),
+    Part(
+        "greedy", "sampling.verify.match:GreedyVerifier", "a draft must be the argmax of p; LOSSY except under greedy"
+    ),
     Part(
         "topp",
-        "sampling.lossy:TopPVerifier",
+        "sampling.verify.lossy:TopPVerifier",
         "a draft must be in the target's top-p set; LOSSY except under greedy",
         "FastDeploy",
         (number("verify_top_p", 0.9, "mass of the set that topp accepts from", above=0.0, maximum=1.0),),
     ),
     Part(
         "unadjusted",
-        "sampling.lossy:UnadjustedVerifier",
+        "sampling.verify.lossy:UnadjustedVerifier",
         "speculative sampling that draws from p itself after a rejection; LOSSY except under greedy",
     ),
     Part(
         "typical",
-        "sampling.lossy:TypicalVerifier",
+        "sampling.verify.lossy:TypicalVerifier",
         "a draft's p must pass a threshold that falls with the entropy; LOSSY except under greedy",
         "arXiv 2401.10774",
         parameters.TYPICAL,
@@ -264,11 +271,11 @@ VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged"
 POLICIES = Registry[Part](
     "accept policy",
     Part("normal", "", "drafts are judged", uses=(chosen_by(VERIFY_STRATEGY, VERIFIERS),)),
-    Part("accept_all", "sampling.lossy:AcceptAllVerifier", "every draft passes: the upper bound; LOSSY"),
-    Part("reject_all", "sampling.lossy:RejectAllVerifier", "no draft passes: the lower bound"),
+    Part("accept_all", "sampling.verify.lossy:AcceptAllVerifier", "every draft passes: the upper bound; LOSSY"),
+    Part("reject_all", "sampling.verify.lossy:RejectAllVerifier", "no draft passes: the lower bound"),
     Part(
         "synthetic",
-        "sampling.synthetic:SyntheticVerifier",
+        "sampling.verify.synthetic:SyntheticVerifier",
         "drafts pass at chosen rates, whatever the models say; LOSSY",
         "vLLM rejection_sample_method, llama.cpp --spec-synth-rates",
         parameters.SYNTHETIC,

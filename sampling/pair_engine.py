@@ -22,7 +22,6 @@ from sampling.forward.referee import Refereed, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.loop import decode
-from sampling.lossy import RejectAllVerifier
 from sampling.method import Method
 from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
 from sampling.pair import MODEL, Pair
@@ -32,7 +31,8 @@ from sampling.prefilled.shared import Prefills
 from sampling.profile import NOTHING, LatencyProfile
 from sampling.profile_store import with_stored
 from sampling.raw import Raw
-from sampling.verifier import Verifier
+from sampling.verify.lossy import RejectAllVerifier
+from sampling.verify.verifier import Verifier
 from utils.errors import UserError
 from utils.events import Event
 from utils.logits_processor import LogitsProcessor

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from egag.length_rule import LengthRule
 from sampling.forward.runner import Runner
+from sampling.forward.tree import is_chain
 from utils.coins import Draws
 from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
+from utils.sent import sent
 
 
 @dataclass(slots=True, eq=False)
@@ -76,3 +78,25 @@ class Sequence:
     @property
     def new_tokens(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it is over with the tokens that it has; None where it goes on."""
+        if self.tokens[-1] in self.stop:
+            return "stop"
+        if len(self.tokens) < self.end:
+            return None
+        return "length" if self.new_tokens == self.max_new_tokens else "context"
+
+    def release_rows(self) -> None:
+        """Give up the rows of models that drafters keep for a text that is over."""
+        for drafter in [drafter for drafter in self.drafting if drafter.keeps_rows]:
+            del self.drafting[drafter]
+
+
+def kept_states(hidden: abc.Mapping[int, Tensor], path: abc.Sequence[int], device: torch.device) -> dict[int, Tensor]:
+    """The states of the root and the accepted drafts; an output of the target holds until its next forward."""
+    if is_chain(path):
+        return {layer: states[: len(path) + 1].clone() for layer, states in hidden.items()}
+    rows = sent([0, *(row + 1 for row in path)], device)
+    return {layer: states.index_select(0, rows) for layer, states in hidden.items()}

@@ -40,7 +40,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from egag.length_rule import FixedGamma
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling import decode, runner_for
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from utils.logits_processor import GreedyProcessor
 
 shape = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}

@@ -31,9 +31,10 @@ from sampling.loop import decode
 from sampling.measure.judging import EXPECTED
 from sampling.methods import JUDGING, METHODS
 from sampling.pair_engine import PairEngine, make_processor
-from sampling.proposal import Proposal
 from sampling.settings import Settings
-from sampling.verifier import Decision, RejectionVerifier
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verdict import DeviceVerdict
 from utils.coins import Coins
 from utils.errors import UserError
 from utils.intervals import bootstrap_ratio
@@ -56,10 +57,11 @@ class Asking(RejectionVerifier):
         self.tokens = np.zeros(len(EXPECTED))
         self.rounds = 0
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        self.tokens += [1.0 + accepted(proposal, p) for accepted in EXPECTED.values()]
-        self.rounds += 1
-        return super().decide(proposal, p, coins)
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        if batch.total:
+            self.tokens += [1.0 + accepted(batch.proposals[0], p) for accepted in EXPECTED.values()]
+            self.rounds += 1
+        return super().decide(batch, p, rngs)
 
 
 def asked(engine: PairEngine, method: str, values: Values, prompt: Sequence[int]) -> Asking:

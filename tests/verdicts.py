@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.proposal import Proposal
-from sampling.verifier import Verifier
+from sampling.verify.verifier import Verifier
 from utils.coins import Drawn, Noted
 
 

@@ -96,6 +96,21 @@ def uniform(
     return torch.rand(shape, generator=coins, device=device, dtype=dtype)
 
 
+def uniform_each(
+    shapes: Sequence[tuple[int, ...]],
+    rngs: Sequence[Coins | None],
+    device: torch.device,
+    dtype: torch.dtype,
+    purpose: Purpose,
+) -> Tensor:
+    """Uniform numbers of several sequences, one behind the other; so many of each. They travel together."""
+    if len(rngs) == 1:
+        return uniform(shapes[0], rngs[0], device, dtype, purpose)
+    there, each = torch.device("cpu"), zip(shapes, rngs, strict=True)
+    parts = [uniform(shape, rng, there, dtype, purpose) for shape, rng in each if shape[0]]
+    return moved(torch.cat(parts), device) if parts else torch.empty(0, device=device, dtype=dtype)
+
+
 def drawn(asked: Iterable[Asked], source: Source, device: torch.device) -> list[Tensor]:
     """All of it at once, the very numbers that asking one after the other would have brought."""
     return [uniform(one.shape, source, device, one.dtype, one.purpose) for one in asked]

@@ -11,7 +11,7 @@ ELSEWHERE = {
     "utils.printing": "debug=True tells each round on stderr, and sampling.decode yields the rounds",
     "utils.logits_processors": "the module is utils.logits_processor",
     "sampling.base_decoding": _PLAIN,
-    "sampling.speculative_decoding": f"{_PLAIN}; max_fn is sampling.verifier.residual(p, q)",
+    "sampling.speculative_decoding": f"{_PLAIN}; max_fn is sampling.verify.rejection.residual(p, q)",
     "sampling.codec_base_decoding": _PLAIN,
     "sampling.codec_speculative_decoding": _PLAIN,
     "ngram_assisted.INgramStorage": "the base class is NGramStorage",

@@ -1,6 +1,7 @@
 """What a decode run tells: frozen records of plain Python values, in the order they happen."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "context"]
@@ -60,6 +61,10 @@ class Round:
     source: str = ""
     live: int = 1
     waited_s: float = 0.0
+
+    def timed(self, seconds: Mapping[str, float]) -> "Round":
+        """The same with the time of its phases."""
+        return replace(self, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
 
     @property
     def accepted(self) -> int:

@@ -37,9 +37,10 @@ from sampling.forward.runner import ModelRunner, Runner, WholeRunner
 from sampling.loading.adapt import adapted
 from sampling.loading.checks import has_encoder, refuse_config, refuse_two_kinds
 from sampling.loop import decode
-from sampling.lossy import UnadjustedVerifier
 from sampling.measure.metrics import RunMetrics
-from sampling.verifier import RejectionVerifier, Verifier
+from sampling.verify.lossy import UnadjustedVerifier
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verifier import Verifier
 from utils.errors import UserError
 from utils.events import BeamRound, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor

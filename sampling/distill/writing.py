@@ -21,7 +21,7 @@ from sampling.drafter import NullDrafter
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from utils.errors import UserError
 from utils.events import Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKProcessor

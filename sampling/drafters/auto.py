@@ -7,7 +7,7 @@ from typing import Any, Self
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
-from sampling.drafter import AskingDrafter, Drafter
+from sampling.drafter import Drafter, stepwise
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
@@ -49,7 +49,7 @@ class Copy:
     weighed: TruncatedProposal
 
 
-class AutoDrafter(AskingDrafter):
+class AutoDrafter(Drafter):
     """The copier says what its proposal of this round is worth, which is free; models say what theirs brought lately.
 
     The best by tokens over seconds drafts, its length by the same measure (`SurvivalGamma`, docs/algorithms/auto.md).
@@ -81,7 +81,7 @@ class AutoDrafter(AskingDrafter):
         for drafter in self._all():
             drafter.begin(seq)
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         self._price(seq, gamma)
         room = min(limit, gamma.gamma)
         if room < 1:
@@ -143,7 +143,7 @@ class AutoDrafter(AskingDrafter):
     def _drafted(self, seq: Sequence, gamma: LengthRule, name: str, copy: Copy | None, room: int) -> Asking[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
         rule = gamma.of(name)
-        own = yield from self.models[name].drafting(seq, rule, room)
+        own = yield from stepwise(self.models[name].propose(seq, rule, room))
         if copy is None or own.probs is not None or not self.trees:
             return replace(own, source=name)
         both, rows = joined(own, rule.survival[1:], copy.tokens, copy.weighed.survival, rule.seconds)

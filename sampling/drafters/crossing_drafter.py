@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from sampling.drafter import AskingDrafter
+from sampling.drafter import Drafter
 from sampling.drafting_pair import DraftingPair
 from sampling.forward.runner import Runners
 from sampling.sequence import Sequence
@@ -11,7 +11,7 @@ from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText
 
 
-class CrossingDrafter(AskingDrafter):
+class CrossingDrafter(Drafter):
     """The model reads the text in its own tokens; `crossing` leads from them to the target's."""
 
     keeps_rows = True

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
-from sampling.drafter import AskingDrafter
+from sampling.drafter import Drafter
 from sampling.drafters.best_first import BestFirst, best_first
 from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
 from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
@@ -21,7 +21,7 @@ from utils.logits_processor import one_if_finite
 from utils.parameter import Values
 
 
-class ForwardDrafter(AskingDrafter):
+class ForwardDrafter(Drafter):
     """Draws a chain from its own distribution, or proposes a tree of its continuations.
 
     A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
@@ -72,7 +72,7 @@ class ForwardDrafter(AskingDrafter):
         """
         raise NotImplementedError(f"{type(self).__name__} drafts place by place")
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from egag.length_rule import FixedGamma, LengthRule
-from sampling.drafter import AskingDrafter, Drafter
+from sampling.drafter import Drafter, stepwise
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -57,7 +57,7 @@ class ScoredCopier(Protocol):
         """`budget` tokens in all and `room` deep at most."""
 
 
-class _Pair(AskingDrafter):
+class _Pair(Drafter):
     """A model drafter and a copier that both follow the text, whichever of them drafts."""
 
     def __init__(self, model: Drafter, copier: Any) -> None:
@@ -99,11 +99,11 @@ class ExtendedDrafter(_Pair):
         model, copier = inside
         return cls(model, copier, values["num_model_steps"])
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)
-        drawn = yield from self.model.drafting(seq, FixedGamma(min(self.steps, room)), room)
+        drawn = yield from stepwise(self.model.propose(seq, FixedGamma(min(self.steps, room)), room))
         tokens = self.copier.continuation(seq, drawn.tokens.tolist(), room - len(drawn))
         tokens = tokens[: gamma.truncation.truncate((1.0,) * len(tokens))]
         gamma.truncation.assign_rows(range(len(drawn), len(drawn) + len(tokens)))
@@ -138,7 +138,7 @@ class SuffixOrModelDrafter(_Pair):
         model, suffix = inside
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)
@@ -149,4 +149,4 @@ class SuffixOrModelDrafter(_Pair):
             kept = gamma.truncation.truncate(draft.probs, draft.match_length, parents)
             tokens = sent(draft.tokens[:kept], seq.device)
             return Proposal(tokens, parents[:kept] if parents else None)
-        return (yield from self.model.drafting(seq, FixedGamma(steps), room))
+        return (yield from stepwise(self.model.propose(seq, FixedGamma(steps), room)))

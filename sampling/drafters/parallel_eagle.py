@@ -45,9 +45,9 @@ class ParallelEagleDrafter(HeadDrafter):
         steps: int = self._forward.config.steps
         return min(steps - self._unseen(seq), self._runner.window - len(seq.tokens))
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         seq.drafting[self].most = max(1, min(limit, gamma.gamma))
-        return (yield from super().drafting(seq, gamma, limit))
+        return (yield from super().propose(seq, gamma, limit))
 
     def root(self, seq: Sequence) -> Asking[Tensor]:
         filling: _Filling = seq.drafting[self]

@@ -26,7 +26,7 @@ class SlemDrafter(CrossingDrafter):
     is one over another vocabulary.
     """
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         text: OwnText = seq.drafting[self]
         room = min(limit, text.room(seq.tokens))
         if room <= 0 or gamma.gamma == 0:

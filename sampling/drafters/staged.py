@@ -10,14 +10,15 @@ from torch import Tensor
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import FixedGamma, LengthRule
 from sampling import loop
-from sampling.drafter import AskingDrafter, Drafter
+from sampling.drafter import Drafter, stepwise
 from sampling.drafters.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Output, ask, prefill
 from sampling.proposal import Proposal
+from sampling.rounds import make_round
 from sampling.sequence import Sequence
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from utils.errors import UserError
 from utils.events import Round
 from utils.logits_processor import no_distribution
@@ -31,7 +32,7 @@ class Head(Protocol):
     shape: Any
 
     def begin(self, seq: Sequence) -> None: ...
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]: ...
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
         """What forgets again all that is learnt of the sequence from now on."""
@@ -52,7 +53,7 @@ class _Stage:
     states: list[dict[int, Tensor]] = field(default_factory=list)
 
 
-class StagedDrafter(AskingDrafter):
+class StagedDrafter(Drafter):
     """The drafter model drafts by speculative decoding (arXiv 2308.04623; a rounded target in ML-SpecQD, 2503.13565).
 
     In an inner round a head or copier drafts at most `staged_gamma` tokens and the drafter model judges them in one
@@ -88,7 +89,7 @@ class StagedDrafter(AskingDrafter):
         self.inner.begin(seq if self.head is None else text)
         seq.drafting[self] = self._settled(text)
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         limit = min(limit, self.runner.window - len(seq.tokens))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
@@ -161,7 +162,7 @@ class StagedDrafter(AskingDrafter):
         output = yield from ask(slot, fed, _behind(proposal, lag), self.states, len(proposal) + 1)
         p = text.processor(output.logits)
         try:
-            round = loop.judged(text, proposal, self._judge.verify(proposal, p, text.draws))
+            round = make_round(text, proposal, self._judge.verify(proposal, p, text.draws))
         except UserError as error:
             raise no_distribution("drafter") from error
         loop.commit(text, round, Output(output.logits))
@@ -180,7 +181,7 @@ class StagedDrafter(AskingDrafter):
         if room < 1:
             return Proposal.empty(text.device)
         if self.head is not None:
-            return (yield from self.head.drafting(text, FixedGamma(room), room))
+            return (yield from stepwise(self.head.propose(text, FixedGamma(room), room)))
         copier: Copier = self.inner  # type: ignore[assignment]
         tokens = copier.continuation(seq, text.tokens[len(seq.tokens) :], room)
         return Proposal(sent(tokens, text.device))

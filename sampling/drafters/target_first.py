@@ -3,14 +3,14 @@
 from typing import Any
 
 from egag.length_rule import LengthRule
-from sampling.drafter import AskingDrafter, Drafter
+from sampling.drafter import Drafter, stepwise
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.events import Round
 
 
-class TargetFirst(AskingDrafter):
+class TargetFirst(Drafter):
     """Another drafter that drafts nothing in the first round: the first token comes from the target alone."""
 
     def __init__(self, drafter: Drafter) -> None:
@@ -24,11 +24,11 @@ class TargetFirst(AskingDrafter):
         seq.drafting[self] = True
         self.drafter.begin(seq)
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         if seq.drafting[self]:
             seq.drafting[self] = False
             return Proposal.empty(seq.device)
-        return (yield from self.drafter.drafting(seq, gamma, limit))
+        return (yield from stepwise(self.drafter.propose(seq, gamma, limit)))
 
     def observe(self, seq: Sequence, round: Round) -> None:
         self.drafter.observe(seq, round)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from sampling.block import of_chain
 from sampling.forward.tree import children
 from sampling.proposal import Proposal
-from sampling.traversal import without
-from sampling.verifier import distribution_of, residual
+from sampling.verify.block import of_chain
+from sampling.verify.rejection import residual
+from sampling.verify.traversal import without
+from sampling.verify.verdict import distribution_of
 
 
 def from_the_root(proposal: Proposal, p: Tensor) -> float:

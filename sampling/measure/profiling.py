@@ -12,7 +12,6 @@ from sampling.drafter import Drafter
 from sampling.engine import Engine
 from sampling.local_engine import is_local
 from sampling.loop import decode
-from sampling.lossy import RejectAllVerifier
 from sampling.measure.forward_times import Forwards
 from sampling.measure.shares import judged, shares
 from sampling.methods import CHAIN, COPIERS, DRAFTERS, MODELS
@@ -21,6 +20,7 @@ from sampling.pair_engine import make_processor
 from sampling.profile import NOTHING, DraftTimes, LatencyProfile
 from sampling.profile_store import keep
 from sampling.settings import Settings
+from sampling.verify.lossy import RejectAllVerifier
 from utils.errors import UserError
 from utils.events import Event, Round
 from utils.machine import BUSY_CORES, Machine

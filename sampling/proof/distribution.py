@@ -16,7 +16,7 @@ from sampling.methods import DRAFTERS
 from sampling.pair import Pair
 from sampling.pair_engine import make_processor
 from sampling.proof.memo import MemoProcessor, memorised
-from sampling.verifier import Verifier
+from sampling.verify.verifier import Verifier
 from utils.events import Round
 from utils.parameter import Chosen
 from utils.statistics import distribution_p_value

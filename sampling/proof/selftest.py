@@ -19,12 +19,11 @@ from typing import Literal
 import torch
 
 from egag.length_rule import FixedGamma
-from sampling.drafter import Drafter
+from sampling.drafter import Drafter, proposal_of
 from sampling.forward.lean import LeanModel
 from sampling.forward.noise_floor import noise_floor
 from sampling.forward.runner import WholeRunner
 from sampling.loop import begin
-from sampling.lossy import UnadjustedVerifier
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import judge
 from sampling.method import Method
@@ -34,6 +33,7 @@ from sampling.pair_engine import PairEngine, make_processor, make_verifier
 from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
 from sampling.proof.rows import compare_rows, faulty
 from sampling.settings import Settings
+from sampling.verify.lossy import UnadjustedVerifier
 from utils.errors import UserError, one_of
 from utils.events import Round
 from utils.parameter import Chosen
@@ -177,10 +177,14 @@ class Selftest:
                 seq.tokens = [*start, *said]
                 drafter.begin(seq)
                 if self.pair.crossing is not None:
-                    again = drafter.propose(seq, FixedGamma(round.gamma), _TOKENS - len(said) - 1).tokens.tolist()
+                    again = proposal_of(
+                        drafter.propose(seq, FixedGamma(round.gamma), _TOKENS - len(said) - 1)
+                    ).tokens.tolist()
                     verdicts["exact" if again == [*round.drafts] else "BUG"] += 1
                     continue
-                again = drafter.propose(seq, FixedGamma(len(round.drafts)), len(round.drafts)).tokens.tolist()
+                again = proposal_of(
+                    drafter.propose(seq, FixedGamma(len(round.drafts)), len(round.drafts))
+                ).tokens.tolist()
                 ask = partial(noise_floor, runner, comparison.prompt)
                 verdicts[judge(ask, [*said, *again], [*said, *round.drafts]).verdict] += 1
         return _judged("redraft", verdicts, verdicts.total())

@@ -1,11 +1,10 @@
-from collections.abc import Callable
+from collections import abc
 from dataclasses import replace
 
 import pytest
 import torch
 
 from egag.length_rule import LengthRule
-from sampling import judge
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import int8
 from sampling.forward.formats import FORMATS
@@ -19,7 +18,11 @@ from sampling.proof.rows import compare_rows, faulty
 from sampling.proof.selftest import Check, MethodReport, Selftest
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.verifier import Decision, RejectionVerifier
+from sampling.verify import verify
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verdict import DeviceVerdict
+from sampling.verify.verifier import sample_each
 from tests.ablation.conftest import Invoke, objects
 from tests.tiny import llama, random_model
 from utils.coins import Coins
@@ -59,38 +62,36 @@ def test_a_right_engine_passes(pair: Pair, method: str) -> None:
     assert checks(pair, method) == {"greedy": "PASS", "redraft": "PASS", "distribution": "PASS"}
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, decide: Callable[..., Decision]) -> None:
-    """Rejection sampling judges every round, alone or with others, by `decide`."""
-    monkeypatch.setattr(RejectionVerifier, "decide", decide)
-    monkeypatch.delattr(RejectionVerifier, "decide_many")
-
-
 def test_recovered_tokens_drawn_from_p_fail_the_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = RejectionVerifier.decide
 
-    def drawn_from_p(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, coins: Coins) -> Decision:
-        decision = honest(self, proposal, p, coins)
-        return replace(decision, token=sample(p.index_select(0, decision.end.view(1) + 1), coins))
+    def drawn_from_p(
+        self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[Coins]
+    ) -> DeviceVerdict:
+        verdict = honest(self, batch, p, rngs)
+        return replace(verdict, token=sample_each(p.index_select(0, batch.behind(verdict.end)), rngs))
 
-    plant(monkeypatch, drawn_from_p)
+    monkeypatch.setattr(RejectionVerifier, "decide", drawn_from_p)
     assert checks(pair) == {"greedy": "PASS", "redraft": "PASS", "distribution": "FAIL"}
 
 
 def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, best = RejectionVerifier.decide, judge.packet_of_best
+    honest, follow = RejectionVerifier.decide, verify.follow
 
-    def agreeing(proposal: Proposal, p: torch.Tensor) -> torch.Tensor:
-        one_hot = torch.zeros_like(p)
-        one_hot[torch.arange(len(proposal)), proposal.tokens] = 1.0
-        one_hot[-1] = p[-1]
-        return one_hot
+    def accept_all(
+        self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[Coins]
+    ) -> DeviceVerdict:
+        certain = ProposalBatch([replace(proposal, probs=None) for proposal in batch.proposals], batch.device)
+        agreeing = p.clone()
+        agreeing[batch.rows] = 0.0
+        agreeing[batch.rows, batch.tokens] = 1.0
+        return honest(self, certain, agreeing, rngs)
 
-    def accept_all(self: RejectionVerifier, proposal: Proposal, p: torch.Tensor, coins: Coins) -> Decision:
-        certain = Proposal(proposal.tokens, proposal.parents, None)
-        return honest(self, certain, agreeing(proposal, p), coins)
+    def follow_all(batch: ProposalBatch, wanted: torch.Tensor) -> DeviceVerdict:
+        return follow(batch, wanted.index_copy(0, batch.rows, batch.tokens))
 
-    plant(monkeypatch, accept_all)
-    monkeypatch.setattr(judge, "packet_of_best", lambda proposal, logits: best(proposal, agreeing(proposal, logits)))
+    monkeypatch.setattr(RejectionVerifier, "decide", accept_all)
+    monkeypatch.setattr(verify, "follow", follow_all)
     assert checks(pair) == {"greedy": "FAIL", "redraft": "PASS", "distribution": "FAIL"}
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from egag.draft_distribution import DraftDistribution, LogitsDistribution
 from egag.length_rule import FixedGamma
-from sampling.drafter import AskingDrafter, Drafter
+from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter
 from sampling.method import FIXED
 from sampling.methods import COPIERS, DRAFTERS, HEADS, METHODS, VERIFIERS
@@ -265,7 +265,7 @@ def drafting_class(drafter: str) -> type[Drafter]:
 
 def says_how_to_draft(kind: type) -> bool:
     """Whether a class defines how it drafts, and does not inherit it."""
-    return kind not in (Drafter, AskingDrafter) and not {"drafting", "propose"}.isdisjoint(vars(kind))
+    return kind is not Drafter and "propose" in vars(kind)
 
 
 def _forms(drafter: str) -> frozenset[tuple[bool, bool]]:

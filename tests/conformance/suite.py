@@ -14,7 +14,7 @@ from scipy.stats import chi2
 
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.batch import Batch, Request, decode_many
-from sampling.drafter import Drafter
+from sampling.drafter import Drafter, proposal_of
 from sampling.forward.runner import prefill
 from sampling.forward.tree import depths
 from sampling.loop import decode
@@ -22,7 +22,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.pair import Pair
 from sampling.proof.memo import memorised
 from sampling.proposal import Proposal
-from sampling.verifier import Verifier
+from sampling.verify.verifier import Verifier
 from tests.conformance.toy import PROMPT
 from tests.sequences import sequence
 from tests.verdicts import many_verdicts
@@ -214,7 +214,7 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
         seq = sequence(tokens, target, prompt_length=start, encoder_ids=reading.encoder_ids)
         seq.hidden = prefill(target, tokens[:-1], fresh.needs_hidden)
         fresh.begin(seq)
-        again = fresh.propose(seq, FixedGamma(round.gamma), length - (len(tokens) - start) - 1)
+        again = proposal_of(fresh.propose(seq, FixedGamma(round.gamma), length - (len(tokens) - start) - 1))
         assert again.tokens.tolist() == list(round.drafts), f"round {round.number} drafted {round.drafts}"
         tokens.extend(round.emitted)
 

@@ -27,7 +27,7 @@ from sampling.loop import decode
 from sampling.methods import VERIFIERS
 from sampling.pair import ModelInfo, Pair
 from sampling.share import shared_runner
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case
 from tests.conformance.suite import Case

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from egag.length_rule import FixedGamma
-from sampling.drafter import Drafter
+from sampling.drafter import Drafter, proposal_of
 from sampling.methods import DRAFTERS, HEADS
 from sampling.pair import Pair
 from sampling.proof.memo import MemoRunner
@@ -133,4 +133,4 @@ def test_copies_come_from_the_source() -> None:
     for name in ("prompt_lookup", "ngram", "suffix"):
         drafter = case(name).drafter(made)
         drafter.begin(seq)
-        assert drafter.propose(seq, FixedGamma(2), 5).tokens.tolist()[:1] == [5], name
+        assert proposal_of(drafter.propose(seq, FixedGamma(2), 5)).tokens.tolist()[:1] == [5], name

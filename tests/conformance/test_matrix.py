@@ -109,8 +109,8 @@ def test_a_new_way_of_drafting_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -
         def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
             return cls(pair.drafter)
 
-        def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-            drafted = yield from super().drafting(seq, gamma, limit)
+        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+            drafted = yield from super().propose(seq, gamma, limit)
             if drafted.probs is None or gamma.after(1, LogitsDistribution(drafted.probs[-1].log()), drafted.tokens[-1]):
                 return drafted
             return Proposal(drafted.tokens[:-1], None, drafted.probs[:-1], drafted.first)

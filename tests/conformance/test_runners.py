@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sampling import judge
 from sampling.forward.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.forward.static import StaticRunner
 from sampling.methods import VERIFIERS
 from sampling.pair import ModelInfo, Pair
+from sampling.verify import graphed
 from tests.conformance import suite
 from tests.conformance.matrix import NAMES, case
 from tests.conformance.test_tables import LEARN_FROM_VERDICTS
@@ -74,7 +74,7 @@ def test_coins_that_are_used_twice_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
     processor = TopKNucleusProcessor(1.0, 3, 1.0)
     suite.check_distribution(case("none"), lean_pair(fixed=True), processor, length=3)
-    monkeypatch.setattr(judge, "drawn", again)
+    monkeypatch.setattr(graphed, "drawn", again)
     with pytest.raises(AssertionError):
         suite.check_distribution(case("none"), lean_pair(fixed=True), processor, length=3)
 

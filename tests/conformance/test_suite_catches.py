@@ -15,7 +15,7 @@ from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
-from sampling import judge, loop, verifier
+from sampling import rounds
 from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter, model
 from sampling.drafters.medusa_hydra import MedusaDrafter
@@ -27,7 +27,11 @@ from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.verifier import RejectionVerifier, TargetMatchVerifier
+from sampling.verify import rejection, verify
+from sampling.verify.match import TargetMatchVerifier
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verdict import DeviceVerdict
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
@@ -69,12 +73,12 @@ def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatc
         def observe(self, seq: Sequence, round: Round) -> None:
             pass
 
-        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
+        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
             slot = seq.drafting[self]
             crop = slot.crop
             slot.crop = lambda length: crop(min(slot.length, length + 1))
             try:
-                return super().propose(seq, gamma, limit)
+                return (yield from super().propose(seq, gamma, limit))
             except ValueError:
                 return Proposal.empty(seq.device)
             finally:
@@ -109,14 +113,14 @@ def test_a_tree_whose_branches_see_each_other(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("case", [CHAIN, TREE], ids=["chain", "tree"])
 def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    monkeypatch.setattr(verifier, "residual", lambda p, q: p)
+    monkeypatch.setattr(rejection, "residual", lambda p, q: p)
     with pytest.raises(AssertionError):
         suite.check_distribution(case, toy_pair(), MultinomialProcessor(1.0))
 
 
 def test_a_residual_that_forgets_the_siblings_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings judged by the first one's q instead of the distribution they were drawn from."""
-    monkeypatch.setattr(verifier, "distribution_of", lambda proposal, row, p: proposal.probs[0])
+    monkeypatch.setattr(rejection, "distribution_of", lambda proposal, row, p: proposal.probs[0])
     with pytest.raises(AssertionError):
         suite.check_sibling_distribution(RejectionVerifier())
 
@@ -125,8 +129,8 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts drawn from the processed distribution but judged against the raw one."""
     propose = ModelDrafter.propose
 
-    def raw(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
-        proposal = propose(self, seq, gamma, limit)
+    def raw(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+        proposal = yield from propose(self, seq, gamma, limit)
         flat = None if proposal.probs is None else torch.full_like(proposal.probs, 1 / proposal.probs.shape[1])
         return Proposal(proposal.tokens, None, flat, proposal.first)
 
@@ -139,8 +143,8 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
     """An unsure draft that is drawn and then thrown away biases the distribution."""
     propose = ModelDrafter.propose
 
-    def dropping(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
-        proposal = propose(self, seq, gamma, limit)
+    def dropping(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+        proposal = yield from propose(self, seq, gamma, limit)
         if not len(proposal) or proposal.probs is None or proposal.probs[-1, proposal.tokens[-1]] >= 0.4:
             return proposal
         return Proposal(proposal.tokens[:-1], None, proposal.probs[:-1], proposal.first)
@@ -156,7 +160,7 @@ def test_a_stop_token_overlooked_inside_a_draft(monkeypatch: pytest.MonkeyPatch)
     def blind(round: Round, stop: object) -> Round:
         return round
 
-    monkeypatch.setattr(loop, "_cut", blind)
+    monkeypatch.setattr(rounds, "_cut", blind)
     caught = 0
     for token in range(6):
         pair = toy_pair(drafter_seed=None, stop=frozenset({token}))
@@ -169,16 +173,14 @@ def test_a_stop_token_overlooked_inside_a_draft(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bonus_token_after_a_rejection(monkeypatch: pytest.MonkeyPatch) -> None:
     """The token from the row after the rejected draft instead of the row it was judged by."""
-    honest = judge.packet_of_best
+    honest = verify.follow
 
-    def shifted(proposal: Proposal, logits: Tensor) -> Tensor:
-        packet = honest(proposal, logits)
-        rejected = int(packet[0]) + 1
-        if rejected < len(proposal):
-            packet[1] = logits[rejected + 1].argmax()
-        return packet
+    def shifted(batch: ProposalBatch, wanted: Tensor) -> DeviceVerdict:
+        verdict = honest(batch, wanted)
+        rejected = verdict.end + 1
+        return replace(verdict, token=wanted[rejected + (rejected < batch.total)])
 
-    monkeypatch.setattr(judge, "packet_of_best", shifted)
+    monkeypatch.setattr(verify, "follow", shifted)
     with pytest.raises(AssertionError):
         suite.check_greedy(Case(CHAIN.drafter, CHAIN.gamma, TargetMatchVerifier), toy_pair())
 

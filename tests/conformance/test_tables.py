@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from egag.length_rule import LengthRule
+from sampling.drafter import proposal_of
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods import VERIFIERS
@@ -178,7 +179,7 @@ def test_a_drafter_never_exceeds_gamma_or_the_limit(drafter: str) -> None:
         for limit in (0, 1, 5):
             seq = sequence([*PROMPT, 1, 4, 2], pair.target, prompt_length=len(PROMPT))
             built.begin(seq)
-            proposal = built.propose(seq, CONTROLLERS["fixed"].build(None, {"gamma": gamma}), limit)
+            proposal = proposal_of(built.propose(seq, CONTROLLERS["fixed"].build(None, {"gamma": gamma}), limit))
             deepest = max(depths(proposal.parent_rows), default=0)
             assert deepest <= min(gamma, limit)
 

@@ -124,7 +124,7 @@ def test_tokens_that_are_not_shared_are_never_drafted_by_intersection() -> None:
 class Unnormalised(TliDrafter):
     """The bug: q is the drafter's own probability of a token, which was drawn from the shared ones alone."""
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
         seen: list[Tensor] = []
         crossed = self._crossed
 
@@ -133,7 +133,7 @@ class Unnormalised(TliDrafter):
             return crossed(logits)
 
         self._crossed = watched  # type: ignore[method-assign]
-        proposal = yield from super().drafting(seq, gamma, limit)
+        proposal = yield from super().propose(seq, gamma, limit)
         self._crossed = crossed  # type: ignore[method-assign]
         if proposal.probs is None:
             return proposal
@@ -143,8 +143,8 @@ class Unnormalised(TliDrafter):
 class Misplaced(TliDrafter):
     """The bug: q stands at the ids beside those that were drawn."""
 
-    def drafting(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        proposal = yield from super().drafting(seq, gamma, limit)
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+        proposal = yield from super().propose(seq, gamma, limit)
         return proposal if proposal.probs is None else replace(proposal, probs=proposal.probs.roll(1, -1))
 
 

@@ -12,7 +12,7 @@ from egag.length_rule import FixedGamma
 from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
 from sampling.api.custom_generate import speculative
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.hostile.row import Row
 from tests.tiny import TOKENS, llama, random_model, save_checkpoint
 from utils.logits_processor import GreedyProcessor

@@ -16,7 +16,7 @@ from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, speculative_generate
 from sampling.api.custom_generate import speculative
 from sampling.forward.runner import ModelRunner
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.hostile.row import Row
 from tests.tiny import gpt2, llama, mamba, random_model, tiny_pair
 from utils.errors import UserError

@@ -19,7 +19,7 @@ from sampling.loop import decode
 from sampling.methods import DRAFTERS
 from sampling.pair import Pair
 from sampling.share import shared_runner
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.tiny import gpt2, llama, mistral, qwen2, random_model, tiny_pair
 from utils.errors import UserError
 from utils.events import Finished, Prefilled, Round

@@ -50,7 +50,7 @@ def begun(drafter: DsparkDrafter, target: lean.LeanModel, length: int = 9) -> Se
 
 @torch.inference_mode()
 def proposed(drafter: DsparkDrafter, seq: Sequence) -> Proposal:
-    return alone(drafter.drafting(seq, FixedGamma(STEPS), STEPS))
+    return alone(drafter.propose(seq, FixedGamma(STEPS), STEPS))
 
 
 def given_the_marginals(drafter: DsparkDrafter, seq: Sequence, tokens: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def test_a_rule_is_told_what_the_confidence_head_says(drafter: DsparkDrafter, ta
 
     seq = begun(drafter, target)
     with torch.inference_mode():
-        found = alone(drafter.drafting(seq, Listening(STEPS), STEPS))
+        found = alone(drafter.propose(seq, Listening(STEPS), STEPS))
         block, forward = seq.drafting[drafter], drafter._forward
         before = torch.cat([torch.tensor(seq.tokens[-1:]), found.tokens[:-1]])
         expected = [forward.acceptance(block.state[row : row + 1], before[row : row + 1]) for row in range(STEPS)]

@@ -11,15 +11,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from egag.length_rule import FixedGamma
-from sampling.block import BlockVerifier
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward import lean, static
 from sampling.forward.asked import Asking, alone
 from sampling.forward.lean import LeanModel
 from sampling.forward.static import StaticRunner
 from sampling.proposal import Proposal
-from sampling.traversal import TraversalVerifier
-from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, packet
+from sampling.verify.block import BlockVerifier
+from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.traversal import TraversalVerifier
+from sampling.verify.verdict import pack
+from sampling.verify.verifier import Verifier
 from tests.pretend_cuda import FREE, WHOLE, forget_kept
 from tests.tiny import llama, random_model
 from utils import sent
@@ -123,5 +127,7 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, t
         tokens = torch.empty(4, device=CUDA, dtype=torch.long)
         proposal = Proposal(tokens, None, None if processor.greedy else processor(logits(4)), logits(1)[0])
     p = processor(logits(len(proposal) + 1))
-    found = packet(proposal, p, verifier.decide(proposal, p, None))  # type: ignore[arg-type]
+    batch = ProposalBatch([proposal], p.device)
+    verdict = verifier.decide(batch, p, [None])  # type: ignore[list-item]
+    found = pack(batch, verdict, batch.of_drafts(p), batch.of_next(p, verdict.end, verdict.token))
     assert found.shape == (4 + len(proposal) * (4 if tree else 3),) and found.device == CUDA

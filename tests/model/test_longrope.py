@@ -22,7 +22,7 @@ from sampling.drafters.model import ModelDrafter
 from sampling.forward.longrope import LongRopeModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import limits
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.model.tiny_models import SIZES, ids, truth
 from utils.events import Finished, Round
 from utils.logits_processor import GreedyProcessor

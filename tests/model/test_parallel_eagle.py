@@ -16,6 +16,7 @@ from sampling.distill.parallel_eagle import ParallelEagleTask
 from sampling.distill.shards import Row
 from sampling.distill.start import start
 from sampling.distill.tasks import Task, feature_layers
+from sampling.drafter import proposal_of
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.forward import lean
@@ -28,7 +29,7 @@ from sampling.pair import Pair
 from sampling.pair_engine import PairEngine
 from sampling.sequence import Sequence
 from sampling.settings import Settings
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter
 from tests.conformance.suite import Case
@@ -78,7 +79,7 @@ def test_a_round_is_one_forward_and_keeps_rows_of_the_text_only(
     drafter, forward = made(target, tmp_path, shape)
     seq = begun(drafter, target)
     assert [len(rows) for rows in forward.fed] == [7]
-    proposal = drafter.propose(seq, FixedGamma(3), 10)
+    proposal = proposal_of(drafter.propose(seq, FixedGamma(3), 10))
     assert forward.fed[1:] == [[seq.tokens[-1], MASK, MASK]]
     assert seq.drafting[drafter].rows.length == 8
     assert len(proposal) == (3 if shape is None else 5)
@@ -87,7 +88,7 @@ def test_a_round_is_one_forward_and_keeps_rows_of_the_text_only(
 def test_it_fills_no_more_places_than_the_rule_and_the_text_have(target: lean.LeanModel, tmp_path: Path) -> None:
     for gamma, limit, places in ((1, 9, 1), (2, 9, 2), (9, 9, STEPS), (3, 2, 2)):
         drafter, forward = made(target, tmp_path / f"{gamma} {limit}")
-        assert len(drafter.propose(begun(drafter, target), FixedGamma(gamma), limit)) == places
+        assert len(proposal_of(drafter.propose(begun(drafter, target), FixedGamma(gamma), limit))) == places
         assert forward.fed[1:] == [[*forward.fed[1][:1], *[MASK] * (places - 1)]]
 
 
@@ -99,7 +100,7 @@ def test_a_rule_may_raise_its_gamma_when_it_has_seen_the_first_draft(target: lea
 
     def drafts(name: str, rule: LengthRule) -> list[int]:
         drafter, forward = made(target, tmp_path / name)
-        found = drafter.propose(begun(drafter, target), rule, 10).tokens.tolist()
+        found = proposal_of(drafter.propose(begun(drafter, target), rule, 10)).tokens.tolist()
         assert len(forward.fed) == (3 if isinstance(rule, Later) else 2)
         return found
 
@@ -113,9 +114,11 @@ def test_marginals_are_what_is_drafted_from(target: lean.LeanModel, tmp_path: Pa
         logits = alone(drafter.ahead(begun(drafter, target), STEPS))
     assert logits.shape == (STEPS, target.vocab_size)
     again, _ = made(target, tmp_path / "two")
-    assert again.propose(begun(again, target), FixedGamma(3), 10).tokens.tolist() == logits.argmax(1).tolist()
+    assert (
+        proposal_of(again.propose(begun(again, target), FixedGamma(3), 10)).tokens.tolist() == logits.argmax(1).tolist()
+    )
     drawn, processor = made(target, tmp_path / "three")[0], MultinomialProcessor(0.7)
-    proposal = drawn.propose(begun(drawn, target, processor=processor), FixedGamma(3), 10)
+    proposal = proposal_of(drawn.propose(begun(drawn, target, processor=processor), FixedGamma(3), 10))
     assert proposal.probs is not None
     torch.testing.assert_close(proposal.probs, processor(logits), rtol=1e-5, atol=1e-6)
 

@@ -24,7 +24,7 @@ from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
 from sampling.forward.adapter import TransformersModel
 from sampling.loading.adapt import limits
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.model.tiny_models import MAKERS as TINY
 from tests.model.tiny_models import VOCAB, ids, make
 from utils.errors import UserError

@@ -7,6 +7,7 @@ import torch
 
 from egag.length_rule import FixedGamma
 from egag.survival import SurvivalGamma
+from sampling.drafter import proposal_of
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.joined import joined
 from sampling.forward.asked import Asking
@@ -18,7 +19,7 @@ from sampling.pair_engine import PairEngine
 from sampling.profile import DraftTimes, LatencyProfile
 from sampling.proposal import Proposal
 from sampling.settings import Settings
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair
@@ -135,7 +136,7 @@ def test_a_drafter_model_that_does_not_draft_is_fed_nothing() -> None:
         rule.of("model").learnt.judged(judged(0), rule.of("model")._drafts, 1)
     slot = seq.drafting[drafter.models["model"]]
     before = slot.length
-    assert drafter.propose(seq, rule, 5).source != "model"
+    assert proposal_of(drafter.propose(seq, rule, 5)).source != "model"
     assert slot.length == before
 
 

@@ -9,14 +9,15 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from sampling import traversal
-from sampling.block import BlockVerifier, kept, weights
-from sampling.chains import Chains
 from sampling.measure.judging import EXPECTED
 from sampling.methods import VERIFIERS
 from sampling.proposal import Proposal
-from sampling.traversal import TraversalVerifier
-from sampling.verifier import RejectionVerifier, Verifier, residual
+from sampling.verify import traversal
+from sampling.verify.block import BlockVerifier, kept, weights
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier, residual
+from sampling.verify.traversal import TraversalVerifier
+from sampling.verify.verifier import Verifier
 from tests.verdicts import many_verdicts
 from utils.coins import Draws
 
@@ -162,9 +163,8 @@ def test_many_chains_are_judged_as_each_alone_and_by_the_exact_chances() -> None
     short = [Proposal(one.tokens[: place % 4], None, one.probs[: place % 4]) for place, one in enumerate(proposals)]
     cut = [row[: len(one) + 1] for one, row in zip(short, rows, strict=True)]
     for some, judged in ((proposals, rows), (short, cut)):
-        chains = Chains(some, torch.device("cpu"))
-        decision = BlockVerifier().decide_many(chains, torch.cat(judged), [Draws(place) for place in range(count)])
-        assert decision is not None
+        chains = ProposalBatch(some, torch.device("cpu"))
+        decision = BlockVerifier().decide(chains, torch.cat(judged), [Draws(place) for place in range(count)])
         for place in range(0, count, 40):
             if len(some[place]):
                 alone = BlockVerifier().verify(some[place], judged[place], Draws(place))

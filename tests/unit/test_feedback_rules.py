@@ -18,7 +18,7 @@ from sampling.drafters.draft_tree import grow_tree
 from sampling.methods import METHODS
 from sampling.rules import CONTROLLERS, UCB_ARMS
 from sampling.settings import Settings
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter
 from tests.conformance.suite import Case

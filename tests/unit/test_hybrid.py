@@ -12,7 +12,7 @@ from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import After, Limits, best_draft
-from sampling.drafter import Drafter
+from sampling.drafter import Drafter, proposal_of
 from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
 from sampling.forward.runner import prefill
 from sampling.methods import DRAFTERS, METHODS
@@ -63,7 +63,7 @@ COPIERS = {
 @pytest.mark.parametrize("name", COPIERS)
 def test_a_copy_goes_on_where_the_model_stopped(name: str) -> None:
     drafter, seq = extended(COPIERS[name](), [3, 4])
-    proposal = drafter.propose(seq, DraftBudget(4), 9)
+    proposal = proposal_of(drafter.propose(seq, DraftBudget(4), 9))
     assert proposal.tokens.tolist() == [3, 4, 5, 1]
     assert proposal.probs is not None
     assert proposal.probs[:2].tolist() == [[0.5] * VOCAB] * 2
@@ -74,26 +74,26 @@ def test_a_copy_goes_on_where_the_model_stopped(name: str) -> None:
 @pytest.mark.parametrize("name", COPIERS)
 def test_drafts_are_not_learnt(name: str) -> None:
     drafter, seq = extended(COPIERS[name](), [3, 1])
-    once = drafter.propose(seq, DraftBudget(6), 9).tokens.tolist()
-    assert drafter.propose(seq, DraftBudget(6), 9).tokens.tolist() == once
+    once = proposal_of(drafter.propose(seq, DraftBudget(6), 9)).tokens.tolist()
+    assert proposal_of(drafter.propose(seq, DraftBudget(6), 9)).tokens.tolist() == once
 
 
 @pytest.mark.parametrize("name", COPIERS)
 def test_budget_and_room_bound_both_together(name: str) -> None:
     drafter, seq = extended(COPIERS[name](), [3, 4, 5], steps=3)
     for budget, limit, expected in ((2, 9, [3, 4]), (9, 1, [3]), (0, 9, []), (9, 0, []), (9, 4, [3, 4, 5, 1])):
-        assert drafter.propose(seq, DraftBudget(budget), limit).tokens.tolist() == expected
+        assert proposal_of(drafter.propose(seq, DraftBudget(budget), limit)).tokens.tolist() == expected
 
 
 def test_without_a_models_draft_the_copy_is_a_point_mass() -> None:
     drafter, seq = extended(PromptLookupDrafter(3, 1), [])
-    proposal = drafter.propose(seq, DraftBudget(3), 9)
+    proposal = proposal_of(drafter.propose(seq, DraftBudget(3), 9))
     assert proposal.tokens.tolist() == [3, 4, 5] and proposal.probs is None
 
 
 def test_without_a_copy_the_models_draft_stands() -> None:
     drafter, seq = extended(PromptLookupDrafter(3, 2), [0, 0])
-    proposal = drafter.propose(seq, DraftBudget(9), 9)
+    proposal = proposal_of(drafter.propose(seq, DraftBudget(9), 9))
     assert proposal.tokens.tolist() == [0, 0] and proposal.probs is not None
 
 
@@ -103,7 +103,7 @@ def test_the_suffix_draft_is_taken_where_it_promises_as_much_as_the_model() -> N
         model = Scripted([0, 0, 0, 0])
         drafter, seq = SuffixOrModelDrafter(model, SuffixDrafter(), steps), context()
         drafter.begin(seq)
-        assert drafter.propose(seq, DraftBudget(10), 9).tokens.tolist() == expected
+        assert proposal_of(drafter.propose(seq, DraftBudget(10), 9)).tokens.tolist() == expected
         assert model.asked == asked
 
 
@@ -111,8 +111,8 @@ def test_no_suffix_draft_never_beats_the_model() -> None:
     model = Scripted([3])
     drafter, seq = SuffixOrModelDrafter(model, SuffixDrafter(), 1), context([0, 1, 2, 3])
     drafter.begin(seq)
-    assert drafter.propose(seq, DraftBudget(9), 9).tokens.tolist() == [3] and model.asked == [1]
-    assert drafter.propose(seq, DraftBudget(0), 9).tokens.tolist() == [] and model.asked == [1]
+    assert proposal_of(drafter.propose(seq, DraftBudget(9), 9)).tokens.tolist() == [3] and model.asked == [1]
+    assert proposal_of(drafter.propose(seq, DraftBudget(0), 9)).tokens.tolist() == [] and model.asked == [1]
 
 
 def test_a_tree_after_tokens_it_did_not_read() -> None:
@@ -142,7 +142,7 @@ def test_where_room_is_left_for_one_draft_the_suffix_tree_has_to_promise_one() -
     suffix.memory_tree.add([1, 2, 3])
     drafter = SuffixOrModelDrafter(model, suffix, 3)
     drafter.begin(seq)
-    assert drafter.propose(seq, DraftBudget(8), 1).tokens.tolist() == [3] and not model.asked
+    assert proposal_of(drafter.propose(seq, DraftBudget(8), 1)).tokens.tolist() == [3] and not model.asked
 
 
 def test_a_head_drafts_a_tree_where_the_suffix_tree_has_nothing() -> None:
@@ -156,7 +156,7 @@ def test_a_head_drafts_a_tree_where_the_suffix_tree_has_nothing() -> None:
         one, seq = DRAFTERS[name].build(pair, settings), context(text)
         seq.hidden = prefill(pair.target, text[:-1], one.needs_hidden)
         one.begin(seq)
-        found.append(one.propose(seq, rule, 9))
+        found.append(proposal_of(one.propose(seq, rule, 9)))
     assert found[0].tokens.tolist() == found[1].tokens.tolist() and len(found[0]) == 6
     assert list(found[0].parent_rows) == list(found[1].parent_rows) != list(range(-1, 5))
 
@@ -181,5 +181,5 @@ def test_each_parameter_changes_something(name: str, parameter: str, value: str)
         drafter = DRAFTERS[name].build(toy_pair(), settings)
         seq = context([0, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 1, 2])
         drafter.begin(seq)
-        drafts.append(drafter.propose(seq, DraftBudget(8), 9).tokens.tolist())
+        drafts.append(proposal_of(drafter.propose(seq, DraftBudget(8), 9)).tokens.tolist())
     assert drafts[0] != drafts[1]

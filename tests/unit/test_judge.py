@@ -1,22 +1,29 @@
 """The verdict of a round from raw logits: under greedy it is read off the best tokens, and must be the verifier's."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sampling.block import BlockVerifier
 from sampling.forward import lean
 from sampling.forward.runner import ModelRunner
 from sampling.forward.tree import depths
-from sampling.judge import Judge
 from sampling.proposal import Proposal
-from sampling.traversal import TraversalVerifier
-from sampling.verifier import Decision, GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier
+from sampling.verify.block import BlockVerifier
+from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.traversal import TraversalVerifier
+from sampling.verify.verdict import DeviceVerdict, Verdict
+from sampling.verify.verifier import Verifier
+from sampling.verify.verify import verify
+from tests.sequences import sequence
 from tests.tiny import llama, random_model
 from utils.coins import Coins
 from utils.errors import UserError
-from utils.logits_processor import GreedyProcessor
+from utils.logits_processor import GreedyProcessor, LogitsProcessor
 
 VOCAB = 12
 VERIFIERS = [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()]
@@ -25,6 +32,12 @@ RUNNER = ModelRunner(lean.from_transformers(random_model(llama())))
 
 def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
+
+
+def judged(verifier: Verifier, processor: LogitsProcessor, proposal: Proposal, logits: torch.Tensor) -> Verdict:
+    """The verdict of a round of one text."""
+    (verdict,) = verify(verifier, [sequence([1], RUNNER, processor)], [proposal], [logits])
+    return verdict
 
 
 @st.composite
@@ -54,7 +67,7 @@ def test_greedy_verdicts_are_those_of_one_hot_rows(proposal: Proposal, data: st.
         if below and data.draw(st.booleans()):
             logits[row, proposal.tokens[data.draw(st.sampled_from(below))]] = 9.0
     processor = GreedyProcessor()
-    found = Judge(RUNNER, verifier, processor)(proposal, logits, rng())
+    found = judged(verifier, processor, proposal, logits)
     assert found == verifier.verify(proposal, processor(logits), rng())
     assert found.parents is None or len(found.path) <= max(depths(found.parents), default=0)
 
@@ -65,16 +78,14 @@ def test_rows_that_are_none_are_refused(broken: float, row: int) -> None:
     logits = torch.zeros(2, VOCAB)
     logits[0, 5], logits[row, 5] = 1.0, broken
     with pytest.raises(UserError, match="the logits of the model are NaN or infinite"):
-        Judge(RUNNER, RejectionVerifier(), GreedyProcessor())(Proposal(torch.tensor([5])), logits, rng())
+        judged(RejectionVerifier(), GreedyProcessor(), Proposal(torch.tensor([5])), logits)
 
 
 def test_a_verifier_of_somebody_else_is_asked() -> None:
     class Stubborn(RejectionVerifier):
-        def decide(self, proposal: Proposal, p: torch.Tensor, coins: Coins) -> Decision:
-            return Decision(torch.tensor(-1), p[:1].argmax(-1))
+        def decide(self, batch: ProposalBatch, p: torch.Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+            return DeviceVerdict(torch.tensor([-1]), p[:1].argmax(-1))
 
     logits, proposal = torch.nn.functional.one_hot(torch.tensor([5, 6]), VOCAB).float(), Proposal(torch.tensor([5]))
-    paths = [
-        Judge(RUNNER, kind(), GreedyProcessor())(proposal, logits, rng()).path for kind in (RejectionVerifier, Stubborn)
-    ]
+    paths = [judged(kind(), GreedyProcessor(), proposal, logits).path for kind in (RejectionVerifier, Stubborn)]
     assert paths == [(0,), ()]

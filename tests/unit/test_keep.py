@@ -7,6 +7,7 @@ import torch
 
 from egag.length_rule import FixedGamma
 from egag.truncation import Truncation
+from sampling.drafter import proposal_of
 from sampling.forward.runner import prefill
 from tests.conformance.matrix import build_drafter
 from tests.conformance.toy import PROMPT, toy_pair
@@ -55,7 +56,7 @@ def test_no_more_is_proposed_than_the_rule_keeps(name: str) -> None:
             seq.hidden = prefill(pair.target, TEXT[:-1], drafter.needs_hidden)
         rule = Keeping(most)
         drafter.begin(seq)
-        counts.append(len(drafter.propose(seq, rule, 6)))
+        counts.append(len(proposal_of(drafter.propose(seq, rule, 6))))
         (chances, _) = rule.asked[-1]
         assert list(chances) == sorted(chances, reverse=True) and all(0.0 < chance <= 1.0 for chance in chances)
     assert counts[0] > 2 and counts[1:] == [2, 0]
@@ -68,7 +69,7 @@ def test_a_copy_is_told_with_the_length_of_its_match(name: str, match: int) -> N
     drafter, rule = build_drafter(name, pair), Keeping(6)
     seq = sequence([*TEXT], pair.target, prompt_length=len(TEXT))
     drafter.begin(seq)
-    drafter.propose(seq, rule, 6)
+    proposal_of(drafter.propose(seq, rule, 6))
     assert rule.asked[-1][1] == match
 
 
@@ -77,4 +78,4 @@ def test_of_a_hybrid_only_the_copied_part_is_cut() -> None:
     drafter, rule = build_drafter("extended", pair), Keeping(0)
     seq = sequence([*TEXT], pair.target, prompt_length=len(TEXT))
     drafter.begin(seq)
-    assert len(drafter.propose(seq, rule, 6)) == 2
+    assert len(proposal_of(drafter.propose(seq, rule, 6))) == 2

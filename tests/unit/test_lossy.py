@@ -5,12 +5,19 @@ import math
 import pytest
 import torch
 
-from sampling.lossy import AcceptAllVerifier, RejectAllVerifier, TopPVerifier, TypicalVerifier, UnadjustedVerifier
 from sampling.methods import METHODS
 from sampling.pair_engine import make_verifier
 from sampling.proposal import Proposal
 from sampling.settings import Settings
-from sampling.verifier import RejectionVerifier, Verifier
+from sampling.verify.lossy import (
+    AcceptAllVerifier,
+    RejectAllVerifier,
+    TopPVerifier,
+    TypicalVerifier,
+    UnadjustedVerifier,
+)
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 

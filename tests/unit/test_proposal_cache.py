@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sampling.forward.cache import RollbackCache
 from sampling.forward.tree import Parents, ancestor_mask, ancestors, depths
 from sampling.proposal import Proposal
-from sampling.verifier import RejectionVerifier, packet
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
 from utils.events import Round
 
 
@@ -122,8 +123,9 @@ def test_parents_on_a_device_are_not_read_to_judge_a_tree() -> None:
     proposal = Proposal(torch.tensor([3, 4, 3, 1]), parents)
     p = torch.zeros(5, 6)
     p[[0, 1, 2, 3, 4], [3, 3, 0, 0, 5]] = 1.0
-    told = packet(proposal, p, RejectionVerifier().decide(proposal, p, torch.Generator().manual_seed(0)))
-    assert "read" not in vars(parents) and told.tolist()[:2] == [2.0, 0.0]
+    batch = ProposalBatch([proposal], p.device)
+    decided = RejectionVerifier().decide(batch, p, [torch.Generator().manual_seed(0)])
+    assert "read" not in vars(parents) and (decided.end.tolist(), decided.token.tolist()) == ([2], [0])
     verdict = RejectionVerifier().verify(proposal, p, torch.Generator().manual_seed(0))
     assert verdict.parents == (-1, -1, 0, 2) and verdict.path == (0, 2) and "read" not in vars(parents)
     assert parents == (-1, -1, 0, 2) and len(parents) == 4 and parents[1:3] == (-1, 0)

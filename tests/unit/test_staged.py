@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
 from egag.length_rule import FixedGamma, LengthRule
+from sampling.drafter import proposal_of
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
 from sampling.forward.asked import Asking
@@ -23,7 +24,7 @@ from sampling.proposal import Proposal
 from sampling.rules import CONTROLLERS
 from sampling.sequence import Sequence
 from sampling.settings import Settings
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter
 from tests.conformance.suite import FALSE_ALARM, Case
@@ -101,7 +102,7 @@ def test_sampled_drafts_follow_the_drafter_models_distribution(name: str) -> Non
     drafted = 0
     for seed in range(runs):
         seq = begun(drafter, pair, TEXT, processor, seed)
-        proposal = drafter.propose(seq, FixedGamma(3), 9)
+        proposal = proposal_of(drafter.propose(seq, FixedGamma(3), 9))
         counts[tuple(proposal.tokens.tolist())] += 1
         drafted += sum(len(one.drafts) for one in proposal.inner)
         assert proposal.probs is not None
@@ -169,7 +170,7 @@ def test_a_head_drafts_what_a_fresh_one_does_whatever_was_rolled_back(
         fresh.begin(seq)
         seq.tokens = tokens
         steps = 1 + max(depth_of(parents, len(drafts)))
-        again = fresh.propose(seq, FixedGamma(steps), steps)
+        again = proposal_of(fresh.propose(seq, FixedGamma(steps), steps))
         assert (again.tokens.tolist(), again.parents) == (drafts, parents)
 
 
@@ -187,7 +188,7 @@ def test_right_drafts_for_the_drafter_model_save_its_forwards(steps: int, forwar
     pair = toy_pair()
     pair = replace(pair, drafter=Counting(pair.drafter.model))  # type: ignore[union-attr]
     alone = build_drafter("model", pair)
-    expected = alone.propose(begun(alone, pair, TEXT, GreedyProcessor()), FixedGamma(6), 9).tokens.tolist()
+    expected = proposal_of(alone.propose(begun(alone, pair, TEXT, GreedyProcessor()), FixedGamma(6), 9)).tokens.tolist()
 
     class Told(Rote):
         said = expected
@@ -195,7 +196,7 @@ def test_right_drafts_for_the_drafter_model_save_its_forwards(steps: int, forwar
     drafter = StagedDrafter(Told(), ModelDrafter.build(pair, {"draft_weights": "full"}), steps)
     seq = begun(drafter, pair, TEXT, GreedyProcessor())
     Counting.forwards = 0
-    proposal = drafter.propose(seq, FixedGamma(6), 9)
+    proposal = proposal_of(drafter.propose(seq, FixedGamma(6), 9))
     assert proposal.tokens.tolist() == expected
     assert Counting.forwards == len(proposal.inner) == forwards
     assert sum(one.accepted for one in proposal.inner) == 6 - forwards

@@ -12,7 +12,7 @@ from sampling.methods import METHODS
 from sampling.pair_engine import make_verifier
 from sampling.proposal import Proposal
 from sampling.settings import PARAMETERS, Settings
-from sampling.synthetic import SyntheticVerifier
+from sampling.verify.synthetic import SyntheticVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import NAMES, build_drafter, trait
 from tests.conformance.suite import Case

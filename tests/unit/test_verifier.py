@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from sampling.block import BlockVerifier
 from sampling.proposal import Proposal
-from sampling.traversal import TraversalVerifier
-from sampling.verifier import GreedyVerifier, RejectionVerifier, TargetMatchVerifier, Verifier, residual
+from sampling.verify.block import BlockVerifier
+from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
+from sampling.verify.rejection import RejectionVerifier, residual
+from sampling.verify.traversal import TraversalVerifier
+from sampling.verify.verifier import Verifier
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 

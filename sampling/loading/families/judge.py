@@ -31,7 +31,7 @@ from sampling.loading.families.configs import VOCABULARY, Family
 from sampling.loop import decode
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.verifier import RejectionVerifier
+from sampling.verify.rejection import RejectionVerifier
 from utils.errors import UserError
 from utils.events import Round
 from utils.logits_processor import GreedyProcessor

@@ -3,13 +3,17 @@
 Under greedy the first three are lossless all the same: p is one-hot, and only its token passes.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from sampling.proposal import Proposal
-from sampling.verifier import Decision, RejectionVerifier, Verifier, deepest, judging_rows
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verdict import DeviceVerdict
+from sampling.verify.verifier import Verifier, sample_each
 from utils.coins import Coins
-from utils.logits_processor import LogitsProcessor, sample
+from utils.logits_processor import LogitsProcessor
 
 
 class TopPVerifier(Verifier):
@@ -25,15 +29,9 @@ class TopPVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        kept = self._kept(p)
-        return _accept(proposal, kept > 0.0, kept, coins)
-
-    def last(self, p: Tensor, coins: Coins) -> Tensor:
-        return sample(self._kept(p), coins)
-
-    def _kept(self, p: Tensor) -> Tensor:
-        return torch.where(_top_p_set(p, self.top_p), p, 0.0)
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        kept = torch.where(_top_p_set(p, self.top_p), p, 0.0)
+        return _accept(batch, kept > 0.0, kept, rngs)
 
 
 class TypicalVerifier(Verifier):
@@ -48,10 +46,10 @@ class TypicalVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
         entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
         threshold = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
-        return _accept(proposal, p > threshold, p, coins)
+        return _accept(batch, p > threshold, p, rngs)
 
 
 class UnadjustedVerifier(RejectionVerifier):
@@ -73,8 +71,8 @@ class AcceptAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        return _accept(proposal, torch.ones_like(p, dtype=torch.bool), p, coins)
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        return _accept(batch, torch.ones_like(p, dtype=torch.bool), p, rngs)
 
 
 class RejectAllVerifier(Verifier):
@@ -83,8 +81,8 @@ class RejectAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        return _accept(proposal, torch.zeros_like(p, dtype=torch.bool), p, coins)
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        return _accept(batch, torch.zeros_like(p, dtype=torch.bool), p, rngs)
 
 
 def _top_p_set(p: Tensor, top_p: float) -> Tensor:
@@ -94,11 +92,10 @@ def _top_p_set(p: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
-def _accept(proposal: Proposal, allowed: Tensor, final: Tensor, coins: Coins) -> Decision:
+def _accept(batch: ProposalBatch, allowed: Tensor, final: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
     """The deepest path of allowed drafts, the first of equals, and a token drawn from `final` where it ends.
 
-    allowed, final: `[n + 1, V]`, rows as in p.
+    allowed, final: `[n + B, V]`, rows as in p.
     """
-    rows = judging_rows(proposal, final.device)
-    end = deepest(proposal, allowed[rows, proposal.tokens])
-    return Decision(end, sample(final.index_select(0, end.view(1) + 1), coins))
+    end = batch.deepest(batch.of_drafts(allowed))
+    return DeviceVerdict(end, sample_each(final.index_select(0, batch.behind(end)), rngs))

@@ -1,13 +1,16 @@
 """Chosen acceptance: drafts pass at given rates, so that cost and schedule are studied apart from any drafter."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from sampling.forward.tree import depths
-from sampling.proposal import Proposal
-from sampling.verifier import Decision, Verifier
-from utils.coins import Coins, uniform
-from utils.logits_processor import LogitsProcessor, sample
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.verdict import DeviceVerdict
+from sampling.verify.verifier import Verifier, sample_each
+from utils.coins import Coins, uniform_each
+from utils.logits_processor import LogitsProcessor
 from utils.sent import kept
 
 
@@ -31,13 +34,19 @@ class SyntheticVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        path = _deepest_path(proposal.parent_rows)
-        rates = [self.rates[min(place, len(self.rates) - 1)] for place in range(len(path))]
-        fallen = uniform((len(path),), coins, p.device, torch.float32, "coin")
-        accepted = (fallen < kept(tuple(rates), torch.float32, p.device)).long().cumprod(0).sum()
-        end = kept((-1, *path), torch.long, p.device).index_select(0, accepted.view(1))[0]
-        return Decision(end, sample(p.index_select(0, end.view(1) + 1), coins))
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        if batch.tree is None:
+            paths: list[Sequence[int]] = [range(count) for count in batch.counts]
+        else:
+            paths = [_deepest_path(batch.tree.parent_rows)]
+        rates = [self.rates[min(place, len(self.rates) - 1)] for path in paths for place in range(len(path))]
+        coins = uniform_each([(len(path),) for path in paths], rngs, p.device, torch.float32, "coin")
+        passed = coins < kept(tuple(rates), torch.float32, p.device)
+        if batch.tree is None:
+            end = batch.deepest(passed)
+        else:
+            end = kept((-1, *paths[0]), torch.long, p.device).index_select(0, passed.long().cumprod(0).sum().view(1))
+        return DeviceVerdict(end, sample_each(p.index_select(0, batch.behind(end)), rngs))
 
 
 def _least_variance(length: float) -> tuple[float, ...]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sampling.block import BlockVerifier
 from sampling.forward.tree import children
 from sampling.proposal import Proposal
-from sampling.verifier import Decision, distribution_of
+from sampling.verify.block import BlockVerifier
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.verdict import DeviceVerdict, distribution_of
 from utils.coins import Coins, uniform
 from utils.logits_processor import sample
 
@@ -23,23 +24,24 @@ class TraversalVerifier(BlockVerifier):
     Of a tree of point masses as many come through from the root; it is judged so.
     """
 
-    def _siblings(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        fallen = uniform((len(proposal),), coins, p.device, torch.float32, "coin")
-        walk = _Walk(proposal, p, fallen)
+    is_argmax_under_greedy = True
+
+    def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: Coins) -> DeviceVerdict:
+        walk = _Walk(tree, p, uniform((len(tree),), rng, p.device, torch.float32, "coin"))
         walk.visit(-1, p.new_ones(()))
-        return Decision(walk.end, sample(walk.here.unsqueeze(0), coins))
+        return DeviceVerdict(walk.end.view(1), sample(walk.here.unsqueeze(0), rng))
 
 
 @dataclass(slots=True)
 class _Walk:
     """A tree on the way: the first draft that was kept, leaves before their parents, and what is left of p behind it.
 
-    fallen: `[n]`, the coin of each draft. end, here: -1 and the distribution at the root until a draft was kept.
+    coins: `[n]`, the coin of each draft. end, here: -1 and the distribution at the root until a draft was kept.
     """
 
     proposal: Proposal
     p: Tensor
-    fallen: Tensor
+    coins: Tensor
     below: dict[int, list[int]] = field(init=False)
     end: Tensor = field(init=False)
     here: Tensor = field(init=False)
@@ -58,7 +60,7 @@ class _Walk:
             w, p = without(w, p, q)
         keep = self.end < 0
         if row >= 0:
-            keep = keep & (self.fallen[row] < w)
+            keep = keep & (self.coins[row] < w)
         self.end, self.here = torch.where(keep, row, self.end), torch.where(keep, p, self.here)
 
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.chains import Chains
 from sampling.proposal import Proposal
-from sampling.verifier import Decision, RejectionVerifier, coins_each, distribution_of, of_drafts, sample_each
-from utils.coins import Coins, Source, uniform
-from utils.logits_processor import sample, wide
-from utils.sent import moved
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.rejection import RejectionVerifier
+from sampling.verify.verdict import DeviceVerdict
+from sampling.verify.verifier import coins_each, sample_each
+from utils.coins import Coins
+from utils.logits_processor import wide
 
 
 class BlockVerifier(RejectionVerifier):
@@ -23,38 +24,28 @@ class BlockVerifier(RejectionVerifier):
     Of point masses as many come through draft by draft; they are judged so, and so are trees.
     """
 
-    def decide(self, proposal: Proposal, p: Tensor, coins: Coins) -> Decision:
-        if proposal.parents is not None or proposal.probs is None:
-            return super().decide(proposal, p, coins)
-        count = len(proposal)
-        w, chances = of_chain(proposal, proposal.probs.to(p.device), p)
-        passed = uniform((count,), coins, p.device, torch.float32, "coin") < chances
-        accepted = (torch.arange(1, count + 1, device=p.device) * passed).amax()
-        here = p.index_select(0, accepted.view(1))[0]
-        reached = torch.cat([w.new_ones(1), w]).index_select(0, accepted.view(1)).to(p.dtype)
-        rejected = self.rest(reached * here, distribution_of(proposal, accepted.clamp(max=count - 1), p))
-        return Decision(accepted - 1, sample(torch.where(accepted < count, rejected, here).unsqueeze(0), coins))
+    is_argmax_under_greedy = True
 
-    def decide_many(self, chains: Chains, p: Tensor, coins: Sequence[Source]) -> Decision | None:
-        if chains.probs is None:
-            return super().decide_many(chains, p, coins)
-        w = chains.flat(weights(chains.padded(p[chains.rows, chains.tokens]), chains.padded(chains.q, 1.0)))
-        depths = chains.depths
-        last = depths == chains.lengths.repeat_interleave(chains.lengths)
-        chances = kept(w, p.index_select(0, chains.rows + 1), chains.probs.roll(-1, 0), last)
-        fallen = coins_each((count, one) for count, one in zip(chains.counts, coins, strict=True) if count)
-        accepted = chains.padded(depths * (moved(fallen, p.device) < chances)).amax(1)
-        here = p.index_select(0, chains.roots + accepted)
-        before = w.index_select(0, (chains.firsts + accepted - 1).clamp(min=0))
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        if batch.tree is not None or batch.probs is None:
+            return super().decide(batch, p, rngs)
+        layout = batch.layout
+        w = batch.flat(weights(batch.padded(batch.of_drafts(p)), batch.padded(batch.q, 1.0)))
+        last, following = layout.depths == layout.depth_of_last, batch.probs.roll(-1, 0)
+        chances = kept(w, p.index_select(0, batch.rows + 1), following, last)
+        accepted = batch.padded(layout.depths * (coins_each(batch, rngs) < chances)).amax(1)
+        here = p.index_select(0, layout.roots + accepted)
+        before = w.index_select(0, (layout.firsts + accepted - 1).clamp(min=0))
         reached = torch.where(accepted > 0, before, 1.0).to(p.dtype).unsqueeze(1)
-        rejected = self.rest(reached * here, chains.of_last(accepted, here))
-        here = torch.where((accepted < chains.lengths).unsqueeze(1), rejected, here)
-        return Decision(accepted - 1, sample_each(here, coins))
+        rejected = self.rest(reached * here, batch.last_probs(accepted, here))
+        here = torch.where((accepted < layout.lengths).unsqueeze(1), rejected, here)
+        return DeviceVerdict(accepted - 1, sample_each(here, rngs))
 
 
 def of_chain(proposal: Proposal, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     """`weights` and `kept` `[n]` of one chain that was drawn from q `[n, V]`, from p `[n + 1, V]`."""
-    w = weights(*of_drafts(proposal, p))
+    batch = ProposalBatch([proposal], p.device)
+    w = weights(batch.of_drafts(p), batch.q)
     last = torch.arange(len(proposal), device=p.device) == len(proposal) - 1
     return w, kept(w, p[1:], q.roll(-1, 0), last)
 

@@ -1,0 +1,40 @@
+"""The record of a round, made of a proposal and the verdict on it."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from sampling.proposal import Proposal
+from sampling.sequence import Sequence
+from sampling.verify.verdict import Verdict
+from utils.events import Round
+
+
+def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
+    """The round that a verdict makes of a proposal; nothing has changed yet.
+
+    What follows an accepted stop token is left out: those positions count as not tested.
+    """
+    round = Round(
+        number=seq.rounds,
+        position=seq.position,
+        gamma=seq.control.gamma,
+        drafts=verdict.drafts,
+        parents=verdict.parents,
+        q=verdict.q,
+        p=verdict.p,
+        path=verdict.path,
+        next_token=verdict.token,
+        entropy=verdict.entropy,
+        vocab_size=seq.slot.vocab_size,
+        inner=proposal.inner,
+        source=proposal.source,
+    )
+    return _cut(round, seq.stop)
+
+
+def _cut(round: Round, stop: Collection[int]) -> Round:
+    """The round without what follows an accepted stop token."""
+    for place, row in enumerate(round.path):
+        if round.drafts[row] in stop:
+            return replace(round, path=round.path[: place + 1], next_token=None)
+    return round

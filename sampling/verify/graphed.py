@@ -1,0 +1,122 @@
+"""Processor and verdict of a round as one function of fixed shapes, which a graph can hold."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from sampling import sequence
+from sampling.forward.runner import Runner
+from sampling.forward.tree import Parents
+from sampling.proposal import Proposal
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.verdict import Verdict, unpack
+from sampling.verify.verifier import Verifier
+from sampling.verify.verify import Verify, follows_argmax, packed_verdict, verify
+from utils.coins import Asked, Coins, Drawn, Noted, drawn
+from utils.graphed import Graphed, Tensors
+from utils.logits_processor import LogitsProcessor
+
+_PARTS = ("probs", "first", "chances")
+
+
+@runtime_checkable
+class Capturing(Protocol):
+    """A runner that captures functions of fixed shapes with its forwards."""
+
+    def graph(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
+        """The function as a graph, for this key once."""
+        ...
+
+
+def verification(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verify:
+    """How the rounds of one text are verified: as a graph, where the target's forwards are graphs."""
+    if isinstance(target, Capturing) and _plain(verifier, processor):
+        return GraphedVerification(target, verifier, processor)
+    return partial(verify, verifier)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Which parts a proposal has; a graph is made for each."""
+
+    tree: bool
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, proposal: Proposal) -> "_Form":
+        return cls(proposal.parents is not None, tuple(name for name in _PARTS if getattr(proposal, name) is not None))
+
+    def tensors(self, proposal: Proposal, device: torch.device) -> Tensors:
+        """The parts as tensors where the drafts are judged."""
+        parents = [proposal.parents_on(device)] if self.tree else []
+        return proposal.tokens, *parents, *(getattr(proposal, name).to(device) for name in self.parts)
+
+    def proposal(self, tokens: Tensor, *rest: Tensor) -> Proposal:
+        """The proposal of these tensors."""
+        parents = Parents(rest[0]) if self.tree else None
+        parts: dict[str, Any] = dict(zip(self.parts, rest[self.tree :], strict=True))
+        return Proposal(tokens, parents, **parts)
+
+
+class GraphedVerification:
+    """`verify` for one text, as a graph.
+
+    The numbers that a verdict rests on are drawn before it, in the order in which it asks for them: the first round of
+    a form is verified without a graph and tells which. So verdicts are the same with a graph and without.
+    """
+
+    def __init__(self, target: Capturing, verifier: Verifier, processor: LogitsProcessor) -> None:
+        self._target, self._verifier, self._processor = target, verifier, processor
+        self._requests: dict[tuple[_Form, int], list[Asked]] = {}
+
+    def __call__(
+        self, seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal], logits: Sequence[Tensor]
+    ) -> list[Verdict]:
+        """See `verify`."""
+        ((seq, proposal, rows),) = zip(seqs, proposals, logits, strict=True)
+        if not self._fixed(proposal):
+            return verify(self._verifier, seqs, proposals, logits)
+        form, device = _Form.of(proposal), rows.device
+        inputs = rows, *form.tensors(proposal, device)
+        requests = self._requests.get((form, len(proposal)))
+        if requests is None:
+            recording = Noted(seq.draws)
+            (packed,) = _packed(self._verifier, self._processor, form, recording, *inputs)
+            self._requests[form, len(proposal)] = recording.asked
+        else:
+            key = "verify", _about(self._verifier), _about(self._processor), form
+            function = partial(_replayed, self._verifier, self._processor, form, len(inputs))
+            (packed,) = self._target.graph(key, function)(*inputs, *drawn(requests, seq.draws, device))
+        return unpack(ProposalBatch(proposals, device), packed.tolist())
+
+    def _fixed(self, proposal: Proposal) -> bool:
+        """Whether the verdict asks nothing of the host; that on a tree of drawn drafts goes draft by draft."""
+        drawn_drafts = proposal.probs is not None and not follows_argmax(self._verifier, self._processor)
+        return proposal.parents is None or not (self._verifier.reads_trees or drawn_drafts)
+
+
+def _packed(
+    verifier: Verifier, processor: LogitsProcessor, form: _Form, rng: Coins, logits: Tensor, *parts: Tensor
+) -> Tensors:
+    """The packed result of a round."""
+    batch = ProposalBatch([form.proposal(*parts)], logits.device)
+    return (packed_verdict(verifier, processor, batch, logits, [rng]),)
+
+
+def _replayed(verifier: Verifier, processor: LogitsProcessor, form: _Form, count: int, *inputs: Tensor) -> Tensors:
+    """The same, its numbers being the inputs behind the first `count`."""
+    return _packed(verifier, processor, form, Drawn(inputs[count:]), *inputs[:count])
+
+
+def _about(part: Any) -> tuple[Any, ...]:
+    """What a verifier or processor depends on: two that agree in it share a graph."""
+    return type(part), tuple(sorted(vars(part).items()))
+
+
+def _plain(*parts: Any) -> bool:
+    """Whether all parts are told apart by plain values; others look at what they are called with, or hold state."""
+    return all(isinstance(value, bool | int | float | str | tuple) for part in parts for value in vars(part).values())

@@ -1,0 +1,47 @@
+"""Verifiers that choose the target's token at every node, and go along the drafts while they are those tokens."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.verdict import DeviceVerdict
+from sampling.verify.verifier import Verifier, sample_each
+from utils.argmax import argmax
+from utils.coins import Coins
+from utils.logits_processor import LogitsProcessor
+
+
+class TargetMatchVerifier(Verifier):
+    """Draw the token from p at each node; a draft is accepted when it is that token. Lossless.
+
+    It accepts sum p(x) q(x) of the drafts where rejection sampling accepts sum min(p(x), q(x)).
+    """
+
+    is_argmax_under_greedy = True
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return True
+
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        return follow(batch, sample_each(p, rngs, [count + 1 for count in batch.counts]))
+
+
+class GreedyVerifier(Verifier):
+    """A draft is accepted when it is the argmax of p, and so is the next token: lossless under greedy only."""
+
+    is_argmax_under_greedy = True
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return processor.greedy
+
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        return follow(batch, argmax(p))
+
+
+def follow(batch: ProposalBatch, wanted: Tensor) -> DeviceVerdict:
+    """Walk down while the target's choice `[n + B]` at a node is one of its children."""
+    if not batch.total:
+        return DeviceVerdict(batch.layout.none, wanted)
+    end = batch.deepest(wanted.index_select(0, batch.rows) == batch.tokens)
+    return DeviceVerdict(end, wanted.index_select(0, batch.behind(end)))

@@ -1,0 +1,183 @@
+"""Proposals of many sequences, verified at once: the same verdicts as one by one, of operations on all of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import accumulate, chain
+
+import torch
+from torch import Tensor
+
+from egag.entropy import entropy
+from sampling.proposal import Proposal
+from utils.sent import kept, sent
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the rows of chains lie. Of each chain `[B]`: its root's row of p and the next, its first and last draft,
+    how many it has, and -1.
+
+    Of each draft `[n]`: the row of p that judges it, its place in its chain from 1 on, the drafts of that chain, and
+    its place among rows of the longest chain.
+    """
+
+    roots: Tensor
+    behind_roots: Tensor
+    firsts: Tensor
+    lasts: Tensor
+    lengths: Tensor
+    none: Tensor
+    rows: Tensor
+    depths: Tensor
+    depth_of_last: Tensor
+    padded: Tensor
+
+    @classmethod
+    def of(cls, counts: Sequence[int], device: torch.device) -> "_Layout":
+        """That of chains with so many drafts each, sent in one piece."""
+        starts, longest = [0, *accumulate(counts)][:-1], max(counts)
+        drafts = [(i, row) for i, count in enumerate(counts) for row in range(count)]
+        parts = [
+            [start + i for i, start in enumerate(starts)],
+            [start + i + 1 for i, start in enumerate(starts)],
+            starts,
+            [max(start + count - 1, 0) for start, count in zip(starts, counts, strict=True)],
+            counts,
+            [-1] * len(counts),
+            [starts[i] + i + row for i, row in drafts],
+            [row + 1 for _, row in drafts],
+            [counts[i] for i, _ in drafts],
+            [i * longest + row for i, row in drafts],
+        ]
+        return cls(*sent([*chain(*parts)], device).split([len(part) for part in parts]))
+
+
+@cache
+def _layout_of_one(count: int, device: torch.device) -> _Layout:
+    """That of a single chain, kept: a graph that holds a round can send nothing."""
+    return _Layout.of([count], device)
+
+
+@dataclass(frozen=True)
+class ProposalBatch:
+    """Proposals of B sequences: chains, drawn from distributions or point masses, all of them; or one tree.
+
+    Their rows lie one behind the other: of a sequence with n drafts n + 1 rows of p, row 0 at its root, and n of
+    drafts.
+    """
+
+    proposals: Sequence[Proposal]
+    device: torch.device
+
+    @property
+    def tree(self) -> Proposal | None:
+        """The tree; None where they are chains."""
+        return None if self.proposals[0].parents is None else self.proposals[0]
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Drafts of each."""
+        return [len(proposal) for proposal in self.proposals]
+
+    @cached_property
+    def total(self) -> int:
+        """Drafts of all, n."""
+        return sum(self.counts)
+
+    @cached_property
+    def tokens(self) -> Tensor:
+        """All drafts `[n]`."""
+        proposals = self.proposals
+        return proposals[0].tokens if len(proposals) == 1 else torch.cat([proposal.tokens for proposal in proposals])
+
+    @cached_property
+    def probs(self) -> Tensor | None:
+        """What the drafts were drawn from, `[n, V]`; None where all are point masses."""
+        parts = [proposal.probs for proposal in self.proposals if proposal.probs is not None]
+        return None if not parts else parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    @cached_property
+    def q(self) -> Tensor:
+        """q of each draft, `[n]`."""
+        if self.probs is not None:
+            return self.probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
+        if len(self.proposals) == 1 and (chances := self.proposals[0].chances) is not None:
+            return chances
+        if all(proposal.chances is None for proposal in self.proposals):
+            return torch.ones(self.total, device=self.device)
+        parts = torch.ones(self.total, device=self.device).split(self.counts)
+        each = zip(parts, self.proposals, strict=True)
+        return torch.cat([ones if proposal.chances is None else proposal.chances for ones, proposal in each])
+
+    @cached_property
+    def entropies(self) -> Tensor:
+        """Entropy of the raw logits behind each first draft, `[B]`; NaN where there are none."""
+        firsts = [proposal.first for proposal in self.proposals if proposal.first is not None]
+        if not firsts:
+            return kept((torch.nan,) * len(self.proposals), torch.float32, self.device)
+        if len(self.proposals) == 1:
+            return entropy(firsts[0]).to(self.device).view(1)
+        known = entropy(torch.stack(firsts)).to(self.device)
+        if len(firsts) == len(self.proposals):
+            return known
+        places = [i for i, proposal in enumerate(self.proposals) if proposal.first is not None]
+        unknown = torch.full((len(self.proposals),), torch.nan, device=self.device, dtype=known.dtype)
+        return unknown.index_copy_(0, sent(places, self.device), known)
+
+    @cached_property
+    def layout(self) -> _Layout:
+        """Where the rows lie; a tree has its own `rows`, and its root as a chain has."""
+        counts = self.counts
+        return _layout_of_one(counts[0], self.device) if len(counts) == 1 else _Layout.of(counts, self.device)
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The row of p that judges each draft, `[n]`: its parent's."""
+        return self.layout.rows if self.tree is None else self.tree.parents_on(self.device) + 1
+
+    def behind(self, end: Tensor) -> Tensor:
+        """The row of p behind each one's last accepted draft, `[B]`; end: `[B]`, its number, -1 = none."""
+        return self.layout.behind_roots + end if self.total else self.layout.roots
+
+    def of_drafts(self, values: Tensor) -> Tensor:
+        """What p, or another tensor of its shape `[n + B, V]`, has for each draft at its place, `[n]`."""
+        return values[self.rows, self.tokens] if self.total else values.new_empty(0)
+
+    def of_next(self, p: Tensor, end: Tensor, token: Tensor) -> Tensor:
+        """p of the next tokens `[B]`, each behind its sequence's last accepted draft."""
+        return p[self.behind(end), token] if self.total else p.gather(1, token.unsqueeze(1)).squeeze(1)
+
+    def deepest(self, passed: Tensor) -> Tensor:
+        """The deepest draft that passed (`[n]` bool) with all before it, `[B]`, the first of equals; -1 = none."""
+        if not self.total:
+            return self.layout.none
+        if self.tree is None:
+            return self.accepted(passed) - 1
+        above = self.tree.seen_on(passed.device)
+        reached = (passed | ~above).all(1)
+        rank = reached * (above.sum(1) * self.total + torch.arange(self.total, 0, -1, device=passed.device))
+        return torch.where(reached.any(), rank.argmax(), -1).view(1)
+
+    def accepted(self, passed: Tensor) -> Tensor:
+        """How many drafts of each chain pass before the first that does not, `[B]`; passed: `[n]` bool."""
+        return self.padded(passed).cumprod(1).sum(1)
+
+    def last_probs(self, accepted: Tensor, like: Tensor) -> Tensor:
+        """The distribution `[B, V]` of each one's first rejected draft, else of its last: one-hot for a point mass."""
+        at = torch.minimum(self.layout.firsts + accepted, self.layout.lasts)
+        if self.probs is not None:
+            return self.probs.index_select(0, at)
+        return torch.zeros_like(like).scatter_(1, self.tokens.index_select(0, at).unsqueeze(1), 1.0)
+
+    def padded(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """What each draft has, `[n]`, as a row a chain, `[B, longest]`, shorter ones filled up."""
+        if len(self.counts) == 1:
+            return values.unsqueeze(0)
+        longest = max(self.counts)
+        filled = values.new_full((len(self.counts) * longest,), fill)
+        return filled.index_copy_(0, self.layout.padded, values).view(len(self.counts), longest)
+
+    def flat(self, padded: Tensor) -> Tensor:
+        """`padded`, backwards."""
+        return padded[0] if len(self.counts) == 1 else padded.reshape(-1).index_select(0, self.layout.padded)

@@ -1,0 +1,82 @@
+"""Speculative sampling: the rule by which drafts are accepted."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sampling.proposal import Proposal
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.verdict import DeviceVerdict, distribution_of
+from sampling.verify.verifier import Verifier, coins_each, sample_each
+from utils.coins import Coins, uniform
+from utils.logits_processor import LogitsProcessor, sample, wide
+
+
+class RejectionVerifier(Verifier):
+    """Speculative sampling (arXiv 2211.17192, 2302.01318), on a chain or a tree (SpecInfer, 2305.09781).
+
+    At a node the children are tried in order: x is accepted with probability min(1, p(x) / q(x)); on a
+    rejection p becomes norm(max(p - q, 0)), with q the distribution that this child was drawn from. With no child
+    left, the next token is drawn from p. Greedy is a one-hot p and no special case.
+
+    Children that are point masses are accepted with probability p(x) each, all together at the price of one
+    uniform number: so a whole tree of them is judged at once.
+    """
+
+    is_argmax_under_greedy = True
+
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        return True
+
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        if not batch.total:
+            return DeviceVerdict(batch.layout.none, sample_each(p, rngs))
+        if batch.tree is not None:
+            on_tree = self._points if batch.probs is None else self._siblings
+            return on_tree(batch, batch.tree, p, rngs[0])
+        accepted = batch.accepted(coins_each(batch, rngs) * batch.q < batch.of_drafts(p))
+        here = p.index_select(0, batch.layout.roots + accepted)
+        rejected = self.rest(here, batch.last_probs(accepted, here))
+        here = torch.where((accepted < batch.layout.lengths).unsqueeze(1), rejected, here)
+        return DeviceVerdict(accepted - 1, sample_each(here, rngs))
+
+    def rest(self, p: Tensor, q: Tensor) -> Tensor:
+        """What is left of a node's distribution `[..., V]` when drafts from `q` were rejected."""
+        return residual(p, q)
+
+    def _points(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: Coins) -> DeviceVerdict:
+        """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
+        parents = tree.parents_on(p.device)
+        p_x = batch.of_drafts(p).to(wide(p.device))
+        siblings = (parents.unsqueeze(1) == parents).tril(-1)
+        again = (siblings & (tree.tokens.unsqueeze(1) == tree.tokens)).any(1)
+        width = p_x.masked_fill(again, 0.0)
+        start = (siblings * width).sum(1)
+        coins = uniform((len(tree) + 1,), rng, p.device, width.dtype, "coin").index_select(0, parents + 1)
+        end = batch.deepest((start <= coins) & (coins < start + width))
+        here = p.index_select(0, end + 1)[0]
+        tried = torch.zeros_like(here).scatter_reduce_(0, tree.tokens, (parents == end).float(), "amax")
+        return DeviceVerdict(end, sample(self.rest(here, tried).unsqueeze(0), rng))
+
+    def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: Coins) -> DeviceVerdict:
+        """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
+        coins = uniform((len(tree),), rng, p.device, torch.float32, "coin")
+        yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(tree), device=p.device)
+        left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
+        for row, parent in enumerate(tree.parent_rows):
+            accepted = alive[parent] & (coins[row] * batch.q[row] < left[parent][tree.tokens[row]])
+            rejected = alive[parent] & ~accepted
+            rest = self.rest(left[parent], distribution_of(tree, rows[row], p))
+            left[parent] = torch.where(rejected, rest, left[parent])
+            alive[parent], alive[row], left[row] = rejected, accepted, p[row + 1]
+            end = torch.where(accepted, row, end)
+        ends = torch.stack([left[row] for row in range(-1, len(tree))])
+        return DeviceVerdict(end.view(1), sample(ends.index_select(0, end.view(1) + 1), rng))
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """norm(max(p - q, 0)), `[..., V]`; where p equals q to rounding no mass is left, and p itself is returned."""
+    rest = (p - q).clamp(min=0.0)
+    mass = rest.sum(-1, keepdim=True)
+    return torch.where(mass > 0.0, rest / mass, p)

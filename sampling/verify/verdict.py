@@ -1,0 +1,102 @@
+"""A verdict: on the device as it is reached, packed so that one read tells all of it, and on the host."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sampling.forward.tree import Parents
+from sampling.proposal import Proposal
+from sampling.verify.proposals import ProposalBatch
+from utils.logits_processor import no_distribution, wide
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Accepted rows in order, and the token that follows them.
+
+    drafts, p, q: of each draft its token, and its probability under the target and the drafter at its place.
+    parents: of the drafts of a tree, as in a proposal. entropy: nats, of the drafter's raw distribution for the first
+    draft; None where there is none.
+    """
+
+    drafts: tuple[int, ...]
+    path: tuple[int, ...]
+    token: int
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+    entropy: float | None
+    parents: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVerdict:
+    """What was decided on the device for B proposals: the row of the last accepted draft `[B]` (-1 = none), and the
+    next token `[B]`."""
+
+    end: Tensor
+    token: Tensor
+
+
+def pack(batch: ProposalBatch, verdict: DeviceVerdict, p_x: Tensor, chosen: Tensor) -> Tensor:
+    """All that the host has to know of a round, in one tensor, which `unpack` takes apart.
+
+    p_x: `[n]`, p of each draft. chosen: `[B]`, p of the next tokens. Whole numbers come first: where the path ends, the
+    next token, each draft's token and, of a tree that was grown on the device, its parent. Then chosen, the entropies
+    (NaN where there is none), p_x and q.
+    """
+    tree, exact = batch.tree, wide(batch.device)
+    whole, real = [verdict.end, verdict.token], [chosen, batch.entropies]
+    if batch.total:
+        whole.append(batch.tokens)
+        real += [p_x, batch.q]
+    if tree is not None and isinstance(tree.parents, Parents):
+        whole.append(tree.parents.there)
+    return torch.cat([torch.cat(whole).to(exact), torch.cat(real).to(exact)])
+
+
+def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict]:
+    """The verdicts that a packed result holds, once it was read.
+
+    Raises `UserError` where a distribution that one rests on, or that a draft was taken from, is none.
+    """
+    size, total = len(batch.counts), batch.total
+    parents = [int(number) for number in numbers[2 * size + total : len(numbers) - 2 * size - 2 * total]]
+    drafts, real = numbers[2 * size :], numbers[len(numbers) - 2 * size - 2 * total :]
+    p, q = real[2 * size : 2 * size + total], real[2 * size + total :]
+    verdicts, start = list[Verdict](), 0
+    for i, (proposal, count) in enumerate(zip(batch.proposals, batch.counts, strict=True)):
+        mine = slice(start, start + count)
+        above = None if proposal.parents is None else tuple(parents) or tuple(proposal.parents)
+        path = _path(range(-1, count - 1) if above is None else above, int(numbers[i]))
+        _check_distributions(path, real[i], p[mine], q[mine])
+        tokens = tuple(map(int, drafts[mine]))
+        nats = None if proposal.first is None else real[size + i]
+        verdicts.append(Verdict(tokens, path, int(numbers[size + i]), (*p[mine],), (*q[mine],), nats, above))
+        start += count
+    return verdicts
+
+
+def _check_distributions(path: Sequence[int], chosen: float, p: Sequence[float], q: Sequence[float]) -> None:
+    if not chosen > 0.0 or any(math.isnan(p[row]) for row in path):
+        raise no_distribution("model")
+    if any(map(math.isnan, q)):
+        raise no_distribution("drafter")
+
+
+def _path(parents: Sequence[int], end: int) -> tuple[int, ...]:
+    """The rows that lead to a row, itself the last; none for -1."""
+    path = list[int]()
+    while end >= 0:
+        path.append(end)
+        end = parents[end]
+    return tuple(reversed(path))
+
+
+def distribution_of(proposal: Proposal, row: Tensor, p: Tensor) -> Tensor:
+    """q of the draft in a row (0-d), `[V]`: the distribution it was drawn from, one-hot for a point mass."""
+    if proposal.probs is not None:
+        return proposal.probs.index_select(0, row.view(1))[0]
+    return torch.zeros_like(p[0]).scatter_(0, proposal.tokens.index_select(0, row.view(1)), 1.0)

@@ -1,0 +1,71 @@
+"""The contract of a verifier. The lossless ones leave the target's output distribution unchanged.
+
+Words: a draft is accepted or rejected; after a rejection the target's own token is the recovered one,
+after full acceptance the bonus one. p is the target's distribution, q the drafter's, both processed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sampling.proposal import Proposal
+from sampling.verify.proposals import ProposalBatch
+from sampling.verify.verdict import DeviceVerdict, Verdict, pack, unpack
+from utils.coins import Coins, uniform_each
+from utils.logits_processor import LogitsProcessor, inverted, wide
+
+
+class Verifier(ABC):
+    """Judges proposals against the target's distributions.
+
+    is_argmax_under_greedy: whether under greedy its verdict is the way along the target's best tokens, whatever is
+    drawn. Each class says so for itself: one that inherits another's `decide` may change it. reads_trees: whether it
+    asks for the shape of a tree on the host, which no graph can do.
+    """
+
+    is_argmax_under_greedy = False
+    reads_trees = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.is_argmax_under_greedy = vars(cls).get("is_argmax_under_greedy", False)
+
+    @classmethod
+    def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
+        """The strategy with the given parameters; it needs no model."""
+        return cls(**values)
+
+    @abstractmethod
+    def lossless(self, processor: LogitsProcessor) -> bool:
+        """Whether the output has the target's own distribution under this processor."""
+
+    @abstractmethod
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        """Which drafts of each proposal are accepted and what follows; nothing is read.
+
+        p: `[n + B, V]` float32, see `ProposalBatch`. rngs: the random numbers of each sequence.
+        """
+
+    def verify(self, proposal: Proposal, p: Tensor, rng: Coins) -> Verdict:
+        """The verdict on one proposal from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i.
+
+        Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
+        """
+        batch = ProposalBatch([proposal], p.device)
+        verdict = self.decide(batch, p, [rng])
+        packed = pack(batch, verdict, batch.of_drafts(p), batch.of_next(p, verdict.end, verdict.token))
+        return unpack(batch, packed.tolist())[0]
+
+
+def sample_each(p: Tensor, rngs: Sequence[Coins], counts: Sequence[int] | None = None) -> Tensor:
+    """A token of each row `[m, V]`, by the numbers of its own sequence; counts: rows of each, 1 by default."""
+    shapes = [(1 if counts is None else counts[i], 1) for i in range(len(rngs))]
+    return inverted(p, uniform_each(shapes, rngs, p.device, wide(p.device), "token"))
+
+
+def coins_each(batch: ProposalBatch, rngs: Sequence[Coins]) -> Tensor:
+    """A uniform number for each draft `[n]`, by which it is accepted or not."""
+    return uniform_each([(count,) for count in batch.counts], rngs, batch.device, torch.float32, "coin")
