@@ -27,7 +27,7 @@ class BlockVerifier(RejectionVerifier):
     is_argmax_under_greedy = True
 
     def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
-        if batch.tree is not None or batch.probs is None:
+        if batch.tree is not None or batch.probs is None or not batch.total:
             return super().decide(batch, p, rngs)
         layout = batch.layout
         w = batch.flat(weights(batch.padded(batch.of_drafts(p)), batch.padded(batch.q, 1.0)))
