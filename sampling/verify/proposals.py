@@ -72,8 +72,8 @@ class ProposalBatch:
 
     @property
     def tree(self) -> Proposal | None:
-        """The tree; None where they are chains."""
-        return None if self.proposals[0].parents is None else self.proposals[0]
+        """The tree; None where they are chains, as one without drafts is."""
+        return self.proposals[0] if self.total and self.proposals[0].parents is not None else None
 
     @cached_property
     def counts(self) -> list[int]:
