@@ -33,6 +33,7 @@ _LOOKUP = {
     "max_ngram_size": "max_ngram_size",
     "min_ngram_size": "min_ngram_size",
 }
+_GAMMA = {"num_speculative_tokens": "gamma", **_JUDGING}
 _OURS = {
     "naive": ServerMethod(REFERENCE),
     "ngram": ServerMethod("prompt_lookup", {**_LOOKUP, **_JUDGING}),
@@ -44,8 +45,9 @@ _OURS = {
             **_JUDGING,
         },
     ),
-    "draft_model": ServerMethod("speculative", {"num_speculative_tokens": "gamma", **_JUDGING}, "drafter"),
-    **{kind: ServerMethod(kind, {"num_speculative_tokens": "gamma", **_JUDGING}, "heads") for kind in HEADS},
+    "draft_model": ServerMethod("speculative", _GAMMA, "drafter"),
+    **{kind: ServerMethod(kind, _GAMMA, "heads") for kind in HEADS},
+    "eagle3": ServerMethod("eagle", _GAMMA, "heads"),  # what vLLM and SGLang call its third version
 }
 _EXTENDED_KEYS = {**_LOOKUP, "num_model_steps": "num_model_steps", **_JUDGING}
 _EXTENDED = {

@@ -86,6 +86,12 @@ def test_no_value_that_is_allowed_is_cut_off() -> None:
             {"heads": "h"},
         ),
         ('{"method": "eagle", "num_speculative_tokens": 3}', ("target", "eagle"), {"gamma": "3"}, {}),
+        (
+            '{"method": "eagle3", "model": "h", "num_speculative_tokens": 3}',
+            ("target", "eagle"),
+            {"gamma": "3"},
+            {"heads": "h"},
+        ),
     ],
 )
 def test_a_servers_configuration_becomes_methods_and_settings(
