@@ -14,7 +14,7 @@ from sampling.profile import LatencyProfile
 from sampling.profile_store import drop, keep, store_path, with_stored
 from tests.heads import random_heads
 from tests.tiny import TOKENS, tiny_pair
-from tests.unit.test_price import PROFILE
+from tests.unit.test_cost_model import PROFILE
 from utils.files import CACHE_VARIABLE
 
 OTHER = replace(PROFILE, rest_s=2.0)
