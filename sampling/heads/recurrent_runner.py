@@ -12,7 +12,7 @@ from sampling.forward.rows import Fed, RowsSlot
 from sampling.forward.runner import PREFILL_CHUNK
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_graphs import RecurrentGraphs
-from sampling.heads.runner import HeadRunner, joined
+from sampling.heads.runner import HeadRunner, joined, parted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,10 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
             return [self._graphs.replay(feeds[0])]
         positions = self.cache.lay_out([feed.rows() for feed in feeds])
         tokens, above = joined([feed.tokens for feed in feeds]), joined([feed.above for feed in feeds])
-        states = self.forward.run(tokens, above, positions, None, self.cache).split([len(one.tokens) for one in feeds])
+        state = self.forward.run(tokens, above, positions, None, self.cache)
+        states = parted(state, [len(feed.tokens) for feed in feeds])
         wanted = [state[len(state) - feed.wanted :] for state, feed in zip(states, feeds, strict=True)]
-        logits = self.forward.logits(joined(wanted)).split([feed.wanted for feed in feeds])
+        logits = parted(self.forward.logits(joined(wanted)), [feed.wanted for feed in feeds])
         return list(zip(states, logits, strict=True))
 
 

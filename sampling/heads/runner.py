@@ -80,3 +80,9 @@ class HeadSlot(Protocol):
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """Rows of several sequences one behind the other; those of one are not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def parted(rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+    """The rows of each sequence, of those of several one behind the other: the other way round than `joined`."""
+    parts: tuple[Tensor, ...] = (rows,) if len(counts) == 1 else rows.split(list(counts))
+    return parts
