@@ -205,7 +205,7 @@ def test_a_choice_that_looks_at_drawn_tokens_is_caught() -> None:
 
     case = Case(peeking, lambda: FixedGamma(1), RejectionVerifier)
     with pytest.raises(AssertionError, match="chi-square"):
-        suite.check_distribution(case, replace(toy_pair(), heads={}), MultinomialProcessor(1.0))
+        suite.check_law(case, replace(toy_pair(), heads={}), MultinomialProcessor(1.0))
 
 
 def test_the_law_is_kept_while_it_learns() -> None:

@@ -85,7 +85,7 @@ def test_a_shape_that_follows_what_was_drawn_is_seen(monkeypatch: pytest.MonkeyP
         return type(picked)(picked.tokens.gather(1, order), picked.chances.gather(1, order), rows)
 
     one, processor = case("eagle drawn tree"), MultinomialProcessor(1.0)
-    suite.check_distribution(one, toy_pair(), processor)
+    suite.check_law(one, toy_pair(), processor)
     monkeypatch.setattr(WithoutReplacement, "__call__", chosen)
     with pytest.raises(AssertionError):
-        suite.check_distribution(one, toy_pair(), processor)
+        suite.check_law(one, toy_pair(), processor)
