@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.proposal import Proposal
+from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verifier import Verifier
 from utils.coins import Drawn, Noted
 
@@ -17,15 +18,15 @@ def many_verdicts(
 
     Each is what `decide` says to its own numbers, which are drawn in the shapes that it asks for.
     """
-    noted = Noted(rng)
-    verifier.decide(proposal, p, noted)
+    noted, batch = Noted(rng), ProposalBatch([proposal], p.device)
+    verifier.decide(batch, p, [noted])
     numbers = [torch.rand((count, *asked.shape), generator=rng, dtype=asked.dtype) for asked in noted.asked]
 
     def decided(*of_one: Tensor) -> tuple[Tensor, Tensor]:
-        decision = verifier.decide(proposal, p, Drawn(of_one))
-        return decision.end, decision.token
+        verdict = verifier.decide(batch, p, [Drawn(of_one)])
+        return verdict.end, verdict.token
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*non-contiguous")  # of a search in rows that are batched so
         end, token = torch.vmap(decided)(*numbers)
-    return end, token[:, 0]
+    return end[:, 0], token[:, 0]
