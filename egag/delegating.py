@@ -1,11 +1,9 @@
 """A rule that lets another one decide: what watches a rule, and what chooses between several."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 
 from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, Token
-from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
@@ -23,10 +21,6 @@ class DelegatingRule(LengthRule):
     @property
     def gamma(self) -> int:  # type: ignore[override]
         return self.rule.gamma
-
-    @property
-    def survival(self) -> Sequence[float]:  # type: ignore[override]
-        return self.rule.survival
 
     def use_cost_model(self, cost_model: CostModel) -> None:
         self.rule.use_cost_model(cost_model)
@@ -47,23 +41,6 @@ class DelegatingRule(LengthRule):
     @property
     def tree_growth(self) -> TreeGrowth:
         return self.rule.tree_growth
-
-    def weigh(
-        self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
-    ) -> TruncatedProposal:
-        return self.rule.weigh(chances, match, parents)
-
-    def seconds(self, drafts: int) -> float:
-        return self.rule.seconds(drafts)
-
-    def of(self, name: str) -> LengthRule:
-        return self.rule.of(name)
-
-    def promise(self) -> ExpectedRound:
-        return self.rule.promise()
-
-    def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
-        return self.rule.choose(promises)
 
     def update(self, round: Round) -> None:
         self.rule.update(round)

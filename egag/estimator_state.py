@@ -1,12 +1,12 @@
-"""What a rule has learnt of one drafter, or of several that take turns: acceptance, cost, and what rounds brought."""
+"""What a rule has learnt of one drafter: acceptance, cost, and what rounds brought."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
 from egag.acceptance import AcceptanceEstimator, Features
-from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.cost_model import CostModel
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length, expected_tokens
 from egag.online_cost_model import OnlineCostModel
 from utils.events import Round
@@ -105,19 +105,17 @@ class DraftFeatures:
 class EstimatorState:
     """All of it. copies: its drafts follow from the text, and cost nothing until they are verified.
 
-    parts: of the drafters that take turns, by name; they share the factor of the target's side. unused: rounds since it
-    drafted.
+    unused: rounds since it drafted, of one of several that take turns.
     """
 
     live: OnlineCostModel
     acceptance: AcceptanceEstimator
-    allowance: ExplorationBudget
+    budget: ExplorationBudget
     mean: RoundAverages = field(default_factory=RoundAverages)
     sure: ConfidenceAverages = field(default_factory=ConfidenceAverages)
     copies: bool = False
     rounds: int = 0
     unused: int = 0
-    parts: dict[str, "EstimatorState"] = field(default_factory=dict)
 
     @classmethod
     def fresh(cls, cost_model: CostModel, explore: float) -> "EstimatorState":
@@ -126,41 +124,17 @@ class EstimatorState:
             OnlineCostModel.of(cost_model), AcceptanceEstimator(cost_model.acceptance), ExplorationBudget(explore)
         )
 
-    def part(self, name: str) -> "EstimatorState":
-        """What is learnt of one of several drafters, which does not try on its own."""
-        if name not in self.parts:
-            self.parts[name] = EstimatorState(
-                OnlineCostModel.of(ASSUMED_COSTS, self.live.target), AcceptanceEstimator(), ExplorationBudget(0.0)
-            )
-        return self.parts[name]
-
     def use_cost_model(self, cost_model: CostModel) -> None:
-        """Another price, such as that of another context; by how much it is off, where that is known, stays."""
-        guessed = cost_model.measured and not self.live.cost_model.measured
-        if self.rounds:
-            self.live.cost_model = cost_model
-            if guessed:  # the factors were seconds over forwards
-                self.live.measured()
-            return
-        target = self.live.target
-        if guessed:
-            target.measured()
-        self.live, self.acceptance, self.mean = (
-            OnlineCostModel.of(cost_model, target),
-            AcceptanceEstimator(cost_model.acceptance),
-            RoundAverages(),
-        )
+        """See `OnlineCostModel.on`; before the first round, what was measured beside it as well."""
+        self.live = self.live.on(cost_model, bool(self.rounds))
+        if not self.rounds:
+            self.acceptance, self.mean = AcceptanceEstimator(cost_model.acceptance), RoundAverages()
 
     def forget_times(self) -> None:
-        """Take prices as they are, and what rounds took for nothing."""
-        for one in (self, *self.parts.values()):
-            one.live = OnlineCostModel.of(one.live.cost_model)
+        """Take the cost model as it is, and what rounds took for nothing."""
+        self.live = OnlineCostModel.of(self.live.cost_model)
 
-    def nothing(self) -> ExpectedRound:
-        """A round without drafts."""
-        return ExpectedRound(1.0, self.live.verify_s(0))
-
-    def promise(self) -> ExpectedRound:
+    def expected(self) -> ExpectedRound:
         """A round with drafts, by what those before brought and how sure the drafter is of this text.
 
         Before the first round by the shares of each position.
@@ -195,34 +169,11 @@ class EstimatorState:
         self.mean.add(1.0 + (reached if known else round.accepted), len(drafts.place if known else round.drafts), steps)
         self.rounds, self.unused = self.rounds + 1, 0
 
-    def chosen(self, promises: Mapping[str, ExpectedRound]) -> str:
-        """Who drafts: the best tokens over seconds, or whoever is to be tried.
-
-        That is the one with the most rounds unused over the seconds that trying it loses: rounds between trials grow as
-        the loss does.
-        """
-        best = max(promises, key=lambda name: promises[name].rate)
-        rate = promises[best].rate
-        others = [name for name in promises if name != best and name in self.parts]
-        if others:
-            other = max(others, key=lambda name: self.parts[name].unused / (promises[name].loss(rate) + 1e-9))
-            if self.parts[other].unused and self.allowance.tries(promises[other], rate):
-                return other
-        return best
-
     def passed(self, round: Round) -> None:
-        """A round is over, whoever drafted."""
-        seconds = round.draft_s + round.verify_s + round.other_s
-        self.allowance.passed(ExpectedRound(float(len(round.emitted)), seconds))
+        """A round is over, whether it drafted or not."""
+        self.budget.passed(ExpectedRound.of(round))
         self.rounds += 1
-        for part in self.parts.values():
-            part.unused += 1
 
-    def told(self) -> str:
-        """What is known, in words."""
-        parts = self.parts or {"": self}
-        return ", ".join(
-            f"{name} {part.mean.tokens / part.mean.weight:.2f} tokens a round with drafts".strip()
-            for name, part in parts.items()
-            if part.rounds
-        )
+    def described(self) -> str:
+        """What its rounds brought, in words."""
+        return f"{self.mean.tokens / self.mean.weight:.2f} tokens a round with drafts"

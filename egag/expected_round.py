@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from utils.events import Round
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRound:
@@ -10,6 +12,11 @@ class ExpectedRound:
 
     tokens: float
     seconds: float
+
+    @classmethod
+    def of(cls, round: Round) -> "ExpectedRound":
+        """What a round that is over brought and took."""
+        return cls(float(len(round.emitted)), round.draft_s + round.verify_s + round.other_s)
 
     @property
     def rate(self) -> float:
@@ -26,7 +33,7 @@ class TruncatedProposal:
     """How many drafts of a proposal are kept, what is then expected, and the survival of each, kept or not."""
 
     count: int
-    gain: ExpectedRound
+    expected: ExpectedRound
     survival: tuple[float, ...]
 
 

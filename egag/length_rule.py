@@ -11,14 +11,10 @@ from typing import Any, Self
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.draft_distribution import DraftDistribution, Token
-from egag.expected_round import ExpectedRound, TruncatedProposal, expected_tokens
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
 from utils.events import Round
 from utils.parameter import integer
-
-# How often a draft is accepted, for a rule that does not learn it.
-_USUAL = 0.7
 
 _KEEP_ALL = Truncation()
 _GAMMA = integer("gamma", None, "", minimum=0)
@@ -28,13 +24,11 @@ class LengthRule:
     """How many tokens to draft this round.
 
     `gamma` is this round's limit: the rule sets it in `begin`, `update`, or in `before` when
-    `drafted == 0`, where the distribution of the first draft is at hand. `survival`: the chances that the text, which
-    is 1, and each draft of the round is reached and accepted, as far as the rule weighs them.
+    `drafted == 0`, where the distribution of the first draft is at hand.
     """
 
     gamma: int
     cost_model: CostModel = ASSUMED_COSTS
-    survival: Sequence[float] = (1.0,)
 
     @classmethod
     def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
@@ -71,33 +65,6 @@ class LengthRule:
     def tree_growth(self) -> TreeGrowth:
         """How far trees are grown: to this rule's gamma, but for a rule that says otherwise."""
         return GrowToGamma(self)
-
-    def weigh(
-        self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
-    ) -> TruncatedProposal:
-        """What is kept, and what that is expected to bring."""
-        count = self.truncation.truncate(chances, match, parents)
-        return TruncatedProposal(
-            count, ExpectedRound(expected_tokens(chances[:count]), self.cost_model.seconds(count)), tuple(chances)
-        )
-
-    def seconds(self, drafts: int) -> float:
-        """What the round takes with so many drafts verified, after what was drafted so far."""
-        return self.cost_model.seconds(drafts)
-
-    def of(self, name: str) -> "LengthRule":
-        """The rule for one of several drafters that take turns: itself, where it treats all alike."""
-        return self
-
-    def promise(self) -> ExpectedRound:
-        """What a round with drafts is expected to bring before anything is drafted."""
-        return ExpectedRound(
-            1.0 + sum(_USUAL ** (draft + 1) for draft in range(self.gamma)), self.cost_model.seconds(self.gamma)
-        )
-
-    def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
-        """Whose drafts to take of several drafters: the most tokens over seconds, the first of equals."""
-        return max(promises, key=lambda name: promises[name].rate)
 
     def update(self, round: Round) -> None:
         """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from egag.cost_model import CostModel
+from egag.expected_round import ExpectedRound
 from utils.events import Round
 
 _FORGETTING = 0.95
@@ -119,7 +120,26 @@ class OnlineCostModel:
             CorrectionFactor(trust),
         )
 
-    def measured(self) -> None:
+    def on(self, cost_model: CostModel, learnt: bool) -> "OnlineCostModel":
+        """On another cost model, such as that of another context; by how much it is off, where that is known, stays.
+
+        learnt: rounds have shown what drafts take as well.
+        """
+        guessed = cost_model.measured and not self.cost_model.measured
+        if not learnt:
+            if guessed:
+                self.target.measured()
+            return OnlineCostModel.of(cost_model, self.target)
+        self.cost_model = cost_model
+        if guessed:  # the factors were seconds over forwards
+            self._measured()
+        return self
+
+    def without_drafts(self) -> ExpectedRound:
+        """A round that drafts nothing."""
+        return ExpectedRound(1.0, self.verify_s(0))
+
+    def _measured(self) -> None:
         """The price is in measured seconds from now on, and was in guessed ones."""
         self.target.measured()
         self.drafts = CorrectionFactor(TRUST)

@@ -1,6 +1,6 @@
 """Survival times cost: drafts go on while the tokens expected of a round, over its seconds, rise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from egag.acceptance import Features, features, stated_features
 from egag.cost_model import CostModel
@@ -25,9 +25,6 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     which take T_i by `OnlineCostModel`; E_i / T_i is to be the most. A drafter that draws is asked draft by draft, a
     copy or a tree is cut before it is verified. No drafts at all where E_0 / T_0 is the most: then `ExplorationBudget`
     says when to try again. To read a distribution is to wait for the device, once a draft.
-
-    Of several drafters that take turns, each has a rule of its own (`of`); who drafts is the one whose proposal has the
-    best E / T (`choose`), or one that was not used for long, as the allowance affords it.
     """
 
     _sure: float | None = None
@@ -51,19 +48,11 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     def begin(self) -> None:
         if not self.remember:
             self.learnt = EstimatorState.fresh(self.cost_model, self.explore)
-        self._parts: dict[str, SurvivalGamma] = {}
-        for one in (self.learnt, *self.learnt.parts.values()):
-            one.sure.begin()
+        self.learnt.sure.begin()
         self.gamma, self._trying = self.longest, False
         self._start()
         if self.learnt.rounds:
             self._decide()
-
-    def of(self, name: str) -> "SurvivalGamma":
-        if name not in self._parts:
-            rule = self._parts[name] = SurvivalGamma(self.longest, self.explore, self.live)
-            rule.learnt = self.learnt.part(name)
-        return self._parts[name]
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         if drafted == 0:
@@ -113,51 +102,44 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         if level >= self.gamma or self._trying:
             return False
         live = self.learnt.live
-        _, gain = best_length(sorted(chances, reverse=True), live.after(self._steps))
+        _, expected = best_length(sorted(chances, reverse=True), live.after(self._steps))
         survival = min(1.0, sum(layer)) * self.learnt.acceptance.typical(level)
         step_s = live.draft_s(level + 1) - live.draft_s(level) + live.verify_s(1) - live.verify_s(0)
-        if (gain.tokens + survival) / (gain.seconds + step_s) <= gain.rate:
+        if (expected.tokens + survival) / (expected.seconds + step_s) <= expected.rate:
             return False
         self._steps = level + 1
         return True
 
     def truncate(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        kept = self.weigh(chances, match, parents)
+        kept = self.evaluate(chances, match, parents)
         if kept.count or not kept.survival:
             return kept.count
         tried = ExpectedRound(1.0 + kept.survival[0], self.seconds(1))
-        count = int(self._trying or self.learnt.allowance.tries(tried, kept.gain.rate))
+        count = int(self._trying or self.learnt.budget.tries(tried, kept.expected.rate))
         self.assign_rows(range(count))
         return count
 
-    def weigh(
+    def evaluate(
         self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None
     ) -> TruncatedProposal:
         if not chances:
-            return TruncatedProposal(0, self.learnt.nothing(), ())
+            return TruncatedProposal(0, self.learnt.live.without_drafts(), ())
         self._read(chances if parents is not None else chances[: self.longest], match, parents)
-        count, gain = best_length(self.survival[1:], self.learnt.live.after(self._steps))
+        count, expected = best_length(self.survival[1:], self.learnt.live.after(self._steps))
         self.assign_rows(range(count))
-        return TruncatedProposal(count, gain, tuple(self.survival[1:]))
+        return TruncatedProposal(count, expected, tuple(self.survival[1:]))
 
     def assign_rows(self, rows: Sequence[int]) -> None:
         self._drafts.place = tuple(rows)
 
-    def promise(self) -> ExpectedRound:
-        return self.learnt.promise()
-
-    def choose(self, promises: Mapping[str, ExpectedRound]) -> str:
-        return self.learnt.chosen(promises)
+    def expected(self) -> ExpectedRound:
+        """What a round with drafts is expected to bring before anything is drafted."""
+        return self.learnt.expected()
 
     def update(self, round: Round) -> None:
-        names = round.source.split("+")
         if self.live:
-            drafted = self._parts.get(names[0], self)
-            drafted.learnt.live.see_target(round)
-        if self._parts:
-            for name in filter(self._parts.__contains__, names):
-                self._parts[name].learn(round, timed=name == names[0])
-        elif self._steps or round.drafts:
+            self.learnt.live.see_target(round)
+        if self._steps or round.drafts:
             self.learn(round)
         self.learnt.passed(round)
         self._decide()
@@ -174,14 +156,14 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     def adopt(self, earlier: LengthRule) -> None:
         if isinstance(earlier, SurvivalGamma) and self.remember and earlier.learnt.rounds:
             self.learnt = earlier.learnt
-            self.learnt.allowance.share = self.explore
+            self.learnt.budget.share = self.explore
             if self.cost_model.measured:
                 self.learnt.use_cost_model(self.cost_model)
             if not self.live:
                 self.learnt.forget_times()
 
     def memory(self) -> str:
-        return self.learnt.told() if self.remember else ""
+        return self.learnt.described() if self.remember and self.learnt.rounds else ""
 
     def _start(self) -> None:
         """A round begins: nothing is drafted. survival: that of the text, then of each draft."""
@@ -227,10 +209,10 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
 
     def _decide(self) -> None:
         """Whether to draft in the next round; a copy costs nothing until it is verified, and is cut then."""
-        if self.learnt.copies or self.learnt.parts:
+        if self.learnt.copies:
             self.gamma, self._trying = self.longest, False
             return
-        promised, rate = self.promise(), self.learnt.nothing().rate
-        pays = promised.rate > rate
-        self._trying = not pays and self.learnt.allowance.tries(promised, rate)
+        expected, rate = self.expected(), self.learnt.live.without_drafts().rate
+        pays = expected.rate > rate
+        self._trying = not pays and self.learnt.budget.tries(expected, rate)
         self.gamma = self.longest if pays else int(self._trying)

@@ -4,7 +4,7 @@ from sampling import parameters
 from sampling.choices import STORAGES
 from sampling.method import Method, method_table
 from sampling.part import Hybrid, Part, TrainedPart, always, chosen_by, for_drafter, unless, where
-from sampling.rules import CONTROLLERS, rule_of
+from sampling.rules import CHOOSERS, CONTROLLERS, rule_of
 from utils.parameter import Chosen, choice, chosen, integer, number, toggle
 from utils.registry import Registry
 
@@ -302,7 +302,8 @@ def _parts(line: Method) -> tuple[Part, ...]:
         return (SEARCHES[line.search],)
     if not line.drafts:
         return DRAFTERS[line.drafter], CONTROLLERS[line.controller]
-    return DRAFTERS[line.drafter], rule_of(CONTROLLERS[line.controller]), JUDGING
+    rule = CHOOSERS.get(line.drafter) or rule_of(CONTROLLERS[line.controller])
+    return DRAFTERS[line.drafter], rule, JUDGING
 
 
 METHODS = method_table(

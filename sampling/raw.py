@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
+from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
@@ -50,7 +52,11 @@ class Raw:
 
     def over(self, processor: LogitsProcessor, rule: LengthRule) -> tuple[LogitsProcessor, LengthRule]:
         """The same processor and rule, watched."""
-        return _Processor(processor, self), _Rule(rule, self)
+        if isinstance(rule, DrafterChooser):
+            rule.watch = partial(_Rule, raw=self)
+        else:
+            rule = _Rule(rule, self)
+        return _Processor(processor, self), rule
 
     def take(self) -> Seen:
         """What was seen of the round that has just ended."""
@@ -141,6 +147,3 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
 
     def assign_rows(self, rows: Sequence[int]) -> None:
         self.rule.truncation.assign_rows(rows)
-
-    def of(self, name: str) -> LengthRule:
-        return _Rule(self.rule.of(name), self.raw)

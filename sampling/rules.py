@@ -1,5 +1,7 @@
 """The table of draft-length rules: who decides how much to draft. No torch is imported here."""
 
+from dataclasses import replace
+
 from sampling import parameters
 from sampling.method import FIXED
 from sampling.part import OneOf, Part, unless
@@ -147,6 +149,9 @@ CONTROLLERS = Registry[Part](
         uses=(OneOf(PLAIN, _ucb_rules),),
     ),
 )
+
+CHOOSERS: dict[str, Part] = {"auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser")}
+"""The rules of drafters that hold several, which choose between them as well."""
 
 OWN = "own"
 DRAFT_RULE = choice(

@@ -5,18 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.drafter_chooser import DrafterChooser
 from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
+from egag.survival import SurvivalGamma
 from sampling.drafter import Drafter, stepwise
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
 from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking
-from sampling.methods import HEADS, MODELS
+from sampling.methods import MODELS
 from sampling.profile import NOTHING, LatencyProfile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.errors import UserError
 from utils.events import Round
 from utils.sent import sent
 
@@ -46,13 +49,13 @@ class Copy:
     """What the suffix trees propose, of which nothing is drawn, and what their rule makes of it."""
 
     tokens: abc.Sequence[int]
-    weighed: TruncatedProposal
+    truncated: TruncatedProposal
 
 
 class AutoDrafter(Drafter):
     """The copier says what its proposal of this round is worth, which is free; models say what theirs brought lately.
 
-    The best by tokens over seconds drafts, its length by the same measure (`SurvivalGamma`, docs/algorithms/auto.md).
+    The best by tokens over seconds drafts, its length by the same measure (`DrafterChooser`, docs/algorithms/auto.md).
     What a model drafts as point masses is joined with the copy, as a tree. The choice rests on the text, on verdicts
     and on times: no token that was drawn is ever left out, and none is looked at before it is settled who drafts.
     """
@@ -82,18 +85,20 @@ class AutoDrafter(Drafter):
             drafter.begin(seq)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        self._price(seq, gamma)
+        if not isinstance(gamma, DrafterChooser):
+            raise UserError(f"{type(gamma).__name__} given as the rule of drafters in turns; expected a DrafterChooser")
+        self._use_costs(seq, gamma)
         room = min(limit, gamma.gamma)
         if room < 1:
             return replace(Proposal.empty(seq.device), source=NOTHING)
-        nothing, copy = gamma.weigh(()).gain, self._copy(seq, gamma.of(COPIES), room)
-        promises = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.weighed.gain}
+        nothing, copy = gamma.without_drafts(), self._copy(seq, gamma.rule_for(COPIES), room)
+        expected = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.truncated.expected}
         for name in self.models:
-            promises[name] = _with_copy(gamma.of(name).promise(), copy, nothing)
-        chosen = gamma.choose(promises)
+            expected[name] = _with_copy(gamma.rule_for(name).expected(), copy, nothing)
+        chosen = gamma.choose(expected)
         if chosen in self.models:
             return (yield from self._drafted(seq, gamma, chosen, copy, room))
-        copied = [*copy.tokens[: copy.weighed.count]] if copy and chosen == COPIES else []
+        copied = [*copy.tokens[: copy.truncated.count]] if copy and chosen == COPIES else []
         return Proposal(sent(copied, seq.device), source=chosen)
 
     def observe(self, seq: Sequence, round: Round) -> None:
@@ -111,7 +116,7 @@ class AutoDrafter(Drafter):
     def memory(self) -> str:
         return self.suffix.memory()
 
-    def _price(self, seq: Sequence, gamma: LengthRule) -> None:
+    def _use_costs(self, seq: Sequence, chooser: DrafterChooser) -> None:
         """Tell the rules what rounds cost behind a text of this length, now and then as it grows."""
         context = len(seq.tokens) // _PRICED * _PRICED
         if self.profile is None or seq.drafting.get(self) == (context, seq.live):
@@ -119,37 +124,40 @@ class AutoDrafter(Drafter):
         seq.drafting[self] = context, seq.live
         plain = self.profile.cost_model(NOTHING, context)
         assert plain is not None
-        gamma.use_cost_model(plain.among(seq.live))
+        chooser.use_cost_model(plain.among(seq.live))
         for name in (COPIES, *self.models):
-            branched = self.trees and name in HEADS
+            branched = name in self.models and self.models[name].shape is not None
             cost_model = self.profile.cost_model(name, context, branched=branched) or _guessed(plain)
-            gamma.of(name).use_cost_model(cost_model.among(seq.live))
+            chooser.rule_for(name).use_cost_model(cost_model.among(seq.live))
 
     def _all(self) -> abc.Iterator[Drafter | ScoredCopier]:
         yield self.suffix
         yield from self.models.values()
 
-    def _copy(self, seq: Sequence, rule: LengthRule, room: int) -> Copy | None:
+    def _copy(self, seq: Sequence, rule: SurvivalGamma, room: int) -> Copy | None:
         """What the suffix trees propose, weighed; one draft of it where none would pay, so that it can be tried."""
         draft = self.suffix.draft(seq, room, room)
         if not draft.tokens:
             return None
-        weighed = rule.weigh(draft.probs, draft.match_length)
-        if not weighed.count:
-            rule.truncation.assign_rows((0,))
-            weighed = replace(weighed, count=1, gain=ExpectedRound(1.0 + weighed.survival[0], rule.seconds(1)))
-        return Copy(draft.tokens, weighed)
+        truncated = rule.evaluate(draft.probs, draft.match_length)
+        if not truncated.count:
+            rule.assign_rows((0,))
+            expected = ExpectedRound(1.0 + truncated.survival[0], rule.seconds(1))
+            truncated = replace(truncated, count=1, expected=expected)
+        return Copy(draft.tokens, truncated)
 
-    def _drafted(self, seq: Sequence, gamma: LengthRule, name: str, copy: Copy | None, room: int) -> Asking[Proposal]:
+    def _drafted(
+        self, seq: Sequence, chooser: DrafterChooser, name: str, copy: Copy | None, room: int
+    ) -> Asking[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
-        rule = gamma.of(name)
-        own = yield from stepwise(self.models[name].propose(seq, rule, room))
+        rule = chooser.rule_for(name)
+        own = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
         if copy is None or own.probs is not None or not self.trees:
             return replace(own, source=name)
-        both, rows = joined(own, rule.survival[1:], copy.tokens, copy.weighed.survival, rule.seconds)
+        both, rows = joined(own, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:
             return replace(own, source=name)
-        gamma.of(COPIES).truncation.assign_rows(rows)
+        chooser.rule_for(COPIES).assign_rows(rows)
         return replace(both, source=f"{name}+{COPIES}")
 
 
@@ -163,8 +171,8 @@ def _with_copy(own: ExpectedRound, copy: Copy | None, nothing: ExpectedRound) ->
     """A model's drafts beside a copy: they are of use where the copy is wrong from its first token on."""
     if copy is None:
         return own
-    tokens = copy.weighed.gain.tokens + (1.0 - copy.weighed.survival[0]) * (own.tokens - 1.0)
-    return ExpectedRound(tokens, copy.weighed.gain.seconds + own.seconds - nothing.seconds)
+    tokens = copy.truncated.expected.tokens + (1.0 - copy.truncated.survival[0]) * (own.tokens - 1.0)
+    return ExpectedRound(tokens, copy.truncated.expected.seconds + own.seconds - nothing.seconds)
 
 
 def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[str]:

@@ -7,21 +7,23 @@ or never proposes is not paired with it. A new line of a table is watched like t
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution
-from egag.length_rule import FixedGamma
+from egag.drafter_chooser import DrafterChooser
+from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter
 from sampling.method import FIXED
 from sampling.methods import COPIERS, DRAFTERS, HEADS, METHODS, VERIFIERS
 from sampling.pair import Pair
-from sampling.rules import CONTROLLERS
+from sampling.rules import CHOOSERS, CONTROLLERS
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair
@@ -77,21 +79,30 @@ def build_drafter(name: str, pair: Pair, forgetful: bool = False) -> Drafter:
 
 
 def case(drafter: str, controller: str = RULES[0], verifier: str = JUDGES[0], forgetful: bool = False) -> Case:
-    """A combination by its names."""
+    """A combination by its names. A drafter that holds several has a rule of its own."""
+    if drafter in CHOOSERS:
+        rule = partial(CHOOSERS[drafter].build, None, {"survival_live": False})
+    else:
+        rule = partial(CONTROLLERS[controller].build, None, {})
     return Case(
         lambda pair: build_drafter(drafter, pair, forgetful),
-        lambda: CONTROLLERS[controller].build(None, {}),
+        rule,
         lambda: VERIFIERS[verifier].build(None, {}),
     )
 
 
-class Listener(FixedGamma):
-    """A rule that hears whether it is shown distributions."""
+class Listener(DelegatingRule):
+    """A rule that notes in `heard` whether it is shown distributions."""
 
-    heard = False
+    def __init__(self, rule: LengthRule, heard: list[bool]) -> None:
+        self._rule, self.heard = rule, heard
+
+    @property
+    def rule(self) -> LengthRule:
+        return self._rule
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
-        self.heard |= distribution is not None
+        self.heard.append(distribution is not None)
         return super().before(drafted, distribution)
 
 
@@ -111,11 +122,18 @@ class Trait:
 @cache
 def trait(drafter: str) -> Trait:
     """Watch a drafter at work under sampling."""
-    rule = Listener()
-    made = case(drafter)
-    rounds = _rounds(Case(made.drafter, lambda: rule, made.verifier))
+    made, heard = case(drafter), list[bool]()
+
+    def listening() -> LengthRule:
+        rule = made.gamma()
+        if not isinstance(rule, DrafterChooser):
+            return Listener(rule, heard)
+        rule.watch = partial(Listener, heard=heard)
+        return rule
+
+    rounds = _rounds(Case(made.drafter, listening, made.verifier))
     forms = {(round.parents is not None, any(q != 1.0 for q in round.q)) for round in rounds if round.drafts}
-    return Trait(bool(forms), rule.heard, frozenset(forms))
+    return Trait(bool(forms), any(heard), frozenset(forms))
 
 
 @cache

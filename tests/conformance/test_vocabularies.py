@@ -16,7 +16,7 @@ from sampling.forward.asked import Asking
 from sampling.forward.runner import ask
 from sampling.methods import DRAFTERS, VERIFIERS
 from sampling.proposal import Proposal
-from sampling.rules import CONTROLLERS
+from sampling.rules import CHOOSERS, CONTROLLERS
 from sampling.sequence import Sequence
 from sampling.vocabularies.own_text import OwnText
 from tests.conformance import suite
@@ -41,7 +41,7 @@ def case(way: str, part: str = "model", rule: str = "fixed", judge: str = "rejec
     values = {"vocabulary": way, "draft_weights": "full", **given}
     return Case(
         lambda pair: DRAFTERS[name].build(pair, values),
-        lambda: CONTROLLERS[rule].build(None, {}),
+        lambda: CHOOSERS.get(name, CONTROLLERS[rule]).build(None, {}),
         lambda: VERIFIERS[judge].build(None, {}),
     )
 

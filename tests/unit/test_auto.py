@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from egag.length_rule import FixedGamma
-from egag.survival import SurvivalGamma
+from egag.drafter_chooser import DrafterChooser
 from sampling.drafter import proposal_of
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.joined import joined
@@ -130,10 +129,10 @@ def test_a_drafter_model_that_does_not_draft_is_fed_nothing() -> None:
     pair = replace(toy_pair(), heads={}, profile=profile(model=DraftTimes(5.0, 5.0, (0.6,))))
     drafter = built(pair)
     seq = sequence([*PROMPT, 1], pair.target, prompt_length=len(PROMPT))
-    seq.control = rule = SurvivalGamma(survival_live=False)
+    seq.control = rule = DrafterChooser(survival_live=False)
     drafter.begin(seq)
     for _ in range(300):
-        rule.of("model").learnt.judged(judged(0), rule.of("model")._drafts, 1)
+        rule.rule_for("model").learnt.judged(judged(0), rule.rule_for("model")._drafts, 1)
     slot = seq.drafting[drafter.models["model"]]
     before = slot.length
     assert proposal_of(drafter.propose(seq, rule, 5)).source != "model"
@@ -203,20 +202,20 @@ def test_a_choice_that_looks_at_drawn_tokens_is_caught() -> None:
         honest = built(pair)
         return Peeking(honest.suffix, honest.models)
 
-    case = Case(peeking, lambda: FixedGamma(1), RejectionVerifier)
+    case = Case(peeking, lambda: DrafterChooser(survival_gamma_max=1, survival_live=False), RejectionVerifier)
     with pytest.raises(AssertionError, match="chi-square"):
         suite.check_law(case, replace(toy_pair(), heads={}), MultinomialProcessor(1.0))
 
 
 def test_the_law_is_kept_while_it_learns() -> None:
     """Each run goes on with what the last one learnt, and all drafters have their turns: tokens follow the target."""
-    kept = [SurvivalGamma(survival_live=False, survival_explore=0.5)]
+    kept = [DrafterChooser(survival_live=False, survival_explore=0.5)]
 
-    def rule() -> SurvivalGamma:
-        made = SurvivalGamma(survival_live=False, survival_explore=0.5)
+    def rule() -> DrafterChooser:
+        made = DrafterChooser(survival_live=False, survival_explore=0.5)
         made.adopt(kept[-1])
         kept.append(made)
         return made
 
     suite.check_distribution(Case(built, rule, RejectionVerifier), toy_pair(), MultinomialProcessor(1.0))
-    assert sum(part.rounds > 0 for part in kept[-1].learnt.parts.values()) > 2
+    assert sum(part.rounds > 0 for part in kept[-1].state.drafters.values()) > 2

@@ -182,7 +182,7 @@ def test_the_bandit_of_rules_goes_on_with_the_next_prompt(remember: bool) -> Non
 def test_prices_and_memories_reach_the_rules_inside() -> None:
     inside = CostRatioGamma()
     UcbRules({"cost_ratio": inside}).use_cost_model(DEAR)
-    assert inside.price is DEAR and inside.gamma == 0
+    assert inside.cost_model is DEAR and inside.gamma == 0
     taught, fresh = (UcbRules({"specdec_pp": SpecDecPpGamma()}) for _ in range(2))
     drafts(taught, [Told(drawn=0.95)] * 3)
     taught.update(judged(3, 1, seconds=0.1))

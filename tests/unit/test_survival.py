@@ -8,6 +8,7 @@ import pytest
 
 from egag.acceptance import PRIOR, AcceptanceEstimator, features, stated_features
 from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.drafter_chooser import DrafterChooser
 from egag.estimator_state import ConfidenceAverages, DraftFeatures
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length
 from egag.online_cost_model import CorrectionFactor, OnlineCostModel, TargetCorrection
@@ -113,27 +114,29 @@ def test_a_price_that_is_measured_later_is_in_seconds() -> None:
 
 
 def test_of_two_that_draft_together_the_copier_costs_nothing_more() -> None:
-    rule = SurvivalGamma()
+    rule = DrafterChooser()
     rule.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
     rule.begin()
     for name, first_s in (("model", 0.008), ("suffix", 0.0001)):
-        rule.of(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=first_s, step_s=0.0))
+        rule.rule_for(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=first_s, step_s=0.0))
     for _ in range(50):
-        rule.of("suffix").truncation.truncate((0.9, 0.8))
+        rule.rule_for("suffix").truncate((0.9, 0.8))
         rule.update(judged(2, 2, verify_s=0.021, draft_s=0.0081, source="model+suffix"))
-    assert rule.of("suffix").learnt.live.draft_s(1) == pytest.approx(0.0001)
+    assert rule.rule_for("suffix").learnt.live.draft_s(1) == pytest.approx(0.0001)
 
 
 def test_a_model_that_drafted_nothing_is_not_credited_with_the_copy() -> None:
-    rule = SurvivalGamma()
+    rule = DrafterChooser()
     rule.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.0, step_s=0.0))
     rule.begin()
     for name in ("model", "suffix"):
-        rule.of(name).use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.001, step_s=0.0, acceptance=(0.1,)))
+        rule.rule_for(name).use_cost_model(
+            CostModel(((1, 0.020), (9, 0.028)), first_s=0.001, step_s=0.0, acceptance=(0.1,))
+        )
     for _ in range(50):
-        rule.of("suffix").truncation.truncate((0.9, 0.8, 0.7))
+        rule.rule_for("suffix").truncate((0.9, 0.8, 0.7))
         rule.update(judged(3, 3, verify_s=0.021, source="model+suffix"))
-    assert rule.of("model").promise().tokens < 1.2 < 3.0 < rule.of("suffix").promise().tokens
+    assert rule.rule_for("model").expected().tokens < 1.2 < 3.0 < rule.rule_for("suffix").expected().tokens
 
 
 def test_settings_of_the_next_prompt_hold() -> None:
@@ -145,7 +148,7 @@ def test_settings_of_the_next_prompt_hold() -> None:
     later = SurvivalGamma(survival_explore=0.0, survival_live=False)
     later.use_cost_model(CostModel(((1, 0.020), (9, 0.028)), first_s=0.004, step_s=0.002))
     later.adopt(rule)
-    assert later.learnt.allowance.share == 0.0 and later.learnt.live.verify_s(0) == 0.020
+    assert later.learnt.budget.share == 0.0 and later.learnt.live.verify_s(0) == 0.020
 
 
 def test_the_prior_says_what_the_features_weigh() -> None:
@@ -223,6 +226,14 @@ def rule(**values: object) -> SurvivalGamma:
     """A rule that was told the price."""
     made = SurvivalGamma(**values)  # type: ignore[arg-type]
     made.use_cost_model(replace(PRICE, acceptance=(0.6, 0.6)))
+    made.begin()
+    return made
+
+
+def chooser() -> DrafterChooser:
+    """One that was told the price."""
+    made = DrafterChooser()
+    made.use_cost_model(PRICE)
     made.begin()
     return made
 
@@ -308,29 +319,29 @@ def test_another_layer_is_grown_where_it_can_pay() -> None:
 
 
 def test_each_of_several_drafters_learns_from_its_own_rounds() -> None:
-    made = rule()
-    good, bad = made.of("good"), made.of("bad")
+    made = chooser()
+    good, bad = made.rule_for("good"), made.rule_for("bad")
     for _ in range(30):
         for name, part, accepted in (("good", good, 4), ("bad", bad, 0)):
-            part.weigh((1.0,) * 4, 3)
-            part.truncation.assign_rows(range(4))
+            part.evaluate((1.0,) * 4, 3)
+            part.assign_rows(range(4))
             made.update(judged(4, accepted, verify_s=21.0, source=name))
-    assert good.weigh((1.0,) * 4, 3).gain.tokens > 4.0 > 1.5 > bad.weigh((1.0,) * 4, 3).gain.tokens
-    assert good.promise().tokens > 4.0 > 1.5 > bad.promise().tokens
+    assert good.evaluate((1.0,) * 4, 3).expected.tokens > 4.0 > 1.5 > bad.evaluate((1.0,) * 4, 3).expected.tokens
+    assert good.expected().tokens > 4.0 > 1.5 > bad.expected().tokens
 
 
 def test_the_best_drafts_and_the_others_are_tried_by_what_it_loses() -> None:
-    made, names = rule(), []
-    promises = {
+    made, names = chooser(), []
+    expected = {
         "none": ExpectedRound(1.0, 20.0),
         "near": ExpectedRound(1.9, 22.0),
         "best": ExpectedRound(2.0, 22.0),
         "far": ExpectedRound(1.0, 30.0),
     }
     for name in ("near", "best", "far"):
-        made.of(name)
+        made.rule_for(name)
     for _ in range(3000):
-        names.append(made.choose(promises))
+        names.append(made.choose(expected))
         made.update(judged(0, 0, verify_s=20.0, source=names[-1]))
     assert names.count("best") > 0.9 * len(names)
     assert names.count("near") > 5 * names.count("far") > 0
@@ -343,7 +354,7 @@ def test_it_goes_on_with_what_it_learnt_unless_it_is_told_not_to() -> None:
             first.update(judged(drafted(first, 0.6), 0, draft_s=5.0))
         second.adopt(first)
         second.begin()
-        assert (second.promise() == first.promise()) == remember
+        assert (second.expected() == first.expected()) == remember
         assert bool(first.memory()) == remember
 
 
@@ -392,11 +403,11 @@ def test_a_promise_is_what_rounds_brought_times_how_sure_it_is_here() -> None:
     for _ in range(50):
         learnt.mean.add(2.0, 3.0, 3.0)
         learnt.sure.add(0.6)
-    assert rule.promise().tokens == pytest.approx(2.0)
+    assert rule.expected().tokens == pytest.approx(2.0)
     rule.begin()
     for _ in range(60):
         learnt.sure.add(0.3)
-    assert 1.4 < rule.promise().tokens < 1.9
+    assert 1.4 < rule.expected().tokens < 1.9
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.05, 0.4, 0.9, 1.0])

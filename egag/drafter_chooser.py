@@ -1,0 +1,142 @@
+"""Which of several drafters drafts: the one whose drafts are expected to bring the most tokens over seconds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from egag.acceptance import AcceptanceEstimator
+from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.estimator_state import EstimatorState
+from egag.expected_round import ExpectedRound, ExplorationBudget
+from egag.length_rule import LengthRule
+from egag.online_cost_model import OnlineCostModel
+from egag.survival import SurvivalGamma
+from utils.events import Round
+
+
+@dataclass(slots=True)
+class ChooserState:
+    """What is learnt of drafters that take turns, by name; they share the factor of the target's side.
+
+    live: the cost model of rounds without drafts.
+    """
+
+    live: OnlineCostModel
+    budget: ExplorationBudget
+    drafters: dict[str, EstimatorState] = field(default_factory=dict)
+    rounds: int = 0
+
+    @classmethod
+    def fresh(cls, cost_model: CostModel, explore: float) -> "ChooserState":
+        """Nothing but what was measured."""
+        return cls(OnlineCostModel.of(cost_model), ExplorationBudget(explore))
+
+    def drafter(self, name: str) -> EstimatorState:
+        """What is learnt of one of them, which does not try on its own."""
+        if name not in self.drafters:
+            live = OnlineCostModel.of(ASSUMED_COSTS, self.live.target)
+            self.drafters[name] = EstimatorState(live, AcceptanceEstimator(), ExplorationBudget(0.0))
+        return self.drafters[name]
+
+    def chosen(self, expected: Mapping[str, ExpectedRound]) -> str:
+        """Who drafts: the best tokens over seconds, or whoever is to be tried.
+
+        That is the one with the most rounds unused over the seconds that trying it loses: rounds between trials grow as
+        the loss does.
+        """
+        best = max(expected, key=lambda name: expected[name].rate)
+        rate = expected[best].rate
+        others = [name for name in expected if name != best and name in self.drafters]
+        if others:
+            other = max(others, key=lambda name: self.drafters[name].unused / (expected[name].loss(rate) + 1e-9))
+            if self.drafters[other].unused and self.budget.tries(expected[other], rate):
+                return other
+        return best
+
+    def passed(self, round: Round) -> None:
+        """A round is over, whoever drafted."""
+        self.budget.passed(ExpectedRound.of(round))
+        self.rounds += 1
+        for state in self.drafters.values():
+            state.unused += 1
+
+    def forget_times(self) -> None:
+        """Take cost models as they are, and what rounds took for nothing."""
+        self.live = OnlineCostModel.of(self.live.cost_model)
+        for state in self.drafters.values():
+            state.forget_times()
+
+
+class DrafterChooser(LengthRule):
+    """The rule of drafters that take turns: each has a survival rule of its own (`rule_for`).
+
+    Who drafts is the one whose proposal has the best expected tokens over seconds, or one that was not used for long,
+    as the exploration budget affords it. A round is learnt from by those that its `source` names. watch: what drafters
+    are handed in place of their rules, where somebody looks at what they ask.
+    """
+
+    watch: Callable[[LengthRule], LengthRule] | None = None
+
+    def __init__(
+        self,
+        survival_gamma_max: int = 16,
+        survival_explore: float = 0.01,
+        survival_live: bool = True,
+        survival_remember: bool = True,
+    ) -> None:
+        self.gamma, self.explore = survival_gamma_max, survival_explore
+        self.live, self.remember = survival_live, survival_remember
+        self.state = ChooserState.fresh(self.cost_model, self.explore)
+        self.begin()
+
+    def use_cost_model(self, cost_model: CostModel) -> None:
+        super().use_cost_model(cost_model)
+        self.state.live = self.state.live.on(cost_model, bool(self.state.rounds))
+
+    def begin(self) -> None:
+        if not self.remember:
+            self.state = ChooserState.fresh(self.cost_model, self.explore)
+        self._rules: dict[str, SurvivalGamma] = {}
+        for state in self.state.drafters.values():
+            state.sure.begin()
+
+    def rule_for(self, name: str) -> SurvivalGamma:
+        """The rule of one of the drafters."""
+        if name not in self._rules:
+            rule = self._rules[name] = SurvivalGamma(self.gamma, self.explore, self.live)
+            rule.learnt = self.state.drafter(name)
+        return self._rules[name]
+
+    def handed(self, name: str) -> LengthRule:
+        """The rule of one of the drafters as it is handed to it."""
+        rule = self.rule_for(name)
+        return rule if self.watch is None else self.watch(rule)
+
+    def without_drafts(self) -> ExpectedRound:
+        """A round in which nobody drafts."""
+        return self.state.live.without_drafts()
+
+    def choose(self, expected: Mapping[str, ExpectedRound]) -> str:
+        """Whose drafts to take, of what each is expected to bring."""
+        return self.state.chosen(expected)
+
+    def update(self, round: Round) -> None:
+        names = round.source.split("+")
+        if self.live:
+            first = self._rules.get(names[0])
+            (self.state.live if first is None else first.learnt.live).see_target(round)
+        for name in filter(self._rules.__contains__, names):
+            self._rules[name].learn(round, timed=name == names[0])
+        self.state.passed(round)
+
+    def adopt(self, earlier: LengthRule) -> None:
+        if isinstance(earlier, DrafterChooser) and self.remember and earlier.state.rounds:
+            self.state = earlier.state
+            self.state.budget.share = self.explore
+            if self.cost_model.measured:
+                self.use_cost_model(self.cost_model)
+            if not self.live:
+                self.state.forget_times()
+
+    def memory(self) -> str:
+        drafters = self.state.drafters.items() if self.remember else ()
+        return ", ".join(f"{name} {state.described()}" for name, state in drafters if state.rounds)
