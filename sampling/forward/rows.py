@@ -14,9 +14,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward import cache
-from sampling.forward.attention import folded_mask, grouped_attention
+from sampling.forward.attention import folded_mask
+from sampling.forward.attention_metadata import (
+    Attending,
+    AttentionMetadata,
+    PaddedAttention,
+    PerSequenceAttention,
+)
 from sampling.forward.batch_invariant import UNIT, AttentionPattern, CausalSpan, CausalSpans, attention_pattern
-from sampling.forward.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout, attend_alone
+from sampling.forward.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.steps import BlockShape
 from utils.sent import sent
 
@@ -34,44 +40,6 @@ class Fed:
     count: int
     positions: Tensor | None = None
     seen: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """A sequence that attends by itself: its place, its flat rows, how many columns it sees, and through what."""
-
-    index: int
-    rows: slice
-    columns: int
-    mask: Tensor | None
-    sees: AttentionPattern | None
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Sequences that attend side by side, each over the rows and columns of the longest.
-
-    part: their places, one behind the other; those that are fed nothing see one row, which nobody reads. rows: most
-    that one of them has. at: `[N]`, where each flat row lies among `part x rows`; None where they are laid out so
-    already. mask: additive, `[sequences, 1, group * rows, columns]`.
-    """
-
-    part: slice
-    rows: int
-    columns: int
-    at: Tensor | None
-    mask: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend."""
-
-    places: Tensor
-    attending: "Attending"
-
-
-Attending = Side | CausalSpans | tuple[Apart, ...]
 
 
 class RowsLayer:
@@ -95,28 +63,7 @@ class RowsLayer:
         layout = self._owner.layout
         if isinstance(layout, AloneLayout):
             return layout.attend(self._index, query, keys, values)
-        keys, values = self.write(keys, values)
-        attending = layout.attending
-        if isinstance(attending, Side):
-            return _side_by_side(attending, query, keys, values)
-        if isinstance(attending, CausalSpans):
-            return attending.attend(query, keys, values)
-        found = [_apart(one, query[one.rows], keys, values) for one in attending]
-        return found[0] if len(found) == 1 else torch.cat(found)
-
-
-def _side_by_side(side: Side, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    if side.at is not None:
-        rows = (side.part.stop - side.part.start) * side.rows
-        query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
-    keys, values = (stored[side.part, :, : side.columns] for stored in (keys, values))
-    out = grouped_attention(query, keys, values, side.mask)
-    return out if side.at is None else out.index_select(0, side.at)
-
-
-def _apart(one: Apart, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    place = slice(one.index, one.index + 1)
-    return attend_alone(query, keys[place], values[place], one.columns, one.mask, one.sees)
+        return layout.attend(query, *self.write(keys, values))
 
 
 class RowsCache:
@@ -127,7 +74,7 @@ class RowsCache:
     does alone. padded: all attend side by side, as a model's own layers must have it.
     """
 
-    layout: Layout | AloneLayout
+    layout: AttentionMetadata | AloneLayout
 
     def __init__(
         self,
@@ -169,7 +116,7 @@ class RowsCache:
         where = [one.slot.index for one in feeds for _ in range(one.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
-        self.layout = Layout(self.stored(of, places), self._attending(feeds))
+        self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds))
         return self._positions(feeds, places)
 
     def lay_out_writes(self, feed: Fed) -> Tensor:
@@ -206,7 +153,7 @@ class RowsCache:
         return ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
 
     def folded(self, mask: Tensor) -> Tensor:
-        """A mask `[sequences, rows, columns]` as `Side` has it."""
+        """A mask `[sequences, rows, columns]` as `PaddedAttention` has it."""
         return folded_mask(mask, self._group).unsqueeze(1)
 
     def _positions(self, feeds: Sequence[Fed], places: Tensor) -> Tensor:
@@ -229,10 +176,12 @@ class RowsCache:
             return tuple(self._apart(feeds))
         return self._side(feeds, part)
 
-    def _apart(self, feeds: Sequence[Fed]) -> Iterator[Apart]:
+    def _apart(self, feeds: Sequence[Fed]) -> Iterator[PerSequenceAttention]:
         ends = accumulate((one.count for one in feeds), initial=0)
         for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
-            yield Apart(one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one))
+            yield PerSequenceAttention(
+                one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one)
+            )
 
     def _sees(self, feed: Fed) -> tuple[Tensor | None, AttentionPattern | None]:
         """Mask or pattern of a sequence that attends by itself; neither where it sees all rows."""
@@ -247,7 +196,7 @@ class RowsCache:
         first = one.slot.length + 1
         return CausalSpan(range(first, first + one.count), self.keys.dtype, self.device)
 
-    def _side(self, feeds: Sequence[Fed], part: slice) -> Side:
+    def _side(self, feeds: Sequence[Fed], part: slice) -> PaddedAttention:
         sequences, most = part.stop - part.start, max(one.count for one in feeds)
         columns = max(one.slot.length + one.count for one in feeds)
         fed = [one.slot.index - part.start for one in feeds]
@@ -261,7 +210,7 @@ class RowsCache:
                 seen[place, : one.count] = F.pad(one.seen, (0, columns - one.seen.shape[1]))
         mask = self.folded(cache.additive(seen, self.keys.dtype))
         at = [place * most + row for place, one in zip(fed, feeds, strict=True) for row in range(one.count)]
-        return Side(part, most, columns, None if even else sent(at, self.device), mask)
+        return PaddedAttention(part, most, columns, None if even else sent(at, self.device), mask)
 
     def make_room(self, rows: int) -> None:
         """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from sampling.forward.rows import Layout, RowsCache, RowsLayer, Side
+from sampling.forward.attention_metadata import AttentionMetadata, PaddedAttention
+from sampling.forward.rows import RowsCache, RowsLayer
 from sampling.forward.rows_alone import FixedLayout
 from sampling.forward.steps import BlockShape
 
@@ -87,10 +88,12 @@ class TransformersRowsCache(RowsCache):
         return isinstance(self.layout, FixedLayout)
 
     @property
-    def side(self) -> Side:
+    def side(self) -> PaddedAttention:
         """How the sequences of the forward under way lie."""
         layout = self.layout
-        assert isinstance(layout, Layout) and isinstance(layout.attending, Side), "all attend side by side"
+        assert isinstance(layout, AttentionMetadata) and isinstance(layout.attending, PaddedAttention), (
+            "all attend side by side"
+        )
         return layout.attending
 
     @property

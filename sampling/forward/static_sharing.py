@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.attention_metadata import AttentionMetadata, PaddedAttention
 from sampling.forward.cache import additive
 from sampling.forward.fixed import BUCKET
-from sampling.forward.rows import Layout, RowsCache, Side
+from sampling.forward.rows import RowsCache
 from sampling.forward.runner import Output
 from sampling.forward.sharing import Feed, Shareable, SharedRunner
 from sampling.forward.static import width_for
@@ -140,6 +141,8 @@ def _forward(
     own = seen.gather(2, behind.clamp(0, rows - 1).unsqueeze(1).expand(-1, rows, -1))
     visible = (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & own)
     mask = cache.folded(additive(visible, model.dtype))
-    cache.layout = Layout(cache.stored(of, places), Side(slice(0, len(base)), rows, columns, at, mask))
+    cache.layout = AttentionMetadata(
+        cache.stored(of, places), PaddedAttention(slice(0, len(base)), rows, columns, at, mask)
+    )
     logits, states = model.forward(ids, positions, None, cache, hidden, len(ids))
     return logits, *(states[layer] for layer in hidden)

@@ -16,7 +16,7 @@ from egag.length_rule import FixedGamma
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.forward import rows, sharing
+from sampling.forward import attention_metadata, sharing
 from sampling.forward.lean import LeanModel, from_transformers
 from sampling.forward.linear import DenseLinear
 from sampling.forward.rows import RowsCache, RowsSlot
@@ -353,7 +353,7 @@ class TestPlanted:
 def test_a_few_of_many_attend_apart_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether sequences attend side by side or each by itself is seen by nobody."""
     one, seen = case("eagle"), set[str]()
-    for kind in (rows.Side, rows.Apart):
+    for kind in (attention_metadata.PaddedAttention, attention_metadata.PerSequenceAttention):
         honest = kind.__init__
 
         def noted(self: Any, *args: Any, honest: Any = honest, kind: Any = kind, **more: Any) -> None:
@@ -362,7 +362,7 @@ def test_a_few_of_many_attend_apart_and_say_the_same(monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(kind, "__init__", noted)
     check(one, GreedyProcessor(), (8,))
-    assert seen == {"Side", "Apart"}
+    assert seen == {"PaddedAttention", "PerSequenceAttention"}
 
 
 def test_a_place_is_given_to_the_next_text() -> None:
