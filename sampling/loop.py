@@ -20,9 +20,9 @@ from sampling.sequence import kept_states
 from sampling.verify.graphed import verification
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify
-from utils.coins import Draws
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
+from utils.random_numbers import CounterRNG
 from utils.sent import sent
 from utils.timing import PhaseClock
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
@@ -143,7 +143,9 @@ def begin(
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()
     tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
-    return sequence.Sequence(tokens, target, processor, Draws(seed, prompt), gamma, max_new_tokens, stop, encoder_ids)
+    return sequence.Sequence(
+        tokens, target, processor, CounterRNG(seed, prompt), gamma, max_new_tokens, stop, encoder_ids
+    )
 
 
 def finish(seq: sequence.Sequence, drafter: Drafter) -> None:

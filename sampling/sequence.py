@@ -10,9 +10,9 @@ from torch import Tensor
 from egag.length_rule import LengthRule
 from sampling.forward.runner import Runner
 from sampling.forward.tree import is_chain
-from utils.coins import Draws
 from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
+from utils.random_numbers import CounterRNG
 from utils.sent import sent
 
 
@@ -33,7 +33,7 @@ class Sequence:
     tokens: list[int]
     slot: Runner
     processor: LogitsProcessor
-    draws: Draws
+    draws: CounterRNG
     control: LengthRule
     max_new_tokens: int
     stop: abc.Collection[int] = ()

@@ -35,10 +35,10 @@ from sampling.settings import Settings
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
-from utils.coins import Coins
 from utils.errors import UserError
 from utils.intervals import bootstrap_ratio
 from utils.parameter import Values
+from utils.random_numbers import RNG
 
 PROMPTS = Path(__file__).parent.parent / "ablation" / "prompts"
 DRAFTING = (
@@ -57,7 +57,7 @@ class Asking(RejectionVerifier):
         self.tokens = np.zeros(len(EXPECTED))
         self.rounds = 0
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         if batch.total:
             self.tokens += [1.0 + accepted(batch.proposals[0], p) for accepted in EXPECTED.values()]
             self.rounds += 1

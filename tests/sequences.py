@@ -5,8 +5,8 @@ from collections.abc import Sequence as Ids
 from egag.length_rule import FixedGamma
 from sampling.forward.runner import Runner
 from sampling.sequence import Sequence
-from utils.coins import Draws
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
+from utils.random_numbers import CounterRNG
 
 _FAR = 10**6
 
@@ -25,7 +25,7 @@ def sequence(
         [*tokens],
         slot,
         processor,
-        Draws(seed, tokens),
+        CounterRNG(seed, tokens),
         FixedGamma(),
         _FAR,
         encoder_ids=encoder_ids,

@@ -8,7 +8,7 @@ from torch import Tensor
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verifier import Verifier
-from utils.coins import Drawn, Noted
+from utils.random_numbers import RecordingRNG, ReplayingRNG
 
 
 def many_verdicts(
@@ -18,12 +18,12 @@ def many_verdicts(
 
     Each is what `decide` says to its own numbers, which are drawn in the shapes that it asks for.
     """
-    noted, batch = Noted(rng), ProposalBatch([proposal], p.device)
+    noted, batch = RecordingRNG(rng), ProposalBatch([proposal], p.device)
     verifier.decide(batch, p, [noted])
-    numbers = [torch.rand((count, *asked.shape), generator=rng, dtype=asked.dtype) for asked in noted.asked]
+    numbers = [torch.rand((count, *asked.shape), generator=rng, dtype=asked.dtype) for asked in noted.requests]
 
     def decided(*of_one: Tensor) -> tuple[Tensor, Tensor]:
-        verdict = verifier.decide(batch, p, [Drawn(of_one)])
+        verdict = verifier.decide(batch, p, [ReplayingRNG(of_one)])
         return verdict.end, verdict.token
 
     with warnings.catch_warnings():

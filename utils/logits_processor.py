@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from utils.argmax import argmax
-from utils.coins import Coins, Purpose, uniform
 from utils.errors import UserError
+from utils.random_numbers import RNG, Purpose, uniform
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
 _NUCLEUS_FIRST_LOOK = 256
@@ -55,7 +55,7 @@ class LogitsProcessor(ABC):
         return sample(probs, rng)
 
 
-def sample(probs: Tensor, coins: Coins | None, purpose: Purpose = "token") -> Tensor:
+def sample(probs: Tensor, coins: RNG | None, purpose: Purpose = "token") -> Tensor:
     """One token id a row: `[n]` from probabilities `[n, V]`, by inverting the cumulative sum.
 
     One uniform number a row in double precision; `torch.multinomial` draws V of them, which at 50,000

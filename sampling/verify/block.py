@@ -10,8 +10,8 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import coins_each, sample_each
-from utils.coins import Coins
 from utils.logits_processor import wide
+from utils.random_numbers import RNG
 
 
 class BlockVerifier(RejectionVerifier):
@@ -26,7 +26,7 @@ class BlockVerifier(RejectionVerifier):
 
     is_argmax_under_greedy = True
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         if batch.tree is not None or batch.probs is None or not batch.total:
             return super().decide(batch, p, rngs)
         layout = batch.layout

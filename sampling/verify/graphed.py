@@ -16,9 +16,9 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, unpack
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify, follows_argmax, packed_verdict, verify
-from utils.coins import Asked, Coins, Drawn, Noted, drawn
 from utils.graphed import Graphed, Tensors
 from utils.logits_processor import LogitsProcessor
+from utils.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
 
 _PARTS = ("probs", "first", "chances")
 
@@ -71,7 +71,7 @@ class GraphedVerification:
 
     def __init__(self, target: Capturing, verifier: Verifier, processor: LogitsProcessor) -> None:
         self._target, self._verifier, self._processor = target, verifier, processor
-        self._requests: dict[tuple[_Form, int], list[Asked]] = {}
+        self._requests: dict[tuple[_Form, int], list[RandomRequest]] = {}
 
     def __call__(
         self, seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal], logits: Sequence[Tensor]
@@ -84,13 +84,13 @@ class GraphedVerification:
         inputs = rows, *form.tensors(proposal, device)
         requests = self._requests.get((form, len(proposal)))
         if requests is None:
-            recording = Noted(seq.draws)
+            recording = RecordingRNG(seq.draws)
             (packed,) = _packed(self._verifier, self._processor, form, recording, *inputs)
-            self._requests[form, len(proposal)] = recording.asked
+            self._requests[form, len(proposal)] = recording.requests
         else:
             key = "verify", _about(self._verifier), _about(self._processor), form
             function = partial(_replayed, self._verifier, self._processor, form, len(inputs))
-            (packed,) = self._target.graph(key, function)(*inputs, *drawn(requests, seq.draws, device))
+            (packed,) = self._target.graph(key, function)(*inputs, *draw_all(requests, seq.draws, device))
         return unpack(ProposalBatch(proposals, device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
@@ -100,7 +100,7 @@ class GraphedVerification:
 
 
 def _packed(
-    verifier: Verifier, processor: LogitsProcessor, form: _Form, rng: Coins, logits: Tensor, *parts: Tensor
+    verifier: Verifier, processor: LogitsProcessor, form: _Form, rng: RNG, logits: Tensor, *parts: Tensor
 ) -> Tensors:
     """The packed result of a round."""
     batch = ProposalBatch([form.proposal(*parts)], logits.device)
@@ -109,7 +109,7 @@ def _packed(
 
 def _replayed(verifier: Verifier, processor: LogitsProcessor, form: _Form, count: int, *inputs: Tensor) -> Tensors:
     """The same, its numbers being the inputs behind the first `count`."""
-    return _packed(verifier, processor, form, Drawn(inputs[count:]), *inputs[:count])
+    return _packed(verifier, processor, form, ReplayingRNG(inputs[count:]), *inputs[:count])
 
 
 def _about(part: Any) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
-from utils.coins import Coins
 from utils.logits_processor import LogitsProcessor
+from utils.random_numbers import RNG
 
 
 class TopPVerifier(Verifier):
@@ -29,7 +29,7 @@ class TopPVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         kept = torch.where(_top_p_set(p, self.top_p), p, 0.0)
         return _accept(batch, kept > 0.0, kept, rngs)
 
@@ -46,7 +46,7 @@ class TypicalVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
         threshold = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
         return _accept(batch, p > threshold, p, rngs)
@@ -71,7 +71,7 @@ class AcceptAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         return _accept(batch, torch.ones_like(p, dtype=torch.bool), p, rngs)
 
 
@@ -81,7 +81,7 @@ class RejectAllVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         return _accept(batch, torch.zeros_like(p, dtype=torch.bool), p, rngs)
 
 
@@ -92,7 +92,7 @@ def _top_p_set(p: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
-def _accept(batch: ProposalBatch, allowed: Tensor, final: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+def _accept(batch: ProposalBatch, allowed: Tensor, final: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
     """The deepest path of allowed drafts, the first of equals, and a token drawn from `final` where it ends.
 
     allowed, final: `[n + B, V]`, rows as in p.

@@ -8,8 +8,8 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
 from utils.argmax import argmax
-from utils.coins import Coins
 from utils.logits_processor import LogitsProcessor
+from utils.random_numbers import RNG
 
 
 class TargetMatchVerifier(Verifier):
@@ -23,7 +23,7 @@ class TargetMatchVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         return follow(batch, sample_each(p, rngs, [count + 1 for count in batch.counts]))
 
 
@@ -35,7 +35,7 @@ class GreedyVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return processor.greedy
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         return follow(batch, argmax(p))
 
 

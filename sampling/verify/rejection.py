@@ -9,8 +9,8 @@ from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict, distribution_of
 from sampling.verify.verifier import Verifier, coins_each, sample_each
-from utils.coins import Coins, uniform
 from utils.logits_processor import LogitsProcessor, sample, wide
+from utils.random_numbers import RNG, uniform
 
 
 class RejectionVerifier(Verifier):
@@ -29,7 +29,7 @@ class RejectionVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         if not batch.total:
             return DeviceVerdict(batch.layout.none, sample_each(p, rngs))
         if batch.tree is not None:
@@ -45,7 +45,7 @@ class RejectionVerifier(Verifier):
         """What is left of a node's distribution `[..., V]` when drafts from `q` were rejected."""
         return residual(p, q)
 
-    def _points(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: Coins) -> DeviceVerdict:
+    def _points(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
         """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
         parents = tree.parents_on(p.device)
         p_x = batch.of_drafts(p).to(wide(p.device))
@@ -59,7 +59,7 @@ class RejectionVerifier(Verifier):
         tried = torch.zeros_like(here).scatter_reduce_(0, tree.tokens, (parents == end).float(), "amax")
         return DeviceVerdict(end, sample(self.rest(here, tried).unsqueeze(0), rng))
 
-    def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: Coins) -> DeviceVerdict:
+    def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
         """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
         coins = uniform((len(tree),), rng, p.device, torch.float32, "coin")
         yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(tree), device=p.device)

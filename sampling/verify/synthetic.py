@@ -9,8 +9,8 @@ from sampling.forward.tree import depths
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
-from utils.coins import Coins, uniform_each
 from utils.logits_processor import LogitsProcessor
+from utils.random_numbers import RNG, uniform_each
 from utils.sent import kept
 
 
@@ -34,7 +34,7 @@ class SyntheticVerifier(Verifier):
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
 
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         if batch.tree is None:
             paths: list[Sequence[int]] = [range(count) for count in batch.counts]
         else:

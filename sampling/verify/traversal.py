@@ -10,8 +10,8 @@ from sampling.proposal import Proposal
 from sampling.verify.block import BlockVerifier
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict, distribution_of
-from utils.coins import Coins, uniform
 from utils.logits_processor import sample
+from utils.random_numbers import RNG, uniform
 
 
 class TraversalVerifier(BlockVerifier):
@@ -26,7 +26,7 @@ class TraversalVerifier(BlockVerifier):
 
     is_argmax_under_greedy = True
 
-    def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: Coins) -> DeviceVerdict:
+    def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
         walk = _Walk(tree, p, uniform((len(tree),), rng, p.device, torch.float32, "coin"))
         walk.visit(-1, p.new_ones(()))
         return DeviceVerdict(walk.end.view(1), sample(walk.here.unsqueeze(0), rng))

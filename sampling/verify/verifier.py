@@ -14,8 +14,8 @@ from torch import Tensor
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict, Verdict, pack, unpack
-from utils.coins import Coins, uniform_each
 from utils.logits_processor import LogitsProcessor, inverted, wide
+from utils.random_numbers import RNG, uniform_each
 
 
 class Verifier(ABC):
@@ -43,13 +43,13 @@ class Verifier(ABC):
         """Whether the output has the target's own distribution under this processor."""
 
     @abstractmethod
-    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+    def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
         """Which drafts of each proposal are accepted and what follows; nothing is read.
 
         p: `[n + B, V]` float32, see `ProposalBatch`. rngs: the random numbers of each sequence.
         """
 
-    def verify(self, proposal: Proposal, p: Tensor, rng: Coins) -> Verdict:
+    def verify(self, proposal: Proposal, p: Tensor, rng: RNG) -> Verdict:
         """The verdict on one proposal from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i.
 
         Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
@@ -60,12 +60,12 @@ class Verifier(ABC):
         return unpack(batch, packed.tolist())[0]
 
 
-def sample_each(p: Tensor, rngs: Sequence[Coins], counts: Sequence[int] | None = None) -> Tensor:
+def sample_each(p: Tensor, rngs: Sequence[RNG], counts: Sequence[int] | None = None) -> Tensor:
     """A token of each row `[m, V]`, by the numbers of its own sequence; counts: rows of each, 1 by default."""
     shapes = [(1 if counts is None else counts[i], 1) for i in range(len(rngs))]
     return inverted(p, uniform_each(shapes, rngs, p.device, wide(p.device), "token"))
 
 
-def coins_each(batch: ProposalBatch, rngs: Sequence[Coins]) -> Tensor:
+def coins_each(batch: ProposalBatch, rngs: Sequence[RNG]) -> Tensor:
     """A uniform number for each draft `[n]`, by which it is accepted or not."""
     return uniform_each([(count,) for count in batch.counts], rngs, batch.device, torch.float32, "coin")

@@ -14,8 +14,8 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, pack, unpack
 from sampling.verify.verifier import Verifier
 from utils.argmax import argmax
-from utils.coins import Coins
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, one_if_finite
+from utils.random_numbers import RNG
 
 
 class Verify(Protocol):
@@ -51,7 +51,7 @@ def verify(
 
 
 def packed_verdict(
-    verifier: Verifier, processor: LogitsProcessor, batch: ProposalBatch, logits: Tensor, rngs: Sequence[Coins]
+    verifier: Verifier, processor: LogitsProcessor, batch: ProposalBatch, logits: Tensor, rngs: Sequence[RNG]
 ) -> Tensor:
     """The verdict on proposals of one processor, see `pack`, from raw logits `[n + B, V]`; nothing is read.
 

@@ -25,9 +25,9 @@ from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import sample_each
 from tests.ablation.conftest import Invoke, objects
 from tests.tiny import llama, random_model
-from utils.coins import Coins
 from utils.errors import UserError
 from utils.logits_processor import sample
+from utils.random_numbers import RNG
 
 DRAWS = 400
 
@@ -66,7 +66,7 @@ def test_recovered_tokens_drawn_from_p_fail_the_distribution(pair: Pair, monkeyp
     honest = RejectionVerifier.decide
 
     def drawn_from_p(
-        self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[Coins]
+        self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[RNG]
     ) -> DeviceVerdict:
         verdict = honest(self, batch, p, rngs)
         return replace(verdict, token=sample_each(p.index_select(0, batch.behind(verdict.end)), rngs))
@@ -79,7 +79,7 @@ def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeyp
     honest, follow = RejectionVerifier.decide, verify.follow
 
     def accept_all(
-        self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[Coins]
+        self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[RNG]
     ) -> DeviceVerdict:
         certain = ProposalBatch([replace(proposal, probs=None) for proposal in batch.proposals], batch.device)
         agreeing = p.clone()

@@ -34,10 +34,10 @@ from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, VOCAB, WINDOW
 from tests.heads import random_heads
 from tests.tiny import WIDE, llama, random_model
-from utils.coins import Draws
 from utils.errors import UserError
 from utils.events import Event, Finished, Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, NucleusProcessor
+from utils.random_numbers import CounterRNG
 
 LAYERS = 2
 # Prompts of many lengths, one that all but fills the window.
@@ -192,8 +192,8 @@ def test_every_lossless_verifier_keeps_the_distribution(verifier: str) -> None:
 
 def test_a_coin_that_is_its_drafts_number_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: one number for every purpose, so that a draft and its verdict go together."""
-    honest = Draws._bytes
-    monkeypatch.setattr(Draws, "_bytes", lambda self, purpose, count: honest(self, "draft", count))
+    honest = CounterRNG._bytes
+    monkeypatch.setattr(CounterRNG, "_bytes", lambda self, purpose, count: honest(self, "draft", count))
     with pytest.raises(AssertionError):
         check_law(case("model"), SAMPLED[0], runs=4 * suite.RUNS)
 
@@ -335,10 +335,10 @@ class TestPlanted:
         assert self.fails("none")
 
     def test_one_generator_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Draws that follow one another across texts make each depend on the others."""
+        """CounterRNG that follow one another across texts make each depend on the others."""
         generator = torch.Generator().manual_seed(0)
         monkeypatch.setattr(
-            Draws,
+            CounterRNG,
             "uniform",
             lambda self, shape, dtype, purpose: torch.rand(tuple(shape), generator=generator, dtype=dtype),
         )

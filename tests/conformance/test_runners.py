@@ -20,8 +20,8 @@ from tests.conformance.test_tables import LEARN_FROM_VERDICTS
 from tests.conformance.toy import VOCAB, WINDOW
 from tests.heads import random_heads
 from tests.tiny import WIDE, tiny_llama
-from utils.coins import drawn
 from utils.logits_processor import MultinomialProcessor, NucleusProcessor, TopKNucleusProcessor
+from utils.random_numbers import draw_all
 
 RUNNERS = pytest.mark.parametrize("fixed", [False, True], ids=["dynamic", "fixed"])
 LAYERS = 2
@@ -70,11 +70,11 @@ def test_coins_that_are_used_twice_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     earlier: dict[Any, Any] = {}
 
     def again(asked: Any, *given: Any) -> Any:
-        return earlier.setdefault(tuple(asked), drawn(asked, *given))
+        return earlier.setdefault(tuple(asked), draw_all(asked, *given))
 
     processor = TopKNucleusProcessor(1.0, 3, 1.0)
     suite.check_distribution(case("none"), lean_pair(fixed=True), processor, length=3)
-    monkeypatch.setattr(graphed, "drawn", again)
+    monkeypatch.setattr(graphed, "draw_all", again)
     with pytest.raises(AssertionError):
         suite.check_distribution(case("none"), lean_pair(fixed=True), processor, length=3)
 

@@ -19,7 +19,7 @@ from sampling.verify.rejection import RejectionVerifier, residual
 from sampling.verify.traversal import TraversalVerifier
 from sampling.verify.verifier import Verifier
 from tests.verdicts import many_verdicts
-from utils.coins import Draws
+from utils.random_numbers import CounterRNG
 
 SIZE, DRAFTS = 3, 3
 Table = dict[tuple[int, ...], Tensor]
@@ -101,7 +101,7 @@ def test_a_block_has_the_targets_law(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_faults_that_were_shipped_are_seen(seed: int) -> None:
-    """Coins taken one by one, and the residual of one draft in place of the block's (vllm-ascend 7807, 11985)."""
+    """RNG taken one by one, and the residual of one draft in place of the block's (vllm-ascend 7807, 11985)."""
     p, q = tables(seed)
 
     def of_one_draft(scaled: Tensor, q: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def test_the_same_distributions_keep_the_block() -> None:
     p = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
     proposal = Proposal(torch.tensor([0, 3, 2]), None, p[:3])
     for seed in range(50):
-        assert BlockVerifier().verify(proposal, p, Draws(seed)).path == (0, 1, 2)
+        assert BlockVerifier().verify(proposal, p, CounterRNG(seed)).path == (0, 1, 2)
 
 
 def drafted(p: Table, q: Table, rng: torch.Generator) -> tuple[Proposal, Tensor]:
@@ -164,10 +164,10 @@ def test_many_chains_are_judged_as_each_alone_and_by_the_exact_chances() -> None
     cut = [row[: len(one) + 1] for one, row in zip(short, rows, strict=True)]
     for some, judged in ((proposals, rows), (short, cut)):
         chains = ProposalBatch(some, torch.device("cpu"))
-        decision = BlockVerifier().decide(chains, torch.cat(judged), [Draws(place) for place in range(count)])
+        decision = BlockVerifier().decide(chains, torch.cat(judged), [CounterRNG(place) for place in range(count)])
         for place in range(0, count, 40):
             if len(some[place]):
-                alone = BlockVerifier().verify(some[place], judged[place], Draws(place))
+                alone = BlockVerifier().verify(some[place], judged[place], CounterRNG(place))
                 assert (len(alone.path) - 1, alone.token) == (int(decision.end[place]), int(decision.token[place]))
         if some is proposals:
             exact = accepted(p, q, lambda drafts: ends(chances(p, q, drafts)[1]))
@@ -281,8 +281,8 @@ def test_on_a_chain_traversal_is_block_verification() -> None:
     rng = torch.Generator().manual_seed(0)
     for seed in range(100):
         proposal, rows = drafted(p, q, rng)
-        assert BlockVerifier().verify(proposal, rows, Draws(seed)) == TraversalVerifier().verify(
-            proposal, rows, Draws(seed)
+        assert BlockVerifier().verify(proposal, rows, CounterRNG(seed)) == TraversalVerifier().verify(
+            proposal, rows, CounterRNG(seed)
         )
     for _ in range(30):
         proposal, rows = drafted(p, q, rng)
@@ -297,5 +297,5 @@ def test_a_token_that_the_target_never_says_is_never_kept() -> None:
     p = torch.tensor([[0.0, 0.5, 0.5], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]])
     q = torch.full((2, 3), 1 / 3)
     for seed in range(200):
-        verdict = BlockVerifier().verify(Proposal(torch.tensor([0, 0]), None, q), p, Draws(seed))
+        verdict = BlockVerifier().verify(Proposal(torch.tensor([0, 0]), None, q), p, CounterRNG(seed))
         assert verdict.path == () and verdict.token != 0

@@ -13,9 +13,9 @@ from sampling.methods import HEADS
 from tests.conformance import suite
 from tests.conformance.matrix import case
 from tests.conformance.toy import toy_pair
-from utils.coins import Draws
 from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, TopKNucleusProcessor
+from utils.random_numbers import CounterRNG
 
 KINDS = ("drawn", "static")
 
@@ -26,7 +26,7 @@ def test_alternatives_are_drawn_one_after_the_other() -> None:
     q = logits.softmax(-1)[0]
     counts: Counter[tuple[int, int]] = Counter()
     for seed in range(4000):
-        tokens, chances, probs = WithoutReplacement(MultinomialProcessor(1.0), Draws(seed))(logits, 3)
+        tokens, chances, probs = WithoutReplacement(MultinomialProcessor(1.0), CounterRNG(seed))(logits, 3)
         first, second, third = tokens[0].tolist()
         assert probs is not None and len({first, second, third}) == 3
         assert torch.allclose(probs[0, 0], q)
@@ -42,7 +42,7 @@ def test_alternatives_are_drawn_one_after_the_other() -> None:
 @pytest.mark.parametrize("processor", [GreedyProcessor(), TopKNucleusProcessor(1.0, 1, 1.0)])
 def test_where_nothing_is_left_to_draw_the_likeliest_stand(processor: LogitsProcessor) -> None:
     logits = torch.tensor([[0.0, 3.0, 1.0, 2.0]])
-    tokens, chances, probs = WithoutReplacement(processor, Draws(0))(logits, 3)
+    tokens, chances, probs = WithoutReplacement(processor, CounterRNG(0))(logits, 3)
     assert tokens.tolist() == [[1, 3, 2]] and chances.tolist() == [[1.0] * 3]
     assert probs is not None and torch.equal(probs[0], torch.nn.functional.one_hot(tokens[0], 4).float())
 
@@ -56,7 +56,7 @@ def test_the_shape_is_that_of_the_ranks_whatever_was_drawn() -> None:
 
     shape, parents = TreeShape(3, 5, ((0.5, 0.3, 0.1), (0.4, 0.2)), drawn=True), set[tuple[int, ...]]()
     for seed in range(20):
-        pick = WithoutReplacement(MultinomialProcessor(1.0), Draws(seed))
+        pick = WithoutReplacement(MultinomialProcessor(1.0), CounterRNG(seed))
         tree = alone(grow_tree(shape, 2, logits, feed, FixedGamma(2), pick))
         parents.add(tuple(tree.parents))
         assert tree.probs is not None and tree.probs.shape == (5, 3)

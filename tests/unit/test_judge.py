@@ -21,9 +21,9 @@ from sampling.verify.verifier import Verifier
 from sampling.verify.verify import verify
 from tests.sequences import sequence
 from tests.tiny import llama, random_model
-from utils.coins import Coins
 from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
+from utils.random_numbers import RNG
 
 VOCAB = 12
 VERIFIERS = [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()]
@@ -83,7 +83,7 @@ def test_rows_that_are_none_are_refused(broken: float, row: int) -> None:
 
 def test_a_verifier_of_somebody_else_is_asked() -> None:
     class Stubborn(RejectionVerifier):
-        def decide(self, batch: ProposalBatch, p: torch.Tensor, rngs: Sequence[Coins]) -> DeviceVerdict:
+        def decide(self, batch: ProposalBatch, p: torch.Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
             return DeviceVerdict(torch.tensor([-1]), p[:1].argmax(-1))
 
     logits, proposal = torch.nn.functional.one_hot(torch.tensor([5, 6]), VOCAB).float(), Proposal(torch.tensor([5]))

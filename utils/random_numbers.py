@@ -16,7 +16,7 @@ Purpose = Literal["draft", "coin", "token"]
 """A draft is drawn; a coin decides whether it is accepted; the target's own token is drawn."""
 
 
-class Draws:
+class CounterRNG:
     """The numbers of one text: each goes by seed, prompt, position, purpose, and how many were asked for it before.
 
     So they are the same whatever else the machine computes, on any device. No two purposes share a number: a draft and
@@ -33,9 +33,9 @@ class Draws:
         """The numbers from here on are those of the round that begins at this position."""
         self._position, self._asked = position, dict[Purpose, int]()
 
-    def within(self) -> "Draws":
+    def within(self) -> "CounterRNG":
         """The numbers of a text that is drafted inside this round."""
-        inner = Draws(0)
+        inner = CounterRNG(0)
         inner._key = self._bytes("inner", 32)
         return inner
 
@@ -51,7 +51,7 @@ class Draws:
         return shake_128(self._key + f"{self._position} {purpose}".encode()).digest(count)
 
 
-class Asked(NamedTuple):
+class RandomRequest(NamedTuple):
     """Shape, number format and purpose of what was asked for at once."""
 
     shape: tuple[int, ...]
@@ -60,15 +60,15 @@ class Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Noted:
+class RecordingRNG:
     """Where numbers come from, and what was asked of it in order."""
 
-    source: "torch.Generator | Draws"
-    asked: list[Asked] = field(default_factory=list)
+    source: "torch.Generator | CounterRNG"
+    requests: list[RandomRequest] = field(default_factory=list)
 
 
-class Drawn:
-    """Numbers that were drawn before, handed out in the order in which a `Noted` was asked for them."""
+class ReplayingRNG:
+    """Numbers that were drawn before, handed out in the order in which a `RecordingRNG` was asked for them."""
 
     def __init__(self, numbers: Iterable[Tensor]) -> None:
         self._numbers: Iterator[Tensor] = iter(numbers)
@@ -78,27 +78,27 @@ class Drawn:
         return next(self._numbers)
 
 
-Source = torch.Generator | Draws
-Coins = Source | Noted | Drawn
+Source = torch.Generator | CounterRNG
+RNG = Source | RecordingRNG | ReplayingRNG
 
 
 def uniform(
-    shape: tuple[int, ...], coins: Coins | None, device: torch.device, dtype: torch.dtype, purpose: Purpose
+    shape: tuple[int, ...], coins: RNG | None, device: torch.device, dtype: torch.dtype, purpose: Purpose
 ) -> Tensor:
     """Uniform numbers of this shape. None: torch's own generator."""
-    if isinstance(coins, Drawn):
+    if isinstance(coins, ReplayingRNG):
         return coins.take()
-    if isinstance(coins, Noted):
-        coins.asked.append(Asked(shape, dtype, purpose))
+    if isinstance(coins, RecordingRNG):
+        coins.requests.append(RandomRequest(shape, dtype, purpose))
         coins = coins.source
-    if isinstance(coins, Draws):
+    if isinstance(coins, CounterRNG):
         return moved(coins.uniform(shape, dtype, purpose), device)
     return torch.rand(shape, generator=coins, device=device, dtype=dtype)
 
 
 def uniform_each(
     shapes: Sequence[tuple[int, ...]],
-    rngs: Sequence[Coins | None],
+    rngs: Sequence[RNG | None],
     device: torch.device,
     dtype: torch.dtype,
     purpose: Purpose,
@@ -111,6 +111,6 @@ def uniform_each(
     return moved(torch.cat(parts), device) if parts else torch.empty(0, device=device, dtype=dtype)
 
 
-def drawn(asked: Iterable[Asked], source: Source, device: torch.device) -> list[Tensor]:
+def draw_all(asked: Iterable[RandomRequest], source: Source, device: torch.device) -> list[Tensor]:
     """All of it at once, the very numbers that asking one after the other would have brought."""
     return [uniform(one.shape, source, device, one.dtype, one.purpose) for one in asked]
