@@ -17,6 +17,7 @@ from sampling.forward.asked import Asking, alone
 from sampling.forward.lean import LeanModel
 from sampling.forward.static import StaticRunner
 from sampling.proposal import Proposal
+from sampling.verify import proposals
 from sampling.verify.block import BlockVerifier
 from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
 from sampling.verify.proposals import ProposalBatch
@@ -45,11 +46,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Everything that is made in a test has no numbers, on whatever device it says."""
     monkeypatch.setattr(sent, "_queued", lambda made, device: made.to(device))
     forget_kept()
+    proposals._layout_of_one.cache_clear()
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     torch._C._ensureCUDADeviceGuardSet()
     with torch.inference_mode(), FakeTensorMode():
         yield
     forget_kept()
+    proposals._layout_of_one.cache_clear()
 
 
 class Kernels(TorchDispatchMode):
