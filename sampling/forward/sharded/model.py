@@ -90,8 +90,9 @@ class ShardedCache(SequenceCache):
 
 
 def new_part(model: CausalModel) -> RollbackCache:
-    """A process's part of a cache: that of one sequence, whose masks can be told to others."""
-    return RollbackCache(model.num_layers, model.device, model.dtype)
+    """A process's part of a cache, whose masks can be told to others: the model's own, or one that lean models take."""
+    own = model.new_cache()
+    return own if isinstance(own, RollbackCache) else RollbackCache(model.num_layers, model.device, model.dtype)
 
 
 class ShardedModel:
