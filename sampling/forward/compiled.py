@@ -5,9 +5,11 @@ is one call. Its loops run row by row on one thread, so that a row comes out the
 """
 
 import hashlib
+import inspect
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import Tensor, nn
 
+from sampling.forward import flat, int4, int8, linear, q8_0, steps, swiglu
 from sampling.forward.blocks import Blocks
 from sampling.forward.flat import ROWS, Call, CompiledSteps, Formulas, Key, Run, examples, near
 from utils.errors import UserError
@@ -25,7 +28,7 @@ from utils.provenance import cpu_name
 from utils.text import first_line
 
 _MOST_ROWS = 1 << 20
-_SOURCES = ("compiled", "flat", "steps", "linear", "int8", "int4", "q8_0")
+_SOURCES = (sys.modules[__name__], flat, steps, linear, int8, int4, q8_0, swiglu)
 
 
 class _Module(nn.Module):
@@ -69,7 +72,7 @@ def _name(formulas: Formulas, one: Call) -> str:
     machine = cpu_name(), torch.backends.cpu.get_cpu_capability(), torch.__version__, torch.version.git_version
     products = [product.name for product in one.products]
     told = repr((one.key[:2], products, tensors, formulas.shape, formulas.eps, machine)).encode()
-    sources = (Path(__file__).with_name(f"{name}.py").read_bytes() for name in _SOURCES)
+    sources = (inspect.getsource(module).encode() for module in _SOURCES)
     return f"{one.step}-{hashlib.sha256(b''.join([told, *sources])).hexdigest()[:24]}"
 
 
