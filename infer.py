@@ -14,13 +14,13 @@ from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses
 from sampling.loading.options import LoadOptions, load_options
 from serve.command import serve
+from utils.device.torchrun import one_voice, refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
-from utils.torchrun import one_voice, refuse_under_torchrun
 
 if TYPE_CHECKING:
     from sampling.loading.pairs import Progress
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
 
 
 app = typer.Typer(cls=CheckedGroup, add_completion=False, pretty_exceptions_enable=False)

@@ -13,10 +13,10 @@ import torch
 from rich.table import Table
 
 from sampling.forward.runner import prefill
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
+from utils.device.timing import PhaseClock
 from utils.files import write_atomically
 from utils.provenance import cpu_name
-from utils.timing import PhaseClock
 
 WIDTHS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 32)
 ROUNDS = 15

@@ -8,8 +8,8 @@ import transformers
 
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import load_head
-from sampling.loading.gguf_convert import quiet
-from sampling.pair import ModelInfo, Pair
+from sampling.loading.gguf.convert import quiet
+from sampling.pair.pair import ModelInfo, Pair
 from utils.errors import UserError
 
 

@@ -18,9 +18,9 @@ from engines.served import ServedEngine
 from engines.spec import TRANSFORMERS, EngineSpec, read_launch
 from engines.speculation import config_for
 from engines.tables import DIALECTS
-from sampling.local_engine import LocalEngine
-from sampling.methods import REFERENCE
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import REFERENCE
+from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
 
 

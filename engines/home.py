@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from engines.dialect import Wanted
-from sampling.choices import PROCESSORS
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import Refereed
-from sampling.profile import LatencyProfile
+from sampling.methods.choices import PROCESSORS
+from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.events import Event
 from utils.parameter import Chosen

@@ -18,9 +18,9 @@ from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
-from sampling.methods import REFERENCE
-from sampling.pair import ModelInfo
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import REFERENCE
+from sampling.pair.pair import ModelInfo
 from utils.errors import UserError
 from utils.events import Acceptance, Answered, Event, Failed
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from engines.speculation import config_for
 from engines.tables import DIALECTS
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 from utils.errors import UserError, one_of
 
 OURS = "workbench"

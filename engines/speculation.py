@@ -5,7 +5,7 @@ from typing import Any
 
 from engines.dialect import Dialect
 from engines.speculative_config import config_of
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 from utils.errors import UserError
 
 

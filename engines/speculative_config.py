@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sampling.methods import HEADS, METHODS, REFERENCE
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import HEADS, METHODS, REFERENCE
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.json_text import read_json
 from utils.parameter import Values

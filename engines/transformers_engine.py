@@ -13,9 +13,9 @@ from engines.checkpoints import drafter_model, target_model
 from engines.home import Foreign, wanted
 from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
-from sampling.loading.gguf_convert import quiet
-from sampling.local_engine import LocalEngine
-from sampling.pair import ModelInfo
+from sampling.loading.gguf.convert import quiet
+from sampling.pair.local_engine import LocalEngine
+from sampling.pair.pair import ModelInfo
 from utils.events import Acceptance, Answered, Event
 
 _WARM = 4

@@ -10,8 +10,8 @@ from ngram_assisted.prompt_lookup import GramIndex
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.sent import sent
 from utils.events import Round
-from utils.sent import sent
 
 _SIZES = (3, 2, 1)
 # How often a token is right, by the size of the n-gram that it ends and that was seen before (0: none was): the

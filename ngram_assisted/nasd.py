@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from egag.length_rule import LengthRule
 from ngram_assisted.ngram_storage import NGramStorage
-from sampling.choices import STORAGES
 from sampling.drafter import Drafter
+from sampling.methods.choices import STORAGES
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.sent import sent
 from utils.events import Round
-from utils.sent import sent
 
 
 class NgramDrafter(Drafter):

@@ -7,7 +7,7 @@ from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from utils.sent import sent
+from utils.device.sent import sent
 
 Gram = tuple[int, ...]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ngram_assisted.ngram_storage import Gram, NGramStorage
-from sampling.choices import STORAGES
+from sampling.methods.choices import STORAGES
 from utils.errors import UserError
 
 _FORMAT = "n-gram counts"

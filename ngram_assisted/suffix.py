@@ -11,7 +11,7 @@ from ngram_assisted.suffix_tree import After, Draft, Limits, best_draft
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from utils.sent import sent
+from utils.device.sent import sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.sent import sent
 from utils.events import Round
-from utils.sent import sent
 
 # How often the token of that rank follows, for the shape of the tree: the first about half of the time.
 _RANKS = (0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01)

@@ -11,10 +11,10 @@ from ablation.plan.file import Experiment
 from ablation.report.write import write_report
 from ablation.run.conduct import conduct_into
 from ablation.run.job import Outcome
+from repl.files.user_files import state_folder
 from repl.replies import Message
+from repl.screen.view import View
 from repl.session import Session
-from repl.user_files import state_folder
-from repl.view import View
 from utils.errors import UserError
 
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 from ablation.plan.methods_table import check_values
 from ablation.results.stamp import stamped
 from ablation.run.dialogue import DialogueHistory
-from repl.runs import Run
-from repl.user_files import log_traceback
-from sampling.methods import METHODS
+from repl.files.runs import Run
+from repl.files.user_files import log_traceback
+from sampling.methods.tables import METHODS
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 
 if TYPE_CHECKING:
-    from sampling.local_engine import LocalEngine
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
+    from sampling.pair.local_engine import LocalEngine
+    from utils.device.machine import Machine
     from utils.events import AnyRound, Event
-    from utils.machine import Machine
 
 
 class Answers:
@@ -60,8 +60,8 @@ class Answers:
 
         The first Ctrl-C waits for the round under way, so that the caches stay whole; a second one does not.
         """
+        from utils.device.machine import Machine
         from utils.events import AnyRound
-        from utils.machine import Machine
 
         run = self.runs[name]
         machine = self.machines[name] = Machine()
@@ -100,7 +100,7 @@ class Answers:
 
     def disturbed(self) -> str | None:
         """What to say where other processes disturbed the runs that are shown."""
-        from utils.machine import disturbance
+        from utils.device.machine import disturbance
 
         return disturbance(self.machines[name].other_cores for name in self.finished())
 

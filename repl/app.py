@@ -7,7 +7,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from repl import script
+from repl.files import script
 from repl.loading import Load, Loading
 from repl.player import SessionPlayer
 from repl.session import Session
@@ -18,8 +18,8 @@ from utils.text import shown
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from repl.live import LiveView
-    from repl.plain import PlainView
+    from repl.screen.live import LiveView
+    from repl.screen.plain import PlainView
 
 FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
 _PIPE_WIDTH = 100
@@ -141,13 +141,13 @@ def _status(player: SessionPlayer) -> int:
 def _live_view() -> "LiveView":
     from rich.console import Console
 
-    from repl.live import LiveView
+    from repl.screen.live import LiveView
 
     return LiveView(Console(highlight=False))
 
 
 def _plain_view() -> "PlainView":
-    from repl.plain import PlainView
+    from repl.screen.plain import PlainView
 
     return PlainView(_plain_console(sys.stdout), _plain_console(sys.stderr))
 

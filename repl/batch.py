@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from ablation.commands.show import show_batches
 from ablation.plan.grid import RowKey, plain_plan
 from ablation.plan.methods_table import check_values
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record
-from ablation.results.trace import Tracer
+from ablation.results.traces.trace import Tracer
 from ablation.run.execute import PlayedRow
 from ablation.run.job import Outcome, PlanJob
+from repl.screen.view import View
 from repl.session import Session
 from repl.slots import BatchSlots
-from repl.view import View
 from utils.interrupt import silent_keyboard
 
 

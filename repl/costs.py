@@ -5,14 +5,14 @@ import time
 from typing import TYPE_CHECKING
 
 from repl.answers import Answers
+from repl.files.user_files import log_traceback
 from repl.loading import Loading
 from repl.replies import Sheet, SheetSection
-from repl.user_files import log_traceback
 
 if TYPE_CHECKING:
     from sampling.measure.drift import Drift
     from sampling.measure.profiling import Measuring
-    from sampling.profile import LatencyProfile
+    from sampling.pair.profile import LatencyProfile
 
 _LOOK_S = 0.1
 GUESSED = (
@@ -65,7 +65,7 @@ class Costs:
     def ensure(self) -> "LatencyProfile":
         """The profile; what is missing of it is measured now. Ctrl-C keeps nothing; another call begins anew."""
         from sampling.measure.profiling import BUDGET_S, finished, measuring
-        from utils.machine import Machine
+        from utils.device.machine import Machine
 
         engine = self._loading.engine()
         with self._working:
@@ -112,7 +112,7 @@ class Costs:
     def _stretch(self) -> None:
         """Work until the measurement is whole or a line is entered."""
         from sampling.measure.profiling import BUDGET_S, measuring
-        from utils.machine import Machine
+        from utils.device.machine import Machine
 
         engine = self._loading.engine()
         if engine.profile() is not None:
@@ -133,8 +133,8 @@ class Costs:
 
     def _keep(self, profile: "LatencyProfile", other_cores: float | None) -> None:
         """Use it from now on; later processes too where the machine was quiet in every stretch."""
-        from sampling.profile_store import keep
-        from utils.machine import BUSY_CORES
+        from sampling.pair.profile_store import keep
+        from utils.device.machine import BUSY_CORES
 
         engine = self._loading.engine()
         engine.use_profile(profile)
@@ -144,7 +144,7 @@ class Costs:
 
 def profile_sheet(profile: "LatencyProfile") -> Sheet:
     """/profile: forwards by rows, a value a context; drafters; what it means."""
-    from ablation.results import profile_table as table
+    from ablation.results.tables import profile as table
 
     contexts = " / ".join(f"{context:,}" for context in profile.forward)
     forwards = [

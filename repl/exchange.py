@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ablation.plan.grid import Configuration, PlannedGeneration
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record, make_record
 from repl.answers import Answers
 from repl.own_settings import TURNS
 from sampling.measure.answer import Answer, Decode, Span
-from utils.machine import Machine
+from utils.device.machine import Machine
 
 if TYPE_CHECKING:
     from utils.events import AnyRound

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from repl.user_files import log_traceback
+from repl.files.user_files import log_traceback
 from utils.errors import UserError
 
 if TYPE_CHECKING:
     from sampling.loading.pairs import Progress
-    from sampling.local_engine import LocalEngine
-    from sampling.pair import Pair
+    from sampling.pair.local_engine import LocalEngine
+    from sampling.pair.pair import Pair
 
 Load = Callable[["Progress"], "Pair"]
 
@@ -95,7 +95,7 @@ class Loading:
         # Bars and advice of the library would be drawn across the prompt.
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        from sampling.pair_engine import PairEngine
+        from sampling.pair.pair_engine import PairEngine
 
         engine = PairEngine(self._load(self._tell))
         self._tell("warming up")
@@ -108,8 +108,8 @@ class Loading:
 def _warm_up(engine: "LocalEngine") -> "Iterator[object]":
     """A round of both models, event by event, so that the first method measured does not pay for first calls."""
     from sampling.measure.warm_up import warm_up
-    from sampling.methods import REFERENCE
-    from sampling.settings import Settings
+    from sampling.methods.settings import Settings
+    from sampling.methods.tables import REFERENCE
 
     names = (REFERENCE, "speculative") if engine.describe().drafter else (REFERENCE,)
     values = {**Settings(), "length": 2, "gamma": 1, "chat": False}

@@ -1,6 +1,6 @@
 """The settings of a session: its own beside those of every run."""
 
-from sampling.settings import LISTED, PARAMETERS
+from sampling.methods.settings import LISTED, PARAMETERS
 from utils.parameter import Parameter, choice, toggle
 from utils.registry import Registry
 

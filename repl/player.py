@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from repl.answers import Answers
 from repl.commands.table import execute
 from repl.costs import GUESSED
+from repl.files.user_files import log_traceback
 from repl.own_settings import DEBUG, REFERENCE_TURNS, TURNS
 from repl.replies import Message, Reply, Sheet
+from repl.screen.summary import on_and_why, summary
+from repl.screen.view import View
 from repl.session import Session
-from repl.summary import on_and_why, summary
-from repl.user_files import log_traceback
-from repl.view import View
 from utils.errors import UserError
 from utils.text import counted
 
 if TYPE_CHECKING:
     from ablation.run.job import Outcome
-    from repl.round_line import Line
-    from sampling.profile import LatencyProfile
+    from repl.screen.round_line import Line
+    from sampling.pair.profile import LatencyProfile
     from utils.events import AnyRound
 
 
@@ -160,7 +160,7 @@ class SessionPlayer:
         engine.raw = None
         if not self.session.own[DEBUG.name]:
             return None
-        from repl.round_line import round_line
+        from repl.screen.round_line import round_line
         from sampling.raw import Raw
         from utils.events import Round
 
@@ -187,8 +187,8 @@ class SessionPlayer:
 
     def _compare(self, answers: Answers) -> None:
         """Show the table of what can be compared, and keep everything for /export."""
-        from repl import tables
         from repl.exchange import exchange
+        from repl.screen import tables
 
         lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
         disturbed = answers.disturbed()
@@ -204,7 +204,7 @@ class SessionPlayer:
             self.session.log.append(exchange(self.session.dialogues, mode, answers, tables.cells(lines), notes))
 
     def _fail(self, text: str) -> None:
-        from repl import render
+        from repl.screen import render
 
         self.failures += 1
         render.problem(self.view.err, text)

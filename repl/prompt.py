@@ -12,9 +12,9 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
 from repl.commands.completion import complete
+from repl.files.user_files import history_file
+from repl.screen.summary import greeting, summary
 from repl.session import Session
-from repl.summary import greeting, summary
-from repl.user_files import history_file
 
 _STYLE = Style.from_dict(
     {"bottom-toolbar": "noreverse", "on": "bold", "off": "ansibrightblack", "bad": "ansired", "told": "bold"}

@@ -7,17 +7,17 @@ from ablation.plan.grid import Configuration
 from ablation.run.dialogue import DialogueHistory
 from repl.answers import Answers
 from repl.costs import Costs
+from repl.files.runs import Run, title_of
 from repl.loading import Loading
 from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, TURNS
-from repl.runs import Run, title_of
 from repl.start import Start, decide
-from sampling.methods import METHODS, REFERENCE
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS, REFERENCE
 from utils.errors import UserError
 
 if TYPE_CHECKING:
     from repl.exchange import Exchange
-    from sampling.local_engine import LocalEngine
+    from sampling.pair.local_engine import LocalEngine
 
 
 class Session:

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampling.methods import BEST_HEAD, HYBRID_MODEL, METHODS
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import BEST_HEAD, HYBRID_MODEL, METHODS
 from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
 
 HYBRID, COPIES, AUTO = "suffix_or_model", "suffix", "auto"
 _MODEL = HYBRID_MODEL.default

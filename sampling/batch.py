@@ -20,10 +20,10 @@ from sampling.loop import begin, finish, step
 from sampling.sequence import Sequence
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import verify
+from utils.device.timing import PhaseClock
 from utils.errors import UserError
 from utils.events import Event, Finished, Prefilled, Round
 from utils.logits_processor import LogitsProcessor
-from utils.timing import PhaseClock
 
 
 @dataclass(frozen=True, slots=True)

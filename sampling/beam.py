@@ -17,10 +17,10 @@ from sampling.arguments import check_room
 from sampling.branches import Branches
 from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
+from utils.device.timing import PhaseClock
 from utils.errors import UserError
 from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 from utils.logits_processor import no_distribution
-from utils.timing import PhaseClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from egag.length_rule import LengthRule
-from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking, alone
+from sampling.pair.drafting_pair import DraftingPair
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.events import Round

@@ -11,9 +11,9 @@ from egag.cost_model import CostModel
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import Refereed
 from sampling.forward.traffic import Traffic
-from sampling.methods import METHODS
-from sampling.pair import ModelInfo
-from sampling.profile import LatencyProfile
+from sampling.methods.tables import METHODS
+from sampling.pair.pair import ModelInfo
+from sampling.pair.profile import LatencyProfile
 from utils.events import Event
 
 

@@ -20,11 +20,11 @@ from sampling.sequence import kept_states
 from sampling.verify.graphed import verification
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify
+from utils.device.sent import sent
+from utils.device.timing import PhaseClock
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
 from utils.random_numbers import CounterRNG
-from utils.sent import sent
-from utils.timing import PhaseClock
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from egag.length_rule import LengthRule
 from sampling.forward.runner import Runner
 from sampling.forward.tree import is_chain
+from utils.device.sent import sent
 from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
 from utils.random_numbers import CounterRNG
-from utils.sent import sent
 
 
 @dataclass(slots=True, eq=False)

@@ -14,12 +14,12 @@ import typer
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
-from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompts.file import read_prompts
 from ablation.run.bar import told
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.methods import HEADS
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import HEADS
+from sampling.pair.pair_engine import PairEngine
 from scripts.train_drafter import BatchTokens, Epochs, Given, Rate, Seed, Steps, Target, Tokens, check_rate, read_data
 from utils.errors import UserError
 from utils.events import Round
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sampling.distill.make_head import DrafterShape
     from sampling.distill.shards import Row
     from sampling.distill.training import Schedule
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
 
 TRAINED, DRAFTED, TABLE = "trained.json", "drafted.json", "table.md"
 PROCESSORS = {"greedy": "greedy", "at 0.8": "multinomial 0.8"}

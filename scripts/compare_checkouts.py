@@ -21,8 +21,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from utils.device.machine import disturbance
 from utils.intervals import bootstrap_median
-from utils.machine import disturbance
 
 METHODS = ("target", "speculative gamma=4", "suffix", "mtp", "auto", "mtp draft_tree=dynamic tree_tokens=8")
 FORMATS = {

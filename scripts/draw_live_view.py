@@ -44,7 +44,7 @@ def main(
 
 def draw(console: Console, session: "Session", prompt: str, rounds: int) -> None:
     """Every run in turn, the view of one of them at this round, and the table of all."""
-    from repl import tables
+    from repl.screen import tables
 
     warm, answers = (session.ask(prompt) for _ in range(2))
     for name in answers.runs:
@@ -62,7 +62,7 @@ def draw(console: Console, session: "Session", prompt: str, rounds: int) -> None
 
 def _watch(console: Console, answers: "Answers", decode: "Decode", rounds: int) -> None:
     """Run to the end, and print the view as it is in that round, or in the next with a rejection."""
-    from repl.live import coloured, numbers
+    from repl.screen.live import coloured, numbers
     from sampling.measure.answer import Answer
     from utils.events import Round
 

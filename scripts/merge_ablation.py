@@ -7,8 +7,8 @@ import typer
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses, out_console
+from utils.device.torchrun import refuse_under_torchrun
 from utils.text import counted, shown
-from utils.torchrun import refuse_under_torchrun
 
 
 def main(

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from sampling.loading.gguf_cache import converted
+from sampling.loading.gguf.cache import converted
 from sampling.loading.origin import embedded_gguf
 from sampling.loading.stages import silent
 from sampling.vocabularies.tokens import Vocabulary

@@ -6,7 +6,7 @@ import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
 from ablation.commands.checked import CheckedCommand
-from utils.torchrun import one_voice
+from utils.device.torchrun import one_voice
 
 app = typer.Typer(
     add_completion=False,

@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from utils.machine import Machine, disturbance
+from utils.device.machine import Machine, disturbance
 
 PROMPT = "Explain how a river shapes the land it flows through."
 OWN, PASSIVE = "libgomp's own", "passive"

@@ -13,17 +13,17 @@ import typer
 
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
-from ablation.plan.prompt_file import read_prompts
-from ablation.plan.prompt_sets import measured_turns
+from ablation.plan.prompts.file import read_prompts
+from ablation.plan.prompts.sets import measured_turns
 from sampling.loading.options import DEVICES, DTYPES
-from sampling.methods import MODELS
+from sampling.methods.tables import MODELS
 from utils.errors import UserError
 from utils.provenance import ROOT
 
 if TYPE_CHECKING:
     from sampling.distill.make_head import Data, DrafterShape, Trained
     from sampling.distill.training import Schedule
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
 
 
 HeadKind = StrEnum("HeadKind", [*MODELS])
@@ -178,12 +178,12 @@ def _write(pair: "Pair", data: "Data", seed: int) -> None:
 
 
 def _train(pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path) -> None:
-    from ablation.report.training import card_of, write_card, write_picture
+    from ablation.report.plots.training import card_of, write_card, write_picture
     from ablation.run.bar import told
     from sampling.distill.make_head import make_head
     from sampling.distill.objective import UNITS
     from sampling.distill.training import CHECKPOINT
-    from utils.machine import Machine, disturbance
+    from utils.device.machine import Machine, disturbance
 
     with Machine() as machine:
         try:

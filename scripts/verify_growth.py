@@ -16,9 +16,9 @@ from ablation.commands.options import exit_statuses, out_console
 from ablation.growth import Growth
 from sampling.loading.options import DEVICES, DTYPES, EVERYWHERE, GRAPHS
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
+from utils.device.machine import Machine, disturbance
 from utils.errors import UnknownName
-from utils.machine import Machine, disturbance
 from utils.provenance import ROOT
 
 PAGE = ROOT / "docs/benchmarks.md"

@@ -24,14 +24,14 @@ from torch import Tensor
 from ablation.commands.checked import run_checked
 from ablation.commands.options import exit_statuses
 from ablation.plan.choice import choose_runs
-from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompts.file import read_prompts
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.loop import decode
 from sampling.measure.judging import EXPECTED
-from sampling.methods import JUDGING, METHODS
-from sampling.pair_engine import PairEngine, make_processor
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import JUDGING, METHODS
+from sampling.pair.pair_engine import PairEngine, make_processor
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict

@@ -15,15 +15,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from repl.live import LiveView
+from repl.screen.live import LiveView
 from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.answer import Answer
 from sampling.measure.comparison import Comparison
-from sampling.methods import REFERENCE
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
-from utils.machine import Machine, disturbance
+from sampling.methods.settings import Settings
+from sampling.methods.tables import REFERENCE
+from sampling.pair.pair_engine import PairEngine
+from utils.device.machine import Machine, disturbance
 
 PROMPT = "Explain how a river shapes the land it flows through."
 

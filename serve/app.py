@@ -21,9 +21,9 @@ from starlette.routing import Route
 
 from ablation.plan.grid import Configuration
 from sampling.engine import Text
-from sampling.local_engine import LocalEngine
-from sampling.methods import METHODS
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.local_engine import LocalEngine
 from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
 from serve.driver import Driver, End, ServedPiece, TextJob, Tokens, Told

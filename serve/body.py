@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 from ablation.plan.choice import choose_runs
 from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values, foreign, lister
-from sampling.methods import METHODS
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
 from serve.errors import ApiError
 from serve.order import ParsedRequest, TextOrder
 from utils.errors import UnknownName, UserError, checked_text, one_of

@@ -13,9 +13,9 @@ from ablation.commands.options import exit_statuses, load_chosen
 from engines.spec import OURS
 from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
-from utils.torchrun import refuse_under_torchrun
 
 KEY = "WORKBENCH_API_KEY"
 DIALECTS = tuple(name for name in SPOKEN if name != OURS)
@@ -57,7 +57,7 @@ def serve(
         with listening(host, port) as listener:
             pair = load_chosen(models)
 
-            from sampling.pair_engine import PairEngine
+            from sampling.pair.pair_engine import PairEngine
             from serve.app import Server, ServerLimits
             from serve.web import web_server
 

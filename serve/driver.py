@@ -11,10 +11,10 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from sampling.batch import Batch, Live
 from sampling.engine import Text
-from sampling.local_engine import LocalEngine
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.local_engine import LocalEngine
 from serve.counters import Counters
 from serve.errors import ApiError
 from serve.order import TextOrder

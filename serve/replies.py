@@ -8,8 +8,8 @@ from typing import Any
 from ablation.results.column import measured
 from ablation.results.record import Record, relevant_settings
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import METHODS
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
 from serve.driver import TextJob
 from serve.order import ParsedRequest
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sampling.forward import static
-from utils import sent, timing
+from sampling.forward.graphs import static
+from utils.device import sent, timing
 
 ROOT = str(Path(__file__).parent.parent)
 Kind = Literal["read", "sent", "kernel"]

@@ -21,9 +21,9 @@ from transformers import (
     Qwen2Config,
 )
 
-from sampling.forward.lean import LeanModel, from_transformers
+from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner
-from sampling.pair import ModelInfo, Pair
+from sampling.pair.pair import ModelInfo, Pair
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>")
 CHAT = (

@@ -14,9 +14,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.models.encoder_decoder import EncoderDecoderModel, Opening
 from sampling.forward.runner import ModelRunner
-from sampling.pair import ModelInfo, Pair
+from sampling.pair.pair import ModelInfo, Pair
 from tests.tiny import tiny_tokenizer
 
 WINDOW = 40

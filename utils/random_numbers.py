@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utils.sent import moved
+from utils.device.sent import moved
 
 Purpose = Literal["draft", "coin", "token"]
 """A draft is drawn; a coin decides whether it is accepted; the target's own token is drawn."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from ablation.advise.choose import FEW, AdvisedChoice, Expected, choose
 from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
-from ablation.plan.prompt_file import Prompt
-from sampling.local_engine import LocalEngine
+from ablation.plan.prompts.file import Prompt
 from sampling.measure.comparison import Comparison
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
+from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 from utils.parameter import Values

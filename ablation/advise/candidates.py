@@ -9,10 +9,10 @@ from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, replayed
-from sampling.method import FIXED
-from sampling.methods import BEST_HEAD, HEADS, METHODS
-from sampling.pair import MODEL, Pair
-from sampling.rules import CONTROLLERS, DRAFT_RULE
+from sampling.methods.method import FIXED
+from sampling.methods.rules import CONTROLLERS, DRAFT_RULE
+from sampling.methods.tables import BEST_HEAD, HEADS, METHODS
+from sampling.pair.pair import MODEL, Pair
 from utils.parameter import Values
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8)

@@ -10,12 +10,12 @@ from ablation.advise.candidates import Base, bases, run_as_they_are
 from ablation.plan.grid import Configuration
 from egag.cost_model import CostModel
 from sampling.engine import price_on
-from sampling.local_engine import LocalEngine
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
 from sampling.measure.replay.walk import sample
 from sampling.measure.warm_up import warm_up
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
+from sampling.pair.local_engine import LocalEngine
 from utils.events import Round
 from utils.parameter import Values
 

@@ -12,7 +12,7 @@ from ablation.report.plots.figure import COLOURS, GREY, MARKERS
 from ablation.report.tables.acceptance import summed
 from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 LEAST_ROUNDS = 10
 

@@ -14,15 +14,15 @@ from ablation.commands.opened import opened
 from ablation.commands.options import exit_statuses, out_console, refuse_for_several
 from ablation.plan.overrides import Overrides
 from sampling.loading.options import LoadOptions
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.provenance import ROOT
-from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.run.workers import Device
-    from sampling.pair_engine import PairEngine
+    from sampling.pair.pair_engine import PairEngine
 
 DEFAULT_RESULTS = ROOT / "scripts" / "ablation_results.csv"
 
@@ -140,7 +140,7 @@ def _dealt(experiment: "Experiment", out: Path, text: str) -> tuple["Experiment"
 def _engine(pair: Mapping[str, Any]) -> "PairEngine":
     from ablation.commands.options import load_chosen
     from ablation.plan.formats import to_load
-    from sampling.pair_engine import PairEngine
+    from sampling.pair.pair_engine import PairEngine
 
     return PairEngine(load_chosen(to_load(pair)))
 
@@ -170,7 +170,7 @@ def _run(experiment: "Experiment", out: Path, earlier: EarlierRows, wait_quiet_s
     from rich.console import Console
 
     from ablation.run.conduct import conduct_into
-    from sampling.forward.int8 import decided
+    from sampling.forward.kernels.int8 import decided
 
     experiment, rough = earlier.ready(experiment, out)
     with decided(rough):

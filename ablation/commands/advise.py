@@ -11,17 +11,17 @@ from ablation.commands.opened import opened
 from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
 from ablation.commands.written import command_line, plan_text, server_config
 from sampling.loading.options import LoadOptions, load_options
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.text import shown
-from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from ablation.advise.advice import Advice
     from ablation.advise.choose import Expected
     from ablation.plan.grid import Configuration
-    from ablation.plan.prompt_file import Prompt
-    from sampling.pair import Pair
+    from ablation.plan.prompts.file import Prompt
+    from sampling.pair.pair import Pair
 
 _SHOWN = 8
 
@@ -46,7 +46,7 @@ def advise(
     Exit status: 0 advice; 1 nothing could be measured; 2 the call is wrong; 130 stopped by Ctrl-C, which advises from
     what there is (a second one stops a generation too).
     """
-    from ablation.plan.prompt_sets import find_sources, gather
+    from ablation.plan.prompts.sets import find_sources, gather
 
     with exit_statuses():
         refuse_under_torchrun("advise", "one process, or the command run")
@@ -65,9 +65,9 @@ def advise(
 def _measured(pair: "Pair", prompts: "Sequence[Prompt]", length: int, minutes: float) -> "Advice":
     from ablation.advise.advice import advise as found
     from ablation.run.bar import told
-    from sampling.pair_engine import PairEngine
-    from sampling.settings import Settings
-    from utils.machine import Machine, disturbance
+    from sampling.methods.settings import Settings
+    from sampling.pair.pair_engine import PairEngine
+    from utils.device.machine import Machine, disturbance
 
     settings = Settings()
     settings.assign("length", str(length))
@@ -96,7 +96,7 @@ class _Forms:
         return len(self._files()) > 1
 
     def _files(self) -> list[Path]:
-        from ablation.plan.prompt_sets import find_sources
+        from ablation.plan.prompts.sets import find_sources
 
         return list(find_sources(self.prompts, Path.cwd()))
 

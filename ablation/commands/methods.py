@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from ablation.commands.options import Json, exit_statuses, out_console
-from sampling.method import Method
-from sampling.methods import METHODS
-from sampling.part import OF_DRAFTER, Part
-from sampling.rules import CONTROLLERS, DRAFT_RULE
+from sampling.methods.method import Method
+from sampling.methods.part import OF_DRAFTER, Part
+from sampling.methods.rules import CONTROLLERS, DRAFT_RULE
+from sampling.methods.tables import METHODS
 from utils.parameter import Parameter
 
 

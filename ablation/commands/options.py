@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sampling.loading.options import load_options
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.text import printable, shown
-from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
 
 Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line on stdout, and nothing else.")]

@@ -14,15 +14,15 @@ from ablation.commands.opened import opened
 from ablation.commands.options import Json, exit_statuses, load_chosen
 from ablation.commands.run import Assignments
 from sampling.loading.options import LoadOptions
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
 from utils.text import shown
-from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
-    from ablation.plan.prompt_file import Prompt
-    from sampling.pair_engine import PairEngine
-    from sampling.settings import Settings
+    from ablation.plan.prompts.file import Prompt
+    from sampling.methods.settings import Settings
+    from sampling.pair.pair_engine import PairEngine
 
 
 @opened(models=LoadOptions)
@@ -96,7 +96,7 @@ def _engine(models: Values) -> "PairEngine":
     """The pair, of which the target's texts can be kept, and has read one. Raises `UserError`."""
     from sampling.forward.state import keeping
     from sampling.measure.warm_up import warm_up_prompt
-    from sampling.pair_engine import PairEngine
+    from sampling.pair.pair_engine import PairEngine
     from sampling.prefilled.reading import read_apart
 
     engine = PairEngine(load_chosen(models))
@@ -186,7 +186,7 @@ def _write(
 
 def _line(prompt: "Prompt") -> str:
     """A prompt's first turn as a line of a prompt file, so that it can be played from the state alone."""
-    from sampling.prompt_ids import messages_of
+    from sampling.pair.prompt_ids import messages_of
 
     about: dict[str, object] = {"id": prompt.id, "task": prompt.task, "max_new_tokens": prompt.max_new_tokens}
     told = {name: value for name, value in about.items() if value is not None}

@@ -11,9 +11,9 @@ from rich.console import Console
 from ablation.commands.show import show, show_batches
 from ablation.plan.grid import Plan, RowKey
 from ablation.plan.traced import Traced
-from ablation.results.full_trace import tracer
 from ablation.results.record import Record
-from ablation.results.trace import Tracer
+from ablation.results.traces.full_trace import tracer
+from ablation.results.traces.trace import Tracer
 from ablation.run.execute import PlayedRow
 from ablation.run.job import Outcome
 from engines.spec import OURS

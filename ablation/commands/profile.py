@@ -12,8 +12,8 @@ from sampling.loading.options import LoadOptions
 from utils.parameter import Values
 
 if TYPE_CHECKING:
-    from sampling.pair import Pair
-    from sampling.profile import LatencyProfile
+    from sampling.pair.pair import Pair
+    from sampling.pair.profile import LatencyProfile
 
 _BUDGET_S = 30.0
 _PARTS = 100
@@ -57,7 +57,7 @@ def _measured(pair: "Pair", seconds: float) -> "LatencyProfile":
 
 def _kept(pair: "Pair", found: "LatencyProfile") -> str | None:
     """The file that keeps this profile; None where none does."""
-    from sampling.profile_store import store_path, with_stored
+    from sampling.pair.profile_store import store_path, with_stored
 
     return str(store_path()) if with_stored(replace(pair, profile=None)).profile == found else None
 
@@ -71,7 +71,7 @@ def _show(found: "LatencyProfile", kept: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ablation.results import profile_table as cells
+    from ablation.results.tables import profile as cells
 
     console = out_console()
     for headers, rows in (

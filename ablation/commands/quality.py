@@ -11,14 +11,14 @@ import typer
 from ablation.commands.opened import opened
 from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
 from sampling.loading.options import DTYPES, EVERYWHERE, LOAD, WEIGHTS, load_options
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, wrong_value
 from utils.option import option
 from utils.parameter import Values
 from utils.text import counted, shown
-from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
-    from ablation.plan.prompt_file import Prompt
+    from ablation.plan.prompts.file import Prompt
     from ablation.run.formats import FormatComparison, FormatLine
 
 # Of fewer, intervals from resampling prompts say little.
@@ -68,7 +68,7 @@ def quality(
     stopped by Ctrl-C: the prompt under way ends first (a second Ctrl-C stops it too), and whatever has finished is
     shown.
     """
-    from ablation.plan.prompt_sets import ALL, find_sources, gather
+    from ablation.plan.prompts.sets import ALL, find_sources, gather
 
     with exit_statuses():
         refuse_under_torchrun("quality", "one process: weights that are cut are not rounded")
@@ -110,7 +110,7 @@ def refuse_to_replace(output: Path | None) -> None:
 def _loaded(names: Iterable[str], models: Mapping[str, Any]) -> "FormatComparison":
     """All formats in memory together; the rounded ones first, so that what cannot be rounded is told at once."""
     from ablation.run.formats import FormatComparison
-    from sampling.pair_engine import PairEngine
+    from sampling.pair.pair_engine import PairEngine
 
     rounded = {name: PairEngine(load_chosen({**models, "target_weights": name})) for name in names}
     return FormatComparison({FULL: PairEngine(load_chosen(models)), **rounded})
@@ -119,8 +119,8 @@ def _loaded(names: Iterable[str], models: Mapping[str, Any]) -> "FormatCompariso
 def _play(comparison: "FormatComparison", prompts: "Sequence[Prompt]", length: int) -> tuple[int, bool]:
     """How many prompts were left out, with the reason on stderr, and whether Ctrl-C ended it."""
     from ablation.run.bar import told
+    from utils.device.machine import Machine, disturbance
     from utils.interrupt import Interrupt
-    from utils.machine import Machine, disturbance
 
     typer.echo(f"warming up {counted(len(comparison.engines), 'format')}", err=True)
     comparison.warm_up()
@@ -169,7 +169,7 @@ def _show(lines: "Sequence[FormatLine]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ablation.results.quality_table import QUALITY_HEADERS, QUALITY_MEANING, full_cells, quality_cells
+    from ablation.results.tables.quality import QUALITY_HEADERS, QUALITY_MEANING, full_cells, quality_cells
 
     rows = []
     for line in lines:

@@ -15,19 +15,19 @@ from ablation.commands.simulator import simulated, write_simulator
 from ablation.report.tables.bounds import ABOUT, FITTED_COST, UNTESTED, frame_of
 from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
-from ablation.results.bounds import bounds
 from ablation.results.computed import BOUND, BOUND_METHOD, REPLAYED
-from ablation.results.generations import Generation, read_generations
 from ablation.results.record import Record
-from ablation.results.replay import ReplayRequest, Replays, refuse_foreign
 from ablation.results.store import Store
 from ablation.results.table import columns, row
+from ablation.results.traces.bounds import bounds
+from ablation.results.traces.generations import Generation, read_generations
+from ablation.results.traces.replay import ReplayRequest, Replays, refuse_foreign
 from ablation.run.results_file import check_output
 from egag.cost_model import CostModel
 from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator
-from sampling.rules import CONTROLLERS
-from sampling.settings import PARAMETERS
+from sampling.methods.rules import CONTROLLERS
+from sampling.methods.settings import PARAMETERS
 from utils.errors import UserError, wrong_value
 from utils.files import checked_path
 from utils.parameter import read_integer

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ablation.plan.formats import NAME, read_formats
-from ablation.plan.prompt_file import Prompt, parse_prompt, read_prompts
-from ablation.plan.prompt_folder import read_folder
-from ablation.plan.prompt_sets import ALL, find_sources, gather, set_names
-from ablation.results.trace import is_trace
+from ablation.plan.prompts.file import Prompt, parse_prompt, read_prompts
+from ablation.plan.prompts.folder import read_folder
+from ablation.plan.prompts.sets import ALL, find_sources, gather, set_names
+from ablation.results.traces.trace import is_trace
 from engines.speculative_config import ServerConfig, parse_speculative_config
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError, checked_text, wrong_value
 from utils.files import checked_path
 from utils.parameter import Values
 from utils.text import quoted
-from utils.torchrun import refuse_under_torchrun
 
 if TYPE_CHECKING:
     from sampling.prefilled.files import StateFile, StateFiles

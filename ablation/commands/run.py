@@ -10,15 +10,15 @@ import typer
 from ablation.commands.opened import opened
 from ablation.commands.options import Json, exit_statuses, load_chosen, refuse_for_several
 from sampling.loading.options import LoadOptions
+from utils.device.torchrun import speaks
 from utils.errors import UserError
 from utils.parameter import Values
-from utils.torchrun import speaks
 
 if TYPE_CHECKING:
     from ablation.commands.request import ReadBefore
     from ablation.plan.grid import Configuration, Plan
     from ablation.plan.traced import Traced
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
 
 Runs = Annotated[
     str | None,
@@ -123,7 +123,7 @@ def _runnable(
     runs: "tuple[Configuration, ...]", pair: "Pair", values: Mapping[str, Any]
 ) -> "tuple[Configuration, ...]":
     """The methods that nobody asked for by name, without those that lack what drafts for them."""
-    from sampling.methods import METHODS
+    from sampling.methods.tables import METHODS
 
     for run in runs:
         if lacking := pair.lacks(METHODS[run.method], values):
@@ -149,7 +149,7 @@ def _execute(
     from ablation.run.conduct import conduct
     from ablation.run.job import PlanJob
     from engines.fleet import ready
-    from sampling.pair_engine import PairEngine
+    from sampling.pair.pair_engine import PairEngine
 
     engine = PairEngine(pair)
     if prefills is not None:

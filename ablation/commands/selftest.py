@@ -14,7 +14,7 @@ from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
-    from sampling.pair import Pair
+    from sampling.pair.pair import Pair
     from sampling.proof.selftest import MethodReport, Selftest
 
 
@@ -33,7 +33,7 @@ def selftest(*, methods: Methods = None, models: Values, json: Json = False) -> 
         names = None if methods is None else choose_names(methods)
         pair = load_chosen(models)
         from sampling.proof.selftest import Selftest
-        from utils.machine import Machine, disturbance
+        from utils.device.machine import Machine, disturbance
 
         typer.echo("Generating the references", err=True)
         found: list[MethodReport] = []
@@ -62,8 +62,8 @@ def _checks(checks: "Selftest", pair: "Pair", other_formats: bool) -> "Iterator[
 
 def _other_formats(pair: "Pair") -> "Iterator[Pair]":
     """The pair with its target in each format that it can be loaded in."""
-    from sampling.forward.formats import FORMATS
-    from sampling.forward.lean import LeanModel
+    from sampling.forward.kernels.formats import FORMATS
+    from sampling.forward.models.lean import LeanModel
 
     if not isinstance(pair.target.model, LeanModel):
         return

@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablation.results.batch_table import HEADERS, MEANING, batch_lines, cells
-from ablation.results.comparison_table import (
+from ablation.results.record import Record
+from ablation.results.stamp import stamped
+from ablation.results.tables.batch import HEADERS, MEANING, batch_lines, cells
+from ablation.results.tables.comparison import (
     LEDGER_TITLE,
     REFERENCE_WORDS,
     ComparisonLine,
@@ -18,14 +20,12 @@ from ablation.results.comparison_table import (
     ledger_table,
     verdict_words,
 )
-from ablation.results.quality_table import quality_command
-from ablation.results.record import Record
-from ablation.results.stamp import stamped
+from ablation.results.tables.quality import quality_command
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.metrics import gammas_reached, stages
-from sampling.methods import METHODS, REFERENCE
-from utils.machine import disturbance
+from sampling.methods.tables import METHODS, REFERENCE
+from utils.device.machine import disturbance
 from utils.text import counted, shown
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from engines.speculative_config import written_config
 from sampling.loading.options import LOAD
-from sampling.methods import REFERENCE
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import REFERENCE
 
 
 def command_line(one: Configuration, prompts: str, models: Mapping[str, Any], length: int) -> str:

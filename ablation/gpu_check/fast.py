@@ -32,13 +32,13 @@ from ablation.gpu_check.record import LeftOut, Record
 from ablation.gpu_check.rivals import meet_generate
 from ablation.gpu_check.rounds import Pace, pace, settings_of
 from ablation.growth import verify_growth
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.traffic import Traffic, copy_bandwidth
 from sampling.loading.checkpoint import Placement
 from sampling.loading.options import RANDOM
 from sampling.loading.random_weights import config_of, random_model
-from sampling.methods import REFERENCE
-from sampling.pair_engine import PairEngine
+from sampling.methods.tables import REFERENCE
+from sampling.pair.pair_engine import PairEngine
 from utils.errors import UserError
 
 PROMPT = list(range(5, 53))

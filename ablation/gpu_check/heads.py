@@ -10,7 +10,7 @@ from torch import Tensor
 from sampling.distill.tasks import Trunk
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import save_head
-from sampling.methods import HEADS
+from sampling.methods.tables import HEADS
 
 
 def save_random_heads(

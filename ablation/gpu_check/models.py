@@ -9,12 +9,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from ablation.gpu_check.heads import save_random_heads
-from sampling.forward.lean import LeanModel
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
-from sampling.forward.static import StaticRunner
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import RandomWeights
-from sampling.pair import ModelInfo, Pair
+from sampling.pair.pair import ModelInfo, Pair
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT = (

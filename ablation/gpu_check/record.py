@@ -15,7 +15,7 @@ import torch
 import typer
 
 from ablation.gpu_check.machine import described
-from utils.captured import failures
+from utils.device.captured import failures
 from utils.files import write_atomically
 from utils.text import first_line
 

@@ -16,9 +16,9 @@ from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.divergence import judge
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import REFERENCE
-from sampling.pair import MODEL, Pair
-from sampling.pair_engine import PairEngine
+from sampling.methods.tables import REFERENCE
+from sampling.pair.pair import MODEL, Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.proof.selftest import Selftest, testable
 from utils.errors import UserError
 from utils.provenance import ROOT

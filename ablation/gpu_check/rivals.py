@@ -17,8 +17,8 @@ from ablation.gpu_check.rounds import settings_of
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import REFERENCE
-from sampling.pair_engine import PairEngine
+from sampling.methods.tables import REFERENCE
+from sampling.pair.pair_engine import PairEngine
 from utils.intervals import bootstrap_median
 from utils.text import first_line
 

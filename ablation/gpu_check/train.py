@@ -12,7 +12,7 @@ from rich.table import Table
 from ablation.gpu_check.calls import call
 from ablation.gpu_check.models import save_tiny
 from ablation.gpu_check.record import LeftOut, Record
-from ablation.plan.prompt_sets import measured_turns
+from ablation.plan.prompts.sets import measured_turns
 from sampling.distill.make_head import Corpus, Data
 from sampling.distill.training import CHECKPOINT
 from sampling.loading.pairs import LoadOptions, load_pair

@@ -6,8 +6,8 @@ from typing import Any
 
 from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values, foreign, lister
-from sampling.methods import METHODS
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
 from utils.text import quoted

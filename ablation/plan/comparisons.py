@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 from utils.errors import UserError, one_of, wrong_value
 
 Comparisons = tuple[tuple[str, str], ...]

@@ -16,16 +16,16 @@ from ablation.plan.formats import NAME, read_formats
 from ablation.plan.grid import Configuration
 from ablation.plan.lines import PlanLines
 from ablation.plan.methods_table import MethodTable, check_tables, read_tables
-from ablation.plan.prompt_file import Prompt
-from ablation.plan.prompt_folder import read_folder
-from ablation.plan.prompt_sets import ALL, find_sources, gather
+from ablation.plan.prompts.file import Prompt
+from ablation.plan.prompts.folder import read_folder
+from ablation.plan.prompts.sets import ALL, find_sources, gather
 from ablation.plan.section import Faults, PlanSection, many, one
 from ablation.plan.slo import Slo
 from ablation.plan.traced import Traced, read_traced
 from engines.spec import EngineSpec
 from sampling.loading.options import LOAD
-from sampling.methods import METHODS
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
 from utils.errors import UserError, wrong_value
 from utils.files import checked_name
 from utils.option import words

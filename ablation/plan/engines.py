@@ -8,7 +8,7 @@ from ablation.plan.grid import Configuration, EngineSide
 from ablation.plan.section import Faults, PlanSection, many, one
 from engines.spec import KINDS, OURS, TRANSFORMERS, EngineSpec
 from engines.tables import DIALECTS
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods.tables import METHODS, REFERENCE
 from utils.errors import UserError, one_of, wrong_value
 from utils.files import checked_name
 from utils.option import words

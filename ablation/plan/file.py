@@ -35,14 +35,14 @@ from ablation.plan.methods_table import (
     table_of,
 )
 from ablation.plan.overrides import Overrides
-from ablation.plan.prompt_file import Prompt
-from ablation.plan.prompt_folder import read_folder
-from ablation.plan.prompt_sets import find_sources, gather
+from ablation.plan.prompts.file import Prompt
+from ablation.plan.prompts.folder import read_folder
+from ablation.plan.prompts.sets import find_sources, gather
 from ablation.plan.section import many, one, unknown
 from ablation.plan.slo import Slo
 from ablation.plan.traced import FULL, Traced
-from sampling.methods import METHODS
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
 from utils.errors import UserError, one_of
 from utils.files import checked_path
 from utils.option import words

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.plan.slo import Slo
 from engines.spec import OURS, TRANSFORMERS, EngineSpec
 from sampling.loading.options import WEIGHTS
-from sampling.methods import REFERENCE
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import REFERENCE
 from utils.parameter import Chosen
 
 CONTROL = "control"

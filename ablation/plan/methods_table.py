@@ -8,8 +8,8 @@ from typing import Any
 
 from ablation.plan.grid import AGAIN, Configuration
 from ablation.plan.section import Faults, PlanSection, many, one
-from sampling.methods import METHODS, REFERENCE
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS, REFERENCE
 from utils.errors import UserError, one_of
 from utils.parameter import Parameter
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
 from utils.errors import UserError
 from utils.option import option
 from utils.text import quoted

@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 from ablation.plan.grid import Plan, PlanPart, WorkUnit
-from ablation.plan.prompt_file import Prompt
-from sampling.methods import METHODS
+from ablation.plan.prompts.file import Prompt
+from sampling.methods.tables import METHODS
 from utils.errors import UserError
 
 _BYTES_A_TOKEN = 64  # of a prompt, which is read many tokens at once, over those that are written one by one

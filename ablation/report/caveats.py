@@ -7,16 +7,16 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
-from ablation.report.paired import enough
 from ablation.report.tables.cells import percent
 from ablation.report.tables.formats import not_compared
 from ablation.report.tables.hosts import mixed_hosts
+from ablation.report.tables.paired import enough
 from ablation.report.tables.summary import ALL
 from ablation.results import stamp
 from ablation.results.record import DIFFERS
 from engines.spec import OURS
-from sampling.methods import REFERENCE
-from utils.machine import BUSY_CORES
+from sampling.methods.tables import REFERENCE
+from utils.device.machine import BUSY_CORES
 
 SPREAD, DRIFT = 0.10, 0.05
 

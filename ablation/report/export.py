@@ -10,8 +10,8 @@ import pandas as pd
 
 from ablation.report.load import load_results
 from ablation.report.tables.requests import RequestAcceptance, RequestLine, acceptances
-from sampling.methods import METHODS, MODELS
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import METHODS, MODELS
 from utils.errors import UserError
 
 # A profile is checked as its authors check it.

@@ -16,7 +16,7 @@ from ablation.results.stamp import stamped
 from ablation.results.table import kinds, setting_columns
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 from utils.errors import UserError
 from utils.text import shown
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pandas as pd
 
 from ablation.plan.grid import CONTROL
-from ablation.report.paired import LEVEL, TOO_FEW, UNSHOWN, enough
 from ablation.report.tables.cells import title_of
+from ablation.report.tables.paired import LEVEL, TOO_FEW, UNSHOWN, enough
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.metrics import gammas_reached
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods.tables import METHODS, REFERENCE
 
 
 def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:

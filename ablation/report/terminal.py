@@ -10,11 +10,13 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
-from ablation.report.paired import TOO_FEW, UNSHOWN
 from ablation.report.tables.cells import Table, bug, title_of
+from ablation.report.tables.paired import TOO_FEW, UNSHOWN
 from ablation.report.tables.rates import known, ledger_of
 from ablation.report.tables.summary import ALL, OTHER
-from ablation.results.comparison_table import (
+from ablation.results.computed import BOUND_METHOD
+from ablation.results.stamp import LOSSY
+from ablation.results.tables.comparison import (
     LEDGER_TITLE,
     MANY_RUNS,
     REFERENCE_WORDS,
@@ -24,9 +26,7 @@ from ablation.results.comparison_table import (
     comparison_table,
     ledger_table,
 )
-from ablation.results.computed import BOUND_METHOD
-from ablation.results.stamp import LOSSY
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 _CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: "unshown", TOO_FEW: "unshown"}
 

@@ -5,13 +5,13 @@ from textwrap import fill
 
 from ablation.results.acceptance_names import acceptance_names
 from ablation.results.column import keys, markdown
-from ablation.results.comparison_table import COLUMNS
-from ablation.results.full_trace import FullLine, RunLine
 from ablation.results.record import Record
 from ablation.results.table import columns, setting_columns
-from ablation.results.trace import TraceLine
+from ablation.results.tables.comparison import COLUMNS
+from ablation.results.traces.full_trace import FullLine, RunLine
+from ablation.results.traces.trace import TraceLine
 from sampling.measure.ledger import PARTS
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
 
 
 def _wrapped(names: Sequence[str]) -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ablation.plan.grid import Plan
 from ablation.results.record import resolved_settings
 from sampling.measure.quality import Quality
-from sampling.methods import METHODS
-from sampling.parameters import WEIGHTS
-from sampling.part import OF_DRAFTER
-from sampling.profile import LatencyProfile
-from sampling.settings import PARAMETERS
+from sampling.methods.parameters import WEIGHTS
+from sampling.methods.part import OF_DRAFTER
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import METHODS
+from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
 from utils.json_text import read_json
@@ -24,7 +24,7 @@ from utils.text import quoted
 
 if TYPE_CHECKING:
     from sampling.engine import Engine
-    from sampling.pair import ModelInfo
+    from sampling.pair.pair import ModelInfo
 
 _SHOWN = 60
 

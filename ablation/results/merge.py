@@ -12,7 +12,7 @@ from ablation.results import manifest
 from ablation.results.hosts import machine_of, name_host
 from ablation.results.store import read_finished, to_text
 from ablation.results.table import columns, key
-from ablation.results.trace import trace_path
+from ablation.results.traces.trace import trace_path
 from engines.spec import OURS
 from utils.errors import UserError
 from utils.files import write_atomically

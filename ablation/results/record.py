@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ablation.results.column import column, measured, metric
 from engines.spec import OURS, SERVER
 from sampling.measure.ledger import PARTS, Ledger
-from sampling.methods import METHODS
-from sampling.settings import GENERAL, PARAMETERS
+from sampling.methods.settings import GENERAL, PARAMETERS
+from sampling.methods.tables import METHODS
 from utils.parameter import Chosen, Values
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sampling.forward.traffic import Traffic
     from sampling.measure.comparison import Comparison
     from sampling.measure.metrics import RunMetrics
-    from utils.machine import Machine
+    from utils.device.machine import Machine
 
 
 CONSISTENT, DIFFERS = "consistent", "differs"
@@ -318,7 +318,7 @@ def make_record(
     if error is not None:
         return Record(**about, error=error)
     from sampling.forward.traffic import copy_bandwidth
-    from utils.memory import peak_memory_mb  # with torch, which reading results does not need
+    from utils.device.memory import peak_memory_mb  # with torch, which reading results does not need
 
     name = configuration.name
     metrics, divergence = comparison.metrics[name], comparison.divergence(name)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sampling.loading.options import WEIGHTS
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 from utils.errors import one_of, wrong_value
 from utils.parameter import read_integer, read_number
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from ablation.plan.grid import RowKey
 from ablation.results.column import keys
 from ablation.results.record import Record
-from sampling.methods import METHODS
-from sampling.settings import GENERAL, PARAMETERS
+from sampling.methods.settings import GENERAL, PARAMETERS
+from sampling.methods.tables import METHODS
 
 ColumnKind = Literal["whole", "number", "text", "list"]
 _FIRST = ("id", "turn", "task", "configuration", "method")

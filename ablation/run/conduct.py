@@ -15,7 +15,7 @@ from ablation.run.prefills import share_prefills
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.rounded import qualities
 from engines.fleet import ready
-from sampling.local_engine import LocalEngine
+from sampling.pair.local_engine import LocalEngine
 from utils.text import counted, shown
 
 

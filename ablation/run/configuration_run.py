@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablation.plan.grid import BatchLoad, Configuration, Plan, PlannedGeneration, PlanPass, RowKey
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.conversation import Conversation
 from ablation.run.watcher import Watcher
@@ -17,10 +17,10 @@ from sampling.arguments import check_room
 from sampling.engine import Description, Engine, Text
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
+from utils.device.machine import Machine
+from utils.device.memory import reset_peak_memory
 from utils.errors import UserError
 from utils.events import Answered, Event, Failed, Finished, Prefilled, Round
-from utils.machine import Machine
-from utils.memory import reset_peak_memory
 from utils.parameter import Chosen
 
 _log = logging.getLogger(__name__)

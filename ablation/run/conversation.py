@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.dialogue import DialogueHistory
 
 

@@ -11,7 +11,7 @@ from engines.spec import OURS
 from sampling.engine import Engine, in_formats
 from sampling.measure.drift import Drift, settle
 from sampling.measure.profiling import ensure_profile
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 
 _PARTS = 100
 

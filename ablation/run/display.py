@@ -13,8 +13,8 @@ from ablation.run.bar import Bar, plain_line
 from ablation.run.watcher import Unwatched
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
-from sampling.methods import REFERENCE
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import REFERENCE
 from utils.text import shown
 
 _MOST_SHOWN = 5

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ablation.plan.grid import EngineSide, Plan
 from sampling.measure.metrics import RunMetrics
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
 from utils.events import Event, Round
 from utils.text import counted, shown
 

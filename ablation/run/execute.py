@@ -7,14 +7,14 @@ from functools import cache
 from itertools import islice
 
 from ablation.plan.grid import BatchLoad, Configuration, Plan, PlanPass, RowKey, rotated
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record
 from ablation.run.configuration_run import ConfigurationRun, EnginePass
 from ablation.run.conversation import Conversation
 from ablation.run.watcher import Unwatched, Watcher
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods.tables import METHODS, REFERENCE
 from utils.parameter import Chosen
 
 

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from ablation.plan.prompt_file import Prompt
-from ablation.report.paired import ratio_interval
+from ablation.plan.prompts.file import Prompt
+from ablation.report.tables.paired import ratio_interval
 from sampling.forward.traffic import weight_bytes
 from sampling.loading.options import WEIGHTS
-from sampling.local_engine import LocalEngine
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run
 from sampling.measure.warm_up import warm_up_prompt
+from sampling.pair.local_engine import LocalEngine
 
 FULL = WEIGHTS[0]
 _WARM_TOKENS = 8

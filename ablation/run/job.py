@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ablation.plan.grid import Plan, PlannedGeneration, RowKey
 from ablation.results.record import Record
-from ablation.results.trace import Tracer
+from ablation.results.traces.trace import Tracer
 from ablation.run.costs import Watched
 from ablation.run.estimate import Estimate
 from ablation.run.execute import PlayedRow, execute

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from ablation.plan.grid import Plan
 from ablation.results import manifest
 from sampling.engine import Engine, in_formats
-from sampling.forward.autotune_cache import made
-from sampling.profile import LatencyProfile
+from sampling.forward.kernels.autotune_cache import made
+from sampling.pair.profile import LatencyProfile
 
 
 class RowMaker(Protocol):

@@ -2,7 +2,7 @@
 
 from ablation.plan.grid import Plan
 from sampling.forward.state import keeping
-from sampling.local_engine import LocalEngine
+from sampling.pair.local_engine import LocalEngine
 from sampling.prefilled.shared import SharedPrefills
 
 

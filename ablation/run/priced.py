@@ -6,9 +6,9 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from ablation.run.estimate import TokenPace
 from egag.cost_model import CostModel
-from sampling.method import FIXED, Method
-from sampling.methods import METHODS
-from sampling.profile import DraftTimes, LatencyProfile
+from sampling.methods.method import FIXED, Method
+from sampling.methods.tables import METHODS
+from sampling.pair.profile import DraftTimes, LatencyProfile
 from utils.parameter import Values
 
 # Where a rule has no bound of its own.

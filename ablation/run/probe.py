@@ -6,15 +6,15 @@ from itertools import accumulate, cycle, islice
 from typing import Any
 
 from ablation.plan.grid import Configuration, Plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.estimate import Estimate, Timed, TokenPace, estimate, pace, together
 from ablation.run.priced import priced_pace
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
-from sampling.methods import REFERENCE
-from sampling.profile import LatencyProfile
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import REFERENCE
+from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.parameter import Chosen, Values
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ablation.plan.grid import PlannedGeneration
 from ablation.run.watcher import Unwatched
-from utils.machine import BUSY_CORES, other_cores
+from utils.device.machine import BUSY_CORES, other_cores
 
 
 class Quiet(Unwatched):

@@ -12,20 +12,20 @@ from typing import Any, Self, TextIO
 from ablation.plan.grid import Plan, RowKey
 from ablation.plan.traced import Traced
 from ablation.results import manifest
-from ablation.results.full_trace import tracer
 from ablation.results.hosts import machine_of, name_host
 from ablation.results.merge import plan_order
 from ablation.results.record import Record
 from ablation.results.sense import first_wrong_of
 from ablation.results.store import Store
 from ablation.results.table import columns, key, row
-from ablation.results.trace import Tracer, is_trace, trace_path
+from ablation.results.traces.full_trace import tracer
+from ablation.results.traces.trace import Tracer, is_trace, trace_path
 from ablation.run.execute import PlayedRow
 from ablation.run.job import Outcome
 from ablation.run.maker import RowMaker
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 from utils.errors import UserError
 from utils.files import checked_path
 from utils.provenance import HOST

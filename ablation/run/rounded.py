@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from ablation.plan.grid import Plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.bar import told
 from sampling.forward.traffic import weight_bytes
-from sampling.local_engine import LocalEngine
 from sampling.measure.quality import AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run
+from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
 
 MOST_PROMPTS, MOST_TOKENS = 12, 128

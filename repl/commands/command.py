@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from repl.replies import Message, Reply
+from repl.screen.view import View
 from repl.session import Session
-from repl.view import View
-from sampling.methods import DRAFTERS, JUDGING, METHODS, SEARCHES
-from sampling.rules import CONTROLLERS, DRAFT_RULE
+from sampling.methods.rules import CONTROLLERS, DRAFT_RULE
+from sampling.methods.tables import DRAFTERS, JUDGING, METHODS, SEARCHES
 from utils.parameter import Parameter
 from utils.registry import Registry
 
 if TYPE_CHECKING:
     from ablation.run.job import Outcome
-    from sampling.profile import LatencyProfile
+    from sampling.pair.profile import LatencyProfile
 
 
 class CommandHost(Protocol):

@@ -4,15 +4,16 @@ import contextlib
 from pathlib import Path
 
 from ablation.plan.choice import choose_runs
-from repl import export as exporting
-from repl import ngrams, script
+from repl import ngrams
 from repl.commands.command import CommandHost, change
+from repl.files import export as exporting
+from repl.files import script
+from repl.files.runs import Run
 from repl.own_settings import TURNS
 from repl.replies import Message
-from repl.runs import Run
 from repl.session import Session
-from sampling.methods import METHODS
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import METHODS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.files import checked_path
 

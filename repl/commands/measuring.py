@@ -47,7 +47,7 @@ def ablate(host: CommandHost, argument: str) -> None:
 def batch(host: CommandHost, argument: str) -> None:
     """/batch FILE [N]; a file that cannot be read is told before the models are waited for."""
     from ablation.plan.contents import BATCH
-    from ablation.plan.prompt_sets import find_sources, gather
+    from ablation.plan.prompts.sets import find_sources, gather
 
     name, _, last = argument.rpartition(" ")
     name, size = (name.strip(), BATCH.parse(last)) if name and last.isdecimal() else (argument, _AT_A_TIME)
@@ -75,6 +75,6 @@ def why(host: CommandHost, argument: str) -> None:
     """/why [METHOD]: where the time of the last answer went. Raises `UserError` before the first one."""
     if host.session.answers is None:
         raise UserError("/why: nothing was answered yet; type a prompt first")
-    from repl.why import page
+    from repl.screen.why import page
 
     host.view.out.print(page(host.session.answers, argument, host.view.out))

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from repl.commands.command import SessionCommand
+from repl.files.user_files import state_folder
 from repl.replies import Sheet, SheetSection
 from repl.session import Session
-from repl.user_files import state_folder
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
 
 
 def status_page(session: Session, commands: Mapping[str, SessionCommand]) -> Sheet:
@@ -57,7 +57,7 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
 def _tried(session: Session) -> Iterator[tuple[str, str, str]]:
     pair = session.loading.pair
     if pair is not None:
-        from sampling.forward.autotune_cache import made  # torch is there by now
+        from sampling.forward.kernels.autotune_cache import made  # torch is there by now
 
         if pair.profile is not None:
             yield "what rounds cost", "measured", f"{pair.profile.measured}; /profile shows it"

@@ -8,8 +8,8 @@ from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
 from repl.own_settings import DEBUG, TURNS
 from repl.replies import Message, Reply, Sheet
-from sampling.methods import METHODS
-from sampling.settings import GENERAL, PARAMETERS
+from sampling.methods.settings import GENERAL, PARAMETERS
+from sampling.methods.tables import METHODS
 from utils.errors import UserError, nearest
 from utils.registry import Registry
 

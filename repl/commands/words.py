@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 
 
 def files(typed: str) -> Iterator[str]:
@@ -40,7 +40,7 @@ def plans(typed: str) -> Iterator[str]:
 
 def prompts(typed: str) -> Iterator[str]:
     """Built-in prompt sets and prompt files."""
-    from ablation.plan.prompt_sets import set_names
+    from ablation.plan.prompts.sets import set_names
 
     yield from (name for name in set_names() if name.startswith(typed))
     yield from (name for name in files(typed) if name.endswith((".jsonl", "/")))

@@ -31,11 +31,11 @@ from sampling.beam import BeamSearch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.target_first import TargetFirst
-from sampling.forward.encoder_decoder import EncoderDecoderModel
+from sampling.forward.models.encoder_decoder import EncoderDecoderModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, Runner, WholeRunner
 from sampling.loading.adapt import adapted
-from sampling.loading.checks import has_encoder, refuse_config, refuse_two_kinds
+from sampling.loading.refusals.checks import has_encoder, refuse_config, refuse_two_kinds
 from sampling.loop import decode
 from sampling.measure.metrics import RunMetrics
 from sampling.verify.lossy import UnadjustedVerifier

@@ -19,7 +19,7 @@ from sampling.distill.tasks import Task
 from sampling.distill.training import History, Schedule, Trainer
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from utils.errors import UserError
 
 HELD_OUT = 64

@@ -16,13 +16,13 @@ from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard,
 from sampling.distill.start import start
 from sampling.distill.tasks import RecurrentTask, Task, Trunk, feature_layers
 from sampling.distill.writing import Dialogue, Writer, Writing
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
 from sampling.heads.published.formats import check_fit
-from sampling.methods import MODELS
-from sampling.pair import Pair
+from sampling.methods.tables import MODELS
+from sampling.pair.pair import Pair
 from utils.errors import UserError
 from utils.files import cache_folder
 

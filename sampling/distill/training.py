@@ -19,7 +19,7 @@ from sampling.distill.batches import Batch, batches
 from sampling.distill.objective import Objective
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task
-from sampling.forward.kernels import claims_bfloat16
+from sampling.forward.kernels.probe import claims_bfloat16
 from utils.errors import UserError
 
 CHECKPOINT = "training.pt"

@@ -18,7 +18,7 @@ from egag.length_rule import FixedGamma
 from sampling import sequence as decoding
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import NullDrafter
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
 from sampling.verify.rejection import RejectionVerifier

@@ -13,15 +13,15 @@ from sampling.drafter import Drafter, stepwise
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
-from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking
-from sampling.methods import MODELS
-from sampling.profile import NOTHING, LatencyProfile
+from sampling.methods.tables import MODELS
+from sampling.pair.drafting_pair import DraftingPair
+from sampling.pair.profile import NOTHING, LatencyProfile
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.sent import sent
 from utils.errors import UserError
 from utils.events import Round
-from utils.sent import sent
 
 COPIES = "suffix"
 """The name of what copies: suffix trees, which find whatever occurred before, prompt lookup's n-grams as well."""

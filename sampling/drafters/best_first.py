@@ -13,8 +13,8 @@ from torch import Tensor
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
 from sampling.proposal import Proposal
+from utils.device.sent import moved, sent
 from utils.logits_processor import no_distribution, one_if_finite
-from utils.sent import moved, sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from sampling.drafter import Drafter
-from sampling.drafting_pair import DraftingPair
 from sampling.forward.runner import Runners
+from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText

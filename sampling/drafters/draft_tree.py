@@ -13,9 +13,9 @@ from egag.length_rule import LengthRule
 from sampling.forward.asked import Asking
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
+from utils.device.sent import OnDevice, kept
 from utils.logits_processor import no_distribution, wide
 from utils.parameter import Values
-from utils.sent import OnDevice, kept
 
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from sampling.drafters.draft_tree import Picked
 from utils.argmax import argmax
+from utils.device.sent import moved
 from utils.logits_processor import LogitsProcessor, inverted, sample, wide
 from utils.random_numbers import Source, uniform
-from utils.sent import moved
 
 
 class Best:

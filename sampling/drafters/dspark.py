@@ -9,7 +9,7 @@ from sampling.drafters.head_drafter import HeadDrafter, HeadState
 from sampling.forward.asked import Asking
 from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner, OnePassSlot
 from sampling.sequence import Sequence
-from utils.sent import sent
+from utils.device.sent import sent
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from sampling.forward.asked import Asking
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
 from sampling.sequence import Sequence
-from utils.sent import sent
+from utils.device.sent import sent
 
 
 @dataclass(slots=True)

@@ -10,12 +10,12 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.drafting_pair import DraftingPair
-from sampling.forward.int8 import Int8Linear
+from sampling.forward.kernels.int8 import Int8Linear
 from sampling.heads.runner import HeadForward, HeadRunner
+from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
+from utils.device.sent import sent
 from utils.events import Round
-from utils.sent import sent
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from sampling.drafter import Drafter, stepwise
 from sampling.forward.asked import Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.sent import sent
 from utils.events import Round
-from utils.sent import sent
 
 
 class Copier(Protocol):

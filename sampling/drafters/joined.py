@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from egag.expected_round import best_length
 from sampling.proposal import Proposal
-from utils.sent import sent
+from utils.device.sent import sent
 
 
 def joined(

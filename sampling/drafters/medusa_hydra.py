@@ -12,18 +12,18 @@ from torch.nn import functional as F
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Ask, Asking
-from sampling.forward.int8 import Int8Linear
-from sampling.forward.kernels import make_linear
-from sampling.forward.linear import Kernel, Linear
+from sampling.forward.kernels.int8 import Int8Linear
+from sampling.forward.kernels.linear import Kernel, Linear
+from sampling.forward.kernels.probe import make_linear
 from sampling.forward.runner import CausalModel
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix
+from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
+from utils.device.graphed import Graphed
+from utils.device.sent import sent
 from utils.events import Round
-from utils.graphed import Graphed
-from utils.sent import sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from torch import Tensor
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
-from sampling.drafting_pair import DraftingPair
 from sampling.forward.asked import Asking
 from sampling.forward.runner import Runner, Runners, ask, caught_up, prefill
+from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import TLI
 from utils.events import Round

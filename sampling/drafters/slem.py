@@ -11,9 +11,9 @@ from sampling.forward.asked import Ask, Asking
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.vocabularies.own_text import OwnText
+from utils.device.sent import sent
 from utils.events import Round
 from utils.logits_processor import one_if_finite
-from utils.sent import sent
 
 
 class SlemDrafter(CrossingDrafter):

@@ -19,10 +19,10 @@ from sampling.proposal import Proposal
 from sampling.rounds import make_round
 from sampling.sequence import Sequence
 from sampling.verify.rejection import RejectionVerifier
+from utils.device.sent import sent
 from utils.errors import UserError
 from utils.events import Round
 from utils.logits_processor import no_distribution
-from utils.sent import sent
 
 
 class Head(Protocol):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import refuse_crop
+from sampling.forward.caches.cache import refuse_crop
 from sampling.forward.runner import CausalModel, Output, Reading, as_ids
-from utils.sent import sent
+from utils.device.sent import sent
 
 
 class RecomputingRunner:

@@ -1,8 +1,8 @@
 """One model and the rows of one sequence: tokens in, logits out, and back again.
 
 A model is weights and nothing else: anything with the `CausalModel` forward below, be it a transformers model behind
-an adapter (`sampling/forward/adapter.py`) or the lean Llama-family forward (`sampling/forward/lean.py`). A runner
-holds what one sequence has of it: the rows of its cache.
+an adapter (`models/adapter.py`) or the lean Llama-family forward (`models/lean.py`). A runner holds what one sequence
+has of it: the rows of its cache.
 """
 
 from abc import ABC, abstractmethod
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from sampling.forward.asked import Asking, Sharing, alone
-from sampling.forward.cache import KeptCache, Rows, SequenceCache, seen_by_branches
+from sampling.forward.caches.cache import KeptCache, Rows, SequenceCache, seen_by_branches
+from utils.device.sent import sent
 from utils.errors import UserError
-from utils.sent import sent
 
 PREFILL_CHUNK = 512
 

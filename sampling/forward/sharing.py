@@ -7,11 +7,11 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from sampling.forward import cache
 from sampling.forward.asked import Ask, Sharing
-from sampling.forward.rows import Fed, RowsCache, RowsSlot
+from sampling.forward.caches import cache
+from sampling.forward.caches.rows import Fed, RowsCache, RowsSlot
 from sampling.forward.runner import CachedRunner, CausalModel, Output, Runner, Runners, as_ids
-from utils.sent import sent
+from utils.device.sent import sent
 
 
 class Place(Runner, Protocol):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import Rows
+from sampling.forward.caches.cache import Rows
 from sampling.forward.runner import Keeping, Runner
 from utils.errors import UserError
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward.lean import LeanModel
-from sampling.forward.linear import Product
+from sampling.forward.kernels.linear import Product
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import CausalModel
 from utils.errors import UserError
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from utils.sent import OnDevice, sent
+from utils.device.sent import OnDevice, sent
 
 
 class Parents(OnDevice[int]):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import additive
-from sampling.forward.fixed import BUCKET, ROOM, seen_by
-from sampling.forward.rows import RowsCache
-from sampling.forward.static import EXACT
+from sampling.forward.caches.cache import additive
+from sampling.forward.caches.fixed import BUCKET, ROOM, seen_by
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.graphs.static import EXACT
 from sampling.heads.inference import RecurrentForward
-from utils.graphed import Graphed, Tensors
-from utils.sent import sent
+from utils.device.graphed import Graphed, Tensors
+from utils.device.sent import sent
 
 if TYPE_CHECKING:
     from sampling.heads.recurrent_runner import RecurrentFeed

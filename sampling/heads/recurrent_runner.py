@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.asked import Ask, Asking, alone
-from sampling.forward.rows import Fed, RowsSlot
+from sampling.forward.caches.rows import Fed, RowsSlot
 from sampling.forward.runner import PREFILL_CHUNK
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_graphs import RecurrentGraphs

@@ -7,9 +7,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from sampling.forward.blocks import Blocks
-from sampling.forward.linear import Kernel
-from sampling.forward.rows import RowsCache
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.kernels.linear import Kernel
+from sampling.forward.models.blocks import Blocks
 from sampling.forward.runner import CausalModel
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head

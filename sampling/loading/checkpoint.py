@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sampling.forward import lean
-from sampling.forward.formats import FORMATS, FULL
+from sampling.forward.kernels.formats import FORMATS, FULL
+from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
+from sampling.forward.models import lean
 from sampling.forward.runner import CausalModel
-from sampling.forward.shape_check import LayerSizes, refuse_indivisible
-from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes, refuse_untrained, unused_weights
-from sampling.loading.explained import explained, folder_of, reading, within_memory
 from sampling.loading.fast_load import lean_folder
-from sampling.loading.gguf_cache import META
-from sampling.loading.gguf_convert import quiet
+from sampling.loading.gguf.cache import META
+from sampling.loading.gguf.convert import quiet
 from sampling.loading.origin import Origin, hub_answers
 from sampling.loading.quantized import refuse_quantized, stored_as
+from sampling.loading.refusals.checks import has_encoder, refuse_config
+from sampling.loading.refusals.explained import explained, folder_of, reading, within_memory
 from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
-from sampling.pair import ModelInfo
+from sampling.pair.pair import ModelInfo
 from utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sampling.loading.checks import has_encoder
+from sampling.loading.refusals.checks import has_encoder
 from utils.errors import UserError, wrong_value
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")

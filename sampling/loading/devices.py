@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from sampling.forward.kernels import computes_bfloat16
+from sampling.forward.kernels.probe import computes_bfloat16
 from sampling.loading.options import DEVICES, DTYPES
 from utils.errors import UnknownName, UserError, one_of
 

@@ -11,13 +11,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from sampling.forward import lean
-from sampling.forward.formats import FORMATS, FULL
-from sampling.forward.kernels import kernel
-from sampling.forward.linear import PackedLinear
-from sampling.forward.shape_check import LayerSizes, refuse_indivisible
-from sampling.loading.damage import read_object
-from sampling.loading.gguf_cache import META
+from sampling.forward.kernels.formats import FORMATS, FULL
+from sampling.forward.kernels.linear import PackedLinear
+from sampling.forward.kernels.probe import kernel
+from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
+from sampling.forward.models import lean
+from sampling.loading.gguf.cache import META
+from sampling.loading.refusals.damage import read_object
 
 WEIGHTS_FILE = "model.safetensors"
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"

@@ -8,7 +8,7 @@ from sampling.heads.head_files import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
 from sampling.loading.checkpoint import Loaded
-from sampling.pair import MODEL, ModelInfo
+from sampling.pair.pair import MODEL, ModelInfo
 from utils.errors import UserError
 from utils.provenance import ROOT
 

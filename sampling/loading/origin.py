@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from sampling.loading.gguf_cache import converted
+from sampling.loading.gguf.cache import converted
 from sampling.loading.stages import Progress
 from utils.errors import UserError, nearest
 from utils.files import checked_path

@@ -6,28 +6,28 @@ from typing import cast
 
 import torch
 
-from sampling.forward.formats import FORMATS, FULL, refuse_format
-from sampling.forward.kernels import refuse_unpacked, use_packed
-from sampling.forward.lean import LeanModel
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
+from sampling.forward.kernels.probe import refuse_unpacked, use_packed
+from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import CausalModel, ModelRunner, WholeRunner
-from sampling.forward.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.sharing import Shareable
-from sampling.forward.static import StaticRunner
 from sampling.loading.checkpoint import Loaded, Placement, load_model
-from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.options import COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.random_weights import load_random
+from sampling.loading.refusals.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
 from sampling.loading.sharded import together
 from sampling.loading.stages import Progress, silent
-from sampling.pair import MODEL, ModelInfo, Pair, compiled
-from sampling.profile_store import with_stored
+from sampling.pair.pair import MODEL, ModelInfo, Pair, compiled
+from sampling.pair.profile_store import with_stored
 from sampling.vocabularies.crossing import AUTO, TOLD, Crossing
 from sampling.vocabularies.tokens import Vocabulary
+from utils.device.torchrun import START, seat
 from utils.errors import UnknownName, UserError, wrong_value
-from utils.torchrun import START, seat
 
 __all__ = ["LoadOptions", "Progress", "load_pair"]
 
@@ -139,8 +139,8 @@ def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunn
 def _why_not_fixed(model: CausalModel) -> str | None:
     if isinstance(model, LeanModel):
         return "its weights are rounded on a CPU, where shapes follow the text" if model.batch_invariant else None
-    from sampling.forward.adapter import TransformersModel  # with transformers' model code, which costs seconds
-    from sampling.forward.numerics_check import probe_tokens
+    from sampling.forward.kernels.numerics_check import probe_tokens
+    from sampling.forward.models.adapter import TransformersModel  # with transformers' model code, which costs seconds
     from sampling.loading.probe import why_not_fixed
 
     if type(model) is TransformersModel:

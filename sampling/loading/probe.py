@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from sampling.forward.adapter import TransformersModel
-from sampling.forward.cache import row_shapes
-from sampling.forward.numerics_check import FORWARD_ERRORS, LENGTH, all_close
+from sampling.forward.caches.cache import row_shapes
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, LENGTH, all_close
+from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.models.steps import BlockShape
 from sampling.forward.runner import CausalModel, ModelRunner
-from sampling.forward.static import StaticRunner
-from sampling.forward.steps import BlockShape
-from sampling.loading.checks import ROLLS_BACK
+from sampling.loading.refusals.checks import ROLLS_BACK
 from utils.errors import UserError
 from utils.text import first_line
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from sampling.forward.formats import FULL
+from sampling.forward.kernels.formats import FULL
 from utils.errors import UserError
 from utils.text import first_line
 

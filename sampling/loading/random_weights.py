@@ -9,16 +9,16 @@ import psutil
 import torch
 from torch import Tensor
 
-from sampling.forward import lean
-from sampling.forward.formats import FORMATS
-from sampling.forward.lean import LeanModel
-from sampling.forward.shape_check import LayerSizes, refuse_indivisible
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
+from sampling.forward.models import lean
+from sampling.forward.models.lean import LeanModel
 from sampling.loading.checkpoint import Loaded, Placement
-from sampling.loading.gguf_cache import converted
+from sampling.loading.gguf.cache import converted
 from sampling.loading.options import RANDOM
 from sampling.loading.origin import embedded_gguf
 from sampling.loading.stages import Progress
-from sampling.pair import ModelInfo
+from sampling.pair.pair import ModelInfo
 from utils.errors import UserError, one_of
 from utils.files import checked_path
 from utils.text import first_line

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from sampling.loading.damage import read_object
+from sampling.loading.refusals.damage import read_object
 from utils.errors import UserError, wrong_value
 from utils.text import first_line
 

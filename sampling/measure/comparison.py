@@ -11,7 +11,7 @@ from sampling.forward.referee import Refereed
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
-from sampling.methods import METHODS, REFERENCE
+from sampling.methods.tables import METHODS, REFERENCE
 from utils.events import Event
 
 

@@ -3,14 +3,14 @@
 from statistics import median
 
 from sampling.engine import Engine
-from sampling.local_engine import is_local
 from sampling.measure.ledger import Account
-from sampling.method import FIXED
-from sampling.methods import METHODS, REFERENCE
-from sampling.parameters import WEIGHTS
-from sampling.profile import LatencyProfile
-from sampling.profile_store import drop
-from utils.machine import BUSY_CORES
+from sampling.methods.method import FIXED
+from sampling.methods.parameters import WEIGHTS
+from sampling.methods.tables import METHODS, REFERENCE
+from sampling.pair.local_engine import is_local
+from sampling.pair.profile import LatencyProfile
+from sampling.pair.profile_store import drop
+from utils.device.machine import BUSY_CORES
 from utils.parameter import Values
 
 TOLERANCE = 0.15

@@ -7,9 +7,9 @@ from statistics import median
 from typing import TypeVar
 
 from sampling.forward.runner import PREFILL_CHUNK, WholeRunner, feed
-from sampling.pair import Pair
-from sampling.profile import CONTEXTS, ROWS, Times
-from utils.timing import PhaseClock
+from sampling.pair.pair import Pair
+from sampling.pair.profile import CONTEXTS, ROWS, Times
+from utils.device.timing import PhaseClock
 
 # Rows by which the others can be told, first: where the time is short they are what is known.
 _FIRST = (1, 5, 2, 3, 9, 17, 32)

@@ -10,20 +10,20 @@ from statistics import median
 from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
-from sampling.local_engine import is_local
 from sampling.loop import decode
 from sampling.measure.forward_times import Forwards
 from sampling.measure.shares import judged, shares
-from sampling.methods import CHAIN, COPIERS, DRAFTERS, MODELS
-from sampling.pair import Pair
-from sampling.pair_engine import make_processor
-from sampling.profile import NOTHING, DraftTimes, LatencyProfile
-from sampling.profile_store import keep
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import CHAIN, COPIERS, DRAFTERS, MODELS
+from sampling.pair.local_engine import is_local
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import make_processor
+from sampling.pair.profile import NOTHING, DraftTimes, LatencyProfile
+from sampling.pair.profile_store import keep
 from sampling.verify.lossy import RejectAllVerifier
+from utils.device.machine import BUSY_CORES, Machine
 from utils.errors import UserError
 from utils.events import Event, Round
-from utils.machine import BUSY_CORES, Machine
 
 BUDGET_S = 30.0
 _FORWARD_SHARE = 0.4

@@ -16,8 +16,8 @@ from sampling.forward.traffic import weight_bytes
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
-from sampling.methods import REFERENCE
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import REFERENCE
 
 _ROWS = 64  # of logits at a time: bounds the memory, however long an answer is
 

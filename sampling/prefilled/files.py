@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from sampling.handover import Handover, alike, other_text
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from sampling.prefilled.packed import TOKENS, Maker, layers_in, packed, seconds_in, tokens_in, unpacked
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward.formats import FULL
+from sampling.forward.kernels.formats import FULL
 from sampling.forward.state import State
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from utils.errors import UserError, wrong_value
 from utils.provenance import weights_digest
 

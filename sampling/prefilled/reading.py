@@ -6,7 +6,7 @@ from sampling.arguments import check_room
 from sampling.forward.runner import Runner, prefill
 from sampling.forward.state import taken
 from sampling.handover import Handover
-from utils.timing import PhaseClock
+from utils.device.timing import PhaseClock
 
 
 def read_apart(target: Runner, prompt: Sequence[int], layers: Sequence[int], shared: bool = False) -> Handover:

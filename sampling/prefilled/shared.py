@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sampling.handover import Handover
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from sampling.prefilled.reading import read_apart
 
 _TEXTS = 4

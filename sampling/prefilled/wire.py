@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from sampling.handover import Handover
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
 from sampling.prefilled.reading import read_apart
 from utils.errors import UserError, wrong_value

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from sampling.forward.formats import Format
-from sampling.forward.kernels import make_linear
-from sampling.forward.linear import Kernel, PlainLinear, Product
+from sampling.forward.kernels.formats import Format
+from sampling.forward.kernels.linear import Kernel, PlainLinear, Product
+from sampling.forward.kernels.probe import make_linear
 
 _LEVELS = 127
 _LOWEST = 1e-12

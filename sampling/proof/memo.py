@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import refuse_crop
+from sampling.forward.caches.cache import refuse_crop
 from sampling.forward.runner import CausalModel, Output, Reading, WholeRunner
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from utils.logits_processor import LogitsProcessor
 
 _Path = tuple[int, ...]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import equal
 
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.proof.faults import batch_wide
 

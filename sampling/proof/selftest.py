@@ -20,19 +20,19 @@ import torch
 
 from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter, proposal_of
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.noise_floor import noise_floor
 from sampling.forward.runner import WholeRunner
 from sampling.loop import begin
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import judge
-from sampling.method import Method
-from sampling.methods import DRAFTERS, METHODS, REFERENCE
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine, make_processor, make_verifier
+from sampling.methods.method import Method
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS, METHODS, REFERENCE
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine, make_processor, make_verifier
 from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
 from sampling.proof.rows import compare_rows, faulty
-from sampling.settings import Settings
 from sampling.verify.lossy import UnadjustedVerifier
 from utils.errors import UserError, one_of
 from utils.events import Round

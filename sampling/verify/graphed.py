@@ -16,7 +16,7 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, unpack
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify, follows_argmax, packed_verdict, verify
-from utils.graphed import Graphed, Tensors
+from utils.device.graphed import Graphed, Tensors
 from utils.logits_processor import LogitsProcessor
 from utils.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
 

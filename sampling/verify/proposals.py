@@ -10,7 +10,7 @@ from torch import Tensor
 
 from egag.entropy import entropy
 from sampling.proposal import Proposal
-from utils.sent import kept, sent
+from utils.device.sent import kept, sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from sampling.forward.tree import depths
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
+from utils.device.sent import kept
 from utils.logits_processor import LogitsProcessor
 from utils.random_numbers import RNG, uniform_each
-from utils.sent import kept
 
 
 class SyntheticVerifier(Verifier):

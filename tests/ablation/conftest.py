@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
 from ablation.commands.cli import run, selftest
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.plan_files import Write
 from tests.ablation.playing import play
 from tests.tiny import tiny_pair

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
-from sampling.pair import ModelInfo
-from sampling.profile import LatencyProfile
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import ModelInfo
+from sampling.pair.profile import LatencyProfile
 from utils.events import Event, Finished, Prefilled, Round
 from utils.parameter import Chosen
 

@@ -18,7 +18,7 @@ from ablation.run.maker import OneEngine
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.watcher import Unwatched, Watcher
 from sampling.engine import Engine
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.mock_engine import mock_engine, mock_plan
 
 CHANGING = ("started", "cpu_mhz", "other_cores", "peak_memory_mb")

@@ -14,8 +14,8 @@ from typing import Any
 from ablation.plan.grid import CONTROL, Configuration
 from ablation.results.record import Record, relevant_settings
 from ablation.results.table import columns, row
-from sampling.methods import REFERENCE
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import REFERENCE
 from utils.parameter import Chosen
 
 AR = Configuration(REFERENCE)

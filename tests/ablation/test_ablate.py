@@ -13,10 +13,10 @@ import typer
 from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
-from sampling.forward import autotune_cache, int8
-from sampling.forward.autotuning import TrialVerdict
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.forward.kernels import autotune_cache, int8
+from sampling.forward.kernels.autotuning import TrialVerdict
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import Invoke
 from utils.files import CACHE_VARIABLE
 

@@ -23,15 +23,15 @@ from ablation.plan.choice import choose_runs
 from ablation.plan.file import read_experiment
 from ablation.plan.grid import Configuration
 from ablation.plan.overrides import Overrides
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from egag.cost_model import CostModel
 from engines.speculative_config import parse_speculative_config, written_config
 from sampling.forward.runner import ModelRunner
 from sampling.measure.replay.walk import depth
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.raw import Raw
-from sampling.settings import Settings
 from tests.ablation.conftest import objects, write_lines
 from tests.tiny import tiny_llama, tiny_pair
 from utils.events import Event, Round

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ablation.plan.grid import Configuration, PlannedGeneration
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run import bar as progress
 from ablation.run.bar import Bar, told
 from ablation.run.display import display

@@ -11,15 +11,15 @@ from ablation.commands.show import show_batches
 from ablation.plan.file import read_experiment, read_loads
 from ablation.plan.grid import AGAIN, BatchLoad, Configuration, Plan
 from ablation.plan.overrides import Overrides
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.plan.slo import Slo
 from ablation.report.load import load_results
 from ablation.report.write import write_report
-from ablation.results.batch_table import batch_lines, cells
+from ablation.results.tables.batch import batch_lines, cells
 from ablation.run.results_file import Files
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import GREEDY, MockEngine, mock_engine, mock_plan
 from tests.ablation.plan_files import Write

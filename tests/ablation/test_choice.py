@@ -3,7 +3,7 @@
 import pytest
 
 from ablation.plan.choice import choose_names, choose_runs
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
 from utils.errors import UserError
 
 

@@ -13,10 +13,10 @@ from ablation.plan.grid import Configuration
 from ablation.report.load import load_results
 from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
-from ablation.results.comparison_table import COLUMNS, LEDGER, MANY_RUNS, ONE_RUN, PROFILE, UNKNOWN, ComparisonLine
 from ablation.results.record import Record
 from ablation.results.stamp import stamped, unstamped, warning
-from repl.tables import TableRow, comparison_table
+from ablation.results.tables.comparison import COLUMNS, LEDGER, MANY_RUNS, ONE_RUN, PROFILE, UNKNOWN, ComparisonLine
+from repl.screen.tables import TableRow, comparison_table
 from sampling.measure.divergence import Divergence
 from sampling.measure.metrics import RunMetrics
 from tests.ablation.synthetic import AR, GREEDY, four, invented, record, write_results

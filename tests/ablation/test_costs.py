@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ablation.plan.choice import choose_runs
 from ablation.plan.grid import Plan, plain_plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.report.load import load_manifest, load_results
 from ablation.report.tables.predicted import Prices
 from ablation.report.tables.summary import ALL, summarise
@@ -24,15 +24,15 @@ from ablation.run.costs import Watched, ensure_costs, weighs_costs
 from ablation.run.job import PlanJob
 from sampling.measure import drift, profiling
 from sampling.measure.drift import Drift, settle
-from sampling.pair_engine import PairEngine
-from sampling.profile import DraftTimes, LatencyProfile
-from sampling.profile_store import keep, with_stored
-from sampling.rules import CONTROLLERS
-from sampling.settings import Settings
+from sampling.methods.rules import CONTROLLERS
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
+from sampling.pair.profile import DraftTimes, LatencyProfile
+from sampling.pair.profile_store import keep, with_stored
 from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, play, results_file
 from tests.tiny import tiny_pair
-from utils import machine
+from utils.device import machine
 from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
 

@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.estimate import Estimate, Timed, TokenPace, estimate, grid_table, most_tokens
 from ablation.run.priced import priced_pace
 from ablation.run.probe import estimated, foreseen
 from sampling.engine import Description
-from sampling.profile import DraftTimes, LatencyProfile
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.profile import DraftTimes, LatencyProfile
 from tests.ablation.mock_engine import MockEngine, make_round
 from tests.ablation.playing import records_of
 from utils.events import Event, Finished, Prefilled

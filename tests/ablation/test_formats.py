@@ -17,7 +17,7 @@ from ablation.plan.file import Experiment, read_experiment
 from ablation.plan.formats import compared, to_load
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.overrides import Overrides
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.results import manifest
 from ablation.run import rounded
 from ablation.run.conduct import conduct_into
@@ -25,13 +25,13 @@ from ablation.run.estimate import grid_table
 from ablation.run.probe import estimated
 from ablation.run.results_file import Files
 from ablation.run.rounded import qualities
-from sampling.forward import int4, int8
+from sampling.forward.kernels import int4, int8
 from sampling.forward.runner import ModelRunner
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import MockEngine, mock_plan
 from tests.ablation.plan_files import SPECULATIVE, Write, refusal

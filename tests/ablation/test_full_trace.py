@@ -9,18 +9,18 @@ import typer
 from typer.testing import CliRunner
 
 from ablation.plan.grid import Configuration, Plan, plain_plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.bounds import bound_rows
 from ablation.report.write import write_report
-from ablation.results.generations import Visit, furthest, read_generations
-from ablation.results.replay import ReplayRequest, Replays
-from ablation.results.trace import is_full, is_trace
+from ablation.results.traces.generations import Visit, furthest, read_generations
+from ablation.results.traces.replay import ReplayRequest, Replays
+from ablation.results.traces.trace import is_full, is_trace
 from ablation.run.results_file import Files
 from sampling.measure.replay.walk import Ahead, Sample
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from scripts.replay import main
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.playing import Silent, play, rows

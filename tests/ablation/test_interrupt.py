@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from ablation.commands.cli import run
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.waiting import PATIENCE_S
 
 

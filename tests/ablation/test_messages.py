@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ablation.plan.messages import read_messages
-from ablation.plan.prompt_file import read_prompts
-from sampling.pair import Pair
+from ablation.plan.prompts.file import read_prompts
+from ablation.plan.prompts.messages import read_messages
+from sampling.pair.pair import Pair
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.plan_files import Write
 from utils.errors import UserError

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from ablation.commands.methods import methods
 from engines.speculative_config import parse_speculative_config
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 from utils.errors import UserError
 
 

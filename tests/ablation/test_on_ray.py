@@ -19,7 +19,7 @@ from ablation.commands.ablate import ablate
 from ablation.results.manifest import manifest_path, read, write
 from ablation.results.store import count_rows
 from ablation.results.table import key
-from ablation.results.trace import trace_path
+from ablation.results.traces.trace import trace_path
 from ablation.run.on_ray.cluster import set_up
 from tests.ablation.conftest import Invoke, write_lines
 from tests.ablation.playing import rows

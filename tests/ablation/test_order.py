@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablation.plan.grid import Configuration, Plan, RowKey
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.execute import PlayedRow, execute
 from sampling.engine import Engine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
 from tests.ablation.mock_engine import GREEDY, MockEngine
 from utils.events import Event
 

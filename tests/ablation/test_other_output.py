@@ -8,15 +8,15 @@ from rich.console import Console
 
 from ablation.plan.choice import choose_runs
 from ablation.plan.grid import plain_plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.report.load import load_results
 from ablation.report.tables.pairs import compare
 from ablation.report.tables.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.write import write_report
 from ablation.results.record import Record
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.playing import records_of
 from tests.ablation.synthetic import write_results

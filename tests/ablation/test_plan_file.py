@@ -12,8 +12,8 @@ from ablation.plan import methods_table
 from ablation.plan.file import plan_names, read_experiment
 from ablation.plan.grid import AGAIN
 from ablation.plan.overrides import Overrides
-from sampling.methods import REFERENCE
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import REFERENCE
 from tests.ablation.conftest import write_lines
 from tests.ablation.plan_files import SPECULATIVE, Write, ids, names, refusal
 

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import infer
 from sampling.measure import profiling
-from sampling.profile import LatencyProfile
-from sampling.profile_store import store_path
+from sampling.pair.profile import LatencyProfile
+from sampling.pair.profile_store import store_path
 from tests.tiny import llama, save_checkpoint
-from utils import machine
+from utils.device import machine
 from utils.files import CACHE_VARIABLE
 
 Call = Callable[..., Any]

@@ -9,9 +9,9 @@ import pytest
 
 from ablation.plan.file import read_experiment
 from ablation.plan.overrides import Overrides
-from ablation.plan.prompt_file import parse_prompt
-from ablation.plan.prompt_folder import read_folder
-from ablation.plan.prompt_sets import FOLDER, gather, set_names
+from ablation.plan.prompts.file import parse_prompt
+from ablation.plan.prompts.folder import read_folder
+from ablation.plan.prompts.sets import FOLDER, gather, set_names
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.plan_files import SPECULATIVE, Write, ids, refusal
 from utils.errors import UserError

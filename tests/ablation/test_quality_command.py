@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.commands import quality as command
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.formats import FormatComparison, FormatLine
-from sampling.forward import int4, int8
+from sampling.forward.kernels import int4, int8
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.measure.quality import Quality
 from sampling.measure.rounded import greedy_run
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import objects, write_lines
 from tests.tiny import gpt2, llama, save_checkpoint
 

@@ -13,7 +13,7 @@ from sampling.proof.selftest import MethodReport, Selftest
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import mock_engine, mock_plan
 from tests.ablation.playing import Silent, results_file
-from utils import machine
+from utils.device import machine
 
 NOWHERE = cast(PlannedGeneration, None)
 

@@ -22,7 +22,7 @@ from ablation.report.write import Report, write_report
 from ablation.results.manifest import manifest_path
 from ablation.results.record import Record
 from ablation.results.table import kinds
-from ablation.results.trace import trace_path
+from ablation.results.traces.trace import trace_path
 from tests.ablation.conftest import objects
 from tests.ablation.synthetic import AR, GREEDY, four, invented, record, thirty, write_results, write_trace
 from utils.errors import UserError

@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import wilcoxon
 
 from ablation.plan.grid import Configuration
-from ablation.report.paired import can_tell, holm, signed_ranks
 from ablation.report.plots.acceptance import histogram_figure, position_figure
 from ablation.report.plots.figure import WIDTH
 from ablation.report.plots.speedup import gamma_figure, speedup_figure
 from ablation.report.tables.acceptance import Positions, positions, summed
+from ablation.report.tables.paired import can_tell, holm, signed_ranks
 from ablation.report.tables.pairs import shown
 from ablation.report.tables.summary import summarise
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ablation.commands.printed import Printed
 from ablation.plan.grid import Configuration, Plan, PlannedGeneration, plain_plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.display import BarDisplay
 from ablation.run.estimate import Estimate
 from ablation.run.job import Outcome
@@ -16,10 +16,10 @@ from ablation.run.probe import estimated
 from ablation.run.watcher import Unwatched
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.profile import DraftTimes, LatencyProfile
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
+from sampling.pair.profile import DraftTimes, LatencyProfile
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import MockEngine
 from tests.ablation.playing import records_of

@@ -6,13 +6,13 @@ import torch
 
 from egag.length_rule import LengthRule
 from sampling.drafters.model import ModelDrafter
-from sampling.forward import int8
-from sampling.forward.formats import FORMATS
-from sampling.forward.lean import from_transformers
+from sampling.forward.kernels import int8
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.models.lean import from_transformers
 from sampling.forward.runner import ModelRunner
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import Divergence
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from sampling.proof import rows, selftest
 from sampling.proof.rows import compare_rows, faulty
 from sampling.proof.selftest import Check, MethodReport, Selftest

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablation.plan.grid import Configuration, Plan, WorkUnit
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.plan.shard import Shard, dealt, jobs
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path, read, write

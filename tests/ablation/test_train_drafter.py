@@ -12,7 +12,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompts.file import read_prompts
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.make_head import ANSWERS, Corpus, Data, DrafterShape, make_head
@@ -22,8 +22,8 @@ from sampling.distill.training import PRODUCTS, Schedule
 from sampling.heads.head_files import load_head
 from sampling.loading import heads
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main
 from tests.tiny import llama, save_checkpoint, tiny_tokenizer

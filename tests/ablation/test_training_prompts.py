@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ablation.plan.prompt_file import read_prompts
-from ablation.plan.prompt_sets import measured_turns
+from ablation.plan.prompts.file import read_prompts
+from ablation.plan.prompts.sets import measured_turns
 from sampling.distill.prompts.grounded import _mistyped, grounded, summaries
 from sampling.distill.prompts.invented import FORMS
 from sampling.distill.prompts.passages import documentation, passage

@@ -12,9 +12,9 @@ from rich.console import Console
 from ablation.plan.grid import Configuration
 from ablation.report.content import Content, make_section
 from ablation.report.markdown import markdown
-from ablation.report.paired import TOO_FEW, UNSHOWN, can_tell, enough
 from ablation.report.plots.ledger import ledger_figure
 from ablation.report.tables.bounds import NO_BOUNDS
+from ablation.report.tables.paired import TOO_FEW, UNSHOWN, can_tell, enough
 from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.report.write import write_report

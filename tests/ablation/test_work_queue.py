@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ablation.plan.grid import Plan
-from ablation.plan.prompt_file import Prompt
+from ablation.plan.prompts.file import Prompt
 from ablation.run.execute import PlayedRow
 from ablation.run.on_ray.cluster import ClusterDevice, set_up
 from ablation.run.on_ray.conduct import refuse_sides

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompts.file import read_prompts
 from engines.speculative_config import parse_speculative_config
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.ablation.conftest import Invoke, objects, write_lines
 from utils.errors import UserError
 

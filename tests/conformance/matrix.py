@@ -20,10 +20,10 @@ from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter
-from sampling.method import FIXED
-from sampling.methods import COPIERS, DRAFTERS, HEADS, METHODS, VERIFIERS
-from sampling.pair import Pair
-from sampling.rules import CHOOSERS, CONTROLLERS
+from sampling.methods.method import FIXED
+from sampling.methods.rules import CHOOSERS, CONTROLLERS
+from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, METHODS, VERIFIERS
+from sampling.pair.pair import Pair
 from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import toy_pair

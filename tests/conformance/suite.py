@@ -19,7 +19,7 @@ from sampling.forward.runner import prefill
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.measure.metrics import RunMetrics
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from sampling.proof.memo import memorised
 from sampling.proposal import Proposal
 from sampling.verify.verifier import Verifier

@@ -16,17 +16,18 @@ from egag.length_rule import FixedGamma
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.forward import attention_metadata, sharing
-from sampling.forward.lean import LeanModel, from_transformers
-from sampling.forward.linear import DenseLinear
-from sampling.forward.rows import RowsCache, RowsSlot
+from sampling.forward import sharing
+from sampling.forward.caches import attention_metadata
+from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.graphs.static_sharing import StaticShared
+from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import Shared, SharedRunner
-from sampling.forward.static_sharing import StaticShared
 from sampling.loop import decode
-from sampling.methods import VERIFIERS
-from sampling.pair import ModelInfo, Pair
-from sampling.share import shared_runner
+from sampling.methods.tables import VERIFIERS
+from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.share import shared_runner
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case

@@ -9,8 +9,8 @@ import pytest
 
 from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter, proposal_of
-from sampling.methods import DRAFTERS, HEADS
-from sampling.pair import Pair
+from sampling.methods.tables import DRAFTERS, HEADS
+from sampling.pair.pair import Pair
 from sampling.proof.memo import MemoRunner
 from tests.conformance import suite
 from tests.conformance.matrix import case

@@ -10,10 +10,11 @@ from functools import cache
 import pytest
 import torch
 
-from sampling.forward import int4, int8, lean
-from sampling.forward.formats import FORMATS, Format
+from sampling.forward.kernels import int4, int8
+from sampling.forward.kernels.formats import FORMATS, Format
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
-from sampling.pair import ModelInfo, Pair
+from sampling.pair.pair import ModelInfo, Pair
 from sampling.proof.faults import batch_wide
 from sampling.proposal import Proposal
 from tests.conformance import suite

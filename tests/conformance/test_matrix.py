@@ -20,9 +20,9 @@ from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.staged import StagedDrafter
 from sampling.drafters.target_first import TargetFirst
 from sampling.forward.asked import Asking
-from sampling.methods import DRAFTERS, VERIFIERS
+from sampling.methods.rules import CONTROLLERS
+from sampling.methods.tables import DRAFTERS, VERIFIERS
 from sampling.proposal import Proposal
-from sampling.rules import CONTROLLERS
 from sampling.sequence import Sequence
 from tests.conformance import matrix, suite
 from tests.conformance.matrix import (

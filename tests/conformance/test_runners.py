@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sampling.forward.lean import LeanModel
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
-from sampling.forward.static import StaticRunner
-from sampling.methods import VERIFIERS
-from sampling.pair import ModelInfo, Pair
+from sampling.methods.tables import VERIFIERS
+from sampling.pair.pair import ModelInfo, Pair
 from sampling.verify import graphed
 from tests.conformance import suite
 from tests.conformance.matrix import NAMES, case

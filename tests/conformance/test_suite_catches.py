@@ -20,11 +20,12 @@ from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter, model
 from sampling.drafters.medusa_hydra import MedusaDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.forward import cache, runner
+from sampling.forward import runner
 from sampling.forward.asked import Asking
+from sampling.forward.caches import cache
 from sampling.forward.tree import depths
 from sampling.loop import decode
-from sampling.methods import DRAFTERS
+from sampling.methods.tables import DRAFTERS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verify import rejection, verify

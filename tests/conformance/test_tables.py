@@ -8,8 +8,8 @@ from egag.length_rule import LengthRule
 from sampling.drafter import proposal_of
 from sampling.forward.tree import depths
 from sampling.loop import decode
-from sampling.methods import VERIFIERS
-from sampling.rules import CONTROLLERS
+from sampling.methods.rules import CONTROLLERS
+from sampling.methods.tables import VERIFIERS
 from tests.conformance import suite
 from tests.conformance.matrix import (
     NAMES,

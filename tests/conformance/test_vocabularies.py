@@ -14,9 +14,9 @@ from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ask
-from sampling.methods import DRAFTERS, VERIFIERS
+from sampling.methods.rules import CHOOSERS, CONTROLLERS
+from sampling.methods.tables import DRAFTERS, VERIFIERS
 from sampling.proposal import Proposal
-from sampling.rules import CHOOSERS, CONTROLLERS
 from sampling.sequence import Sequence
 from sampling.vocabularies.own_text import OwnText
 from tests.conformance import suite

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import RollbackCache
+from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner, Reading
-from sampling.pair import ModelInfo, Pair
+from sampling.pair.pair import ModelInfo, Pair
 from tests.heads import random_heads
 
 VOCAB = 6

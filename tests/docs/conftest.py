@@ -14,7 +14,7 @@ from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.origin import Origin, resolve
 from sampling.loading.pairs import LoadOptions
 from sampling.loading.stages import silent
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.docs.pages import ROOT
 
 Load = Callable[..., Pair]

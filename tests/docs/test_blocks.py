@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.plan.file import read_experiment
-from ablation.plan.prompt_file import read_prompts
+from ablation.plan.prompts.file import read_prompts
 from repl.commands.table import find
 from sampling.loading.options import LoadOptions
 from tests.docs.conftest import Load

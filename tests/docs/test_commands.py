@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ablation.plan.prompt_sets import find_sources
+from ablation.plan.prompts.sets import find_sources
 from tests.docs.commands import Command, Kind, commands, exists
 from tests.tiny import llama, save_checkpoint, save_gguf
 

@@ -23,8 +23,8 @@ from ablation.gpu_check.stages import run_stage
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import HEADS, REFERENCE
-from sampling.pair_engine import PairEngine
+from sampling.methods.tables import HEADS, REFERENCE
+from sampling.pair.pair_engine import PairEngine
 from sampling.proof.selftest import Check, MethodReport
 from scripts import gpu_check
 from tests.docs.pages import ROOT

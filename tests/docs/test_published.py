@@ -2,7 +2,7 @@
 
 import re
 
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "published.md").read_text(encoding="utf-8").split("\n## ")[0]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ablation.growth import Growth, told, verify_growth
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
 from scripts.verify_growth import PAGE, RECORD
 from tests.tiny import tiny_pair
 

@@ -10,7 +10,7 @@ from engines.dialect import Wanted
 from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.measure.metrics import RunMetrics
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
 from utils.errors import UserError
 from utils.events import Acceptance, Answered
 

@@ -18,8 +18,8 @@ from engines.api import Api
 from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from sampling.engine import Text
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.forked import python
 from tests.tiny import tiny_pair
 from tests.waiting import PATIENCE_S, until
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_what_waits_for_a_server_that_hangs(tmp_path: Path, call: st
     program = (
         "from engines.launch import Launcher\nfrom engines.served import ServedEngine\n"
         "from engines.spec import EngineSpec\nfrom engines.tables import DIALECTS\nfrom sampling.engine import Text\n"
-        "from sampling.pair_engine import PairEngine\nfrom sampling.settings import Settings\n"
+        "from sampling.pair.pair_engine import PairEngine\nfrom sampling.methods.settings import Settings\n"
         "from tests.tiny import tiny_pair\n"
         f"with Launcher({launch!r}, DIALECTS['vllm'], 'm') as launcher:\n"
         "    spec = EngineSpec('h', 'openai', 'vllm', model='m')\n"

@@ -14,8 +14,8 @@ from engines.launch import Launcher
 from engines.served import ServedEngine
 from engines.spec import EngineSpec, read_launch
 from engines.tables import DIALECTS
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.forked import python
 from tests.tiny import tiny_pair
 from tests.waiting import PATIENCE_S, until

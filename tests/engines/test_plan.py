@@ -28,9 +28,9 @@ from sampling.forward.referee import refereed
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.measure.metrics import RunMetrics
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from serve.app import ServerLimits
 from tests.ablation.conftest import write_lines
 from tests.serve.running import Running, running

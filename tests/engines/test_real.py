@@ -17,7 +17,7 @@ from ablation.report.write import write_report
 from ablation.run.conduct import conduct_into
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import write_lines
 
 VLLM, SERVER, GGUF = "WORKBENCH_VLLM_PYTHON", "WORKBENCH_LLAMA_SERVER", "WORKBENCH_LLAMA_GGUF"

@@ -13,8 +13,8 @@ import pytest
 
 from engines.fleet import ready
 from engines.spec import EngineSpec
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.serve.running import running
 from tests.tiny import tiny_pair
 from utils.errors import UserError

@@ -8,8 +8,8 @@ from engines.transformers_engine import TransformersEngine
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.measure.metrics import RunMetrics
-from sampling.pair_engine import PairEngine
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
 from utils.events import Answered

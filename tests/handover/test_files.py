@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from sampling.handover import Handover
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from sampling.prefilled.files import StateFiles, write_state
 from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
 from sampling.prefilled.reading import read_apart

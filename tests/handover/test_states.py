@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.forward.adapter import TransformersModel
-from sampling.forward.longrope import LongRopeModel
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.models.longrope import LongRopeModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import PREFILL_CHUNK, ModelRunner, WholeRunner, prefill
 from sampling.forward.state import State, put, taken
-from sampling.forward.static import StaticRunner
 from sampling.handover import Handover
-from sampling.methods import METHODS
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair_engine import PairEngine
 from sampling.prefilled.reading import read_apart
 from sampling.prefilled.shared import SharedPrefills
-from sampling.settings import Settings
 from tests.conformance.test_runners import lean_pair
 from tests.conformance.toy import VOCAB
 from tests.model.tiny_models import FORMS, ids, make, runner

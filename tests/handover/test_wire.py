@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.prefilled.reading import read_apart
 from sampling.prefilled.wire import Address, AskedPrefills, PrefillServer
-from sampling.settings import Settings
 from tests.handover.test_files import PROMPT, equal
 from tests.handover.test_states import told
 from tests.tiny import tiny_pair

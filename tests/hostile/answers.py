@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from repl.files.script import save
 from repl.loading import Loading
-from repl.script import save
 from repl.session import Session
 from tests.hostile.row import Act, Content, Row
 

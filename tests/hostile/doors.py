@@ -19,7 +19,7 @@ from repl.app import _run
 from repl.loading import Loading
 from repl.session import Session
 from sampling.loading.options import load_options
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from scripts import report_ablation, run_ablation
 from tests.tiny import tiny_pair
 from utils.errors import UserError

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sampling.forward.lean import from_transformers
+from sampling.forward.models.lean import from_transformers
 from sampling.loading.heads import heads_for
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests import published
 from tests.heads import random_heads
 from tests.hostile.row import Row

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ngram_assisted.saved import dumps, vocabulary_digest
-from sampling.choices import STORAGES
+from sampling.methods.choices import STORAGES
 from tests.hostile.row import Row
 from tests.tiny import tiny_tokenizer
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sampling.forward.linear import Kernel
+from sampling.forward.kernels.linear import Kernel
+from sampling.forward.models.steps import Norm
 from sampling.forward.runner import ModelRunner, WholeRunner
-from sampling.forward.steps import Norm
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.heads import random_heads
 from tests.hostile.row import Row
 from tests.tiny import TOKENS, tiny_pair

@@ -8,9 +8,9 @@ from torch.nn import functional
 from transformers import GptOssConfig, GptOssForCausalLM, MistralConfig, MistralForCausalLM
 from transformers.models.gemma2 import modeling_gemma2
 
-from sampling.forward import attention
-from sampling.forward.adapter import TransformersModel
-from sampling.forward.attention import folded_mask, grouped_attention
+from sampling.forward.kernels import attention
+from sampling.forward.kernels.attention import folded_mask, grouped_attention
+from sampling.forward.models.adapter import TransformersModel
 
 
 @pytest.mark.parametrize("transposed", [False, True])

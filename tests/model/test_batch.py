@@ -10,15 +10,16 @@ import torch
 from egag.length_rule import FixedGamma
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter
-from sampling.forward import int4, int8, lean
-from sampling.forward.adapter import TransformersModel
-from sampling.forward.formats import FORMATS
+from sampling.forward.kernels import int4, int8
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.models import lean
+from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
 from sampling.loop import decode
-from sampling.methods import DRAFTERS
-from sampling.pair import Pair
-from sampling.share import shared_runner
+from sampling.methods.tables import DRAFTERS
+from sampling.pair.pair import Pair
+from sampling.pair.share import shared_runner
 from sampling.verify.rejection import RejectionVerifier
 from tests.tiny import gpt2, llama, mistral, qwen2, random_model, tiny_pair
 from utils.errors import UserError

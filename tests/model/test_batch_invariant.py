@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sampling.forward import batch_invariant
-from sampling.forward.cache import seen, seen_by_branches
-from sampling.forward.rows import RowsCache, RowsSlot
-from sampling.forward.steps import BlockShape
-from sampling.forward.swiglu import silu_and_mul
+from sampling.forward.caches.cache import seen, seen_by_branches
+from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.kernels import batch_invariant
+from sampling.forward.kernels.swiglu import silu_and_mul
+from sampling.forward.models.steps import BlockShape
 from sampling.forward.tree import depths
 
 KINDS = 64

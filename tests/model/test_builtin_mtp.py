@@ -7,8 +7,8 @@ from safetensors.torch import load_file, save_file
 
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.published import INNER, SIZE, block, linear, norms
 from tests.tiny import llama, save_checkpoint
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from transformers import Qwen3Config
 
-from sampling.forward import compiled as steps
-from sampling.forward import int8, lean
-from sampling.forward.compiled import compiled, compiler
-from sampling.forward.flat import CompiledSteps, examples
-from sampling.forward.formats import FORMATS
-from sampling.forward.fused import fused
+from sampling.forward.kernels import int8
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.models import compiled as steps
+from sampling.forward.models import lean
+from sampling.forward.models.compiled import compiled, compiler
+from sampling.forward.models.flat import CompiledSteps, examples
+from sampling.forward.models.fused import fused
 from sampling.forward.runner import ModelRunner
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair

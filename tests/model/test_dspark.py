@@ -12,14 +12,14 @@ from egag.length_rule import FixedGamma
 from sampling.distill.batches import Batch
 from sampling.distill.one_pass import DsparkTask
 from sampling.drafters.dspark import DsparkDrafter
-from sampling.forward import lean
 from sampling.forward.asked import alone, together
+from sampling.forward.models import lean
 from sampling.forward.runner import prefill
 from sampling.heads.one_pass_forward import Markov, OnePassForward, OnePassRunner
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.settings import Settings
 from tests.model.tiny_heads import pair_of, rows_of, saved, task_of
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence
@@ -225,7 +225,7 @@ def test_a_token_that_is_never_drafted_gains_nothing() -> None:
 
 
 def test_int8_rounds_what_does_not_read_the_states(target: lean.LeanModel, tmp_path: Path) -> None:
-    from sampling.forward.int8 import Int8Linear
+    from sampling.forward.kernels.int8 import Int8Linear
 
     head = pair_of(target, {"dspark": saved(task_of("dspark", target), tmp_path)}).head("dspark")
     full = OnePassForward.of(head, target)

@@ -12,13 +12,13 @@ from gguf import GGUFReader, dequantize
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, catch_up
-from sampling.loading import gguf_cache
-from sampling.loading.gguf_cache import converted
+from sampling.loading.gguf import cache as gguf_cache
+from sampling.loading.gguf.cache import converted
 from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = LoadOptions(device="cpu", dtype="float32")

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from ablation.plan.grid import Configuration, plain_plan
-from ablation.plan.prompt_file import Prompt
-from ablation.results.generations import read_generations
-from ablation.results.replay import ReplayRequest, Replays
+from ablation.plan.prompts.file import Prompt
+from ablation.results.traces.generations import read_generations
+from ablation.results.traces.replay import ReplayRequest, Replays
 from ablation.run.results_file import Files
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.ablation.playing import play
 
 SETTINGS = (

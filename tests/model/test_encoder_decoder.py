@@ -7,17 +7,17 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling.forward.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.models.encoder_decoder import EncoderDecoderModel, Opening
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.loading.heads import MODELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.comparison import Comparison
-from sampling.methods import HEADS, METHODS
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.methods.tables import HEADS, METHODS
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.proof import selftest
-from sampling.settings import Settings
 from tests import tiny
 from tests.tiny_seq2seq import CONFIGS, WINDOW, adapted, make, seq2seq_pair
 from utils.errors import UserError

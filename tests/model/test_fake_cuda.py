@@ -12,10 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
-from sampling.forward import lean, static
 from sampling.forward.asked import Asking, alone
-from sampling.forward.lean import LeanModel
-from sampling.forward.static import StaticRunner
+from sampling.forward.graphs import static
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.models import lean
+from sampling.forward.models.lean import LeanModel
 from sampling.proposal import Proposal
 from sampling.verify import proposals
 from sampling.verify.block import BlockVerifier
@@ -27,7 +28,7 @@ from sampling.verify.verdict import pack
 from sampling.verify.verifier import Verifier
 from tests.pretend_cuda import FREE, WHOLE, forget_kept
 from tests.tiny import llama, random_model
-from utils import sent
+from utils.device import sent
 from utils.logits_processor import (
     GreedyProcessor,
     LogitsProcessor,

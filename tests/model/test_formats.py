@@ -7,18 +7,19 @@ import pytest
 import torch
 from transformers import GPT2Config
 
-from sampling.forward import int4, int8, lean
-from sampling.forward.formats import FORMATS, refuse_format
-from sampling.forward.int4 import Int4Linear, on_grid
-from sampling.forward.linear import DenseLinear
-from sampling.forward.quantisation_scales import GROUP
+from sampling.forward.kernels import int4, int8
+from sampling.forward.kernels.formats import FORMATS, refuse_format
+from sampling.forward.kernels.int4 import Int4Linear, on_grid
+from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.quantisation_scales import GROUP
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
-from sampling.methods import METHODS
-from sampling.pair import ModelInfo, Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.heads import random_heads
 from tests.model.tiny_heads import saved, task_of
 from tests.model.tiny_models import ids

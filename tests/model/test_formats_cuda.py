@@ -5,12 +5,20 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from sampling.forward import cuda_formats, formats, int4, lean
-from sampling.forward.cuda_formats import CudaInt4Linear, CudaInt8Linear, Fp8Linear, agrees, inner_tiles, two_a_byte
-from sampling.forward.formats import FORMATS, refuse_format
-from sampling.forward.int8 import FineInt8Linear
-from sampling.forward.linear import DenseLinear
-from sampling.forward.quantisation_scales import GROUP
+from sampling.forward.kernels import cuda_formats, formats, int4
+from sampling.forward.kernels.cuda_formats import (
+    CudaInt4Linear,
+    CudaInt8Linear,
+    Fp8Linear,
+    agrees,
+    inner_tiles,
+    two_a_byte,
+)
+from sampling.forward.kernels.formats import FORMATS, refuse_format
+from sampling.forward.kernels.int8 import FineInt8Linear
+from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.quantisation_scales import GROUP
+from sampling.forward.models import lean
 from tests.tiny import llama, random_model
 from utils.errors import UserError
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from sampling.forward import int4, int8, lean, shape_check
-from sampling.forward.formats import FORMATS
+from sampling.forward.kernels import int4, int8, shape_check
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading import checkpoint
 from sampling.loading.options import LoadOptions

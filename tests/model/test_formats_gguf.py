@@ -9,13 +9,13 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
-from sampling.forward import int4, int8, q8_0
-from sampling.forward.formats import FORMATS
-from sampling.forward.int4 import Int4Linear
-from sampling.forward.int8 import FineInt8Linear
-from sampling.forward.linear import DenseLinear
-from sampling.forward.q8_0 import GroupedInt8Linear, grouped_or_fine
-from sampling.forward.quantisation_scales import GROUP
+from sampling.forward.kernels import int4, int8, q8_0
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.kernels.int4 import Int4Linear
+from sampling.forward.kernels.int8 import FineInt8Linear
+from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.q8_0 import GroupedInt8Linear, grouped_or_fine
+from sampling.forward.kernels.quantisation_scales import GROUP
 
 pytestmark = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")
 OUTPUTS, INPUTS = 32, 512
@@ -166,6 +166,6 @@ def test_a_matrix_is_packed_in_slices_as_it_would_be_whole(name: str, monkeypatc
     grouped = torch.randint(-127, 128, (192, 64)) * torch.rand(192, 1)
     grouped[:, ::GROUP] = 127 * grouped[:, :1].sign() * torch.rand(192, 1)
     whole = [FORMATS[name].blocks(one)(x) for one in (weight, grouped)]
-    monkeypatch.setattr("sampling.forward.quantisation_scales._SLICE", 64)
+    monkeypatch.setattr("sampling.forward.kernels.quantisation_scales._SLICE", 64)
     for one, expected in zip((weight, grouped), whole, strict=True):
         assert torch.equal(FORMATS[name].blocks(one)(x), expected)

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from sampling.forward import int4, int8
-from sampling.loading.gguf_cache import converted
+from sampling.forward.kernels import int4, int8
+from sampling.loading.gguf.cache import converted
 from sampling.loading.origin import embedded_gguf
 
 pytestmark = pytest.mark.skipif(
@@ -21,7 +21,8 @@ MEASURE = """
 import sys, torch
 from pathlib import Path
 from transformers import GenerationConfig, PreTrainedTokenizerFast
-from sampling.forward import int4, int8
+from sampling.forward.kernels import int4
+from sampling.forward.kernels import int8
 from sampling.loading.fast_load import lean_folder
 
 def resident(key):

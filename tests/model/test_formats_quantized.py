@@ -11,14 +11,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.integrations.bitnet import pack_weights
 
-from sampling.forward.adapter import TransformersModel
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.models.lean import LeanModel
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.loading.quantized import method_of, refuse_quantized, stored_as
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_models import ids
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sampling.forward import lean
-from sampling.forward.kernels import kernel, make_linear
-from sampling.forward.linear import DenseLinear, PackedLinear, WideningLinear
+from sampling.forward.kernels.linear import DenseLinear, PackedLinear, WideningLinear
+from sampling.forward.kernels.probe import kernel, make_linear
+from sampling.forward.models import lean
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, catch_up, prefill
 from tests.model.tiny_models import FORMS, LEAN, MAKERS, SIZES, ids, make, runner, truth

@@ -11,7 +11,7 @@ from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
 import sampling
 from ngram_assisted import NGramStorage, OneLevelNGramStorage, ngram_assisted_speculative_generate
 from sampling import autoregressive_generate, beam_search_generate, speculative_generate
-from sampling.forward import lean
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner
 from tests.model.tiny_models import make
 from tests.tiny import TOKENS, gpt2, llama, tiny_llama

@@ -14,15 +14,15 @@ from sampling.distill.objective import LOSSES, UNITS, Objective
 from sampling.distill.shards import Row
 from sampling.distill.tasks import RecurrentTask, Task, feature_layers
 from sampling.distill.training import Schedule, Trainer
-from sampling.forward import lean
 from sampling.forward.asked import alone
-from sampling.forward.kernels import make_linear
+from sampling.forward.kernels.probe import make_linear
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
 from sampling.heads.inference import output_matrix
-from sampling.methods import DRAFTERS, MODELS
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS, MODELS
 from tests.model.tiny_heads import check_goes_on_exactly, pair_of, rows_of, saved, task_of
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence

@@ -15,17 +15,17 @@ from sampling.distill.tasks import feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
-from sampling.forward import lean
 from sampling.forward.asked import Asking, alone
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
-from sampling.forward.static import StaticRunner
 from sampling.heads.head_files import load_head
 from sampling.heads.inference import RecurrentForward, small_model
 from sampling.heads.recurrent_runner import RecurrentRunner
-from sampling.methods import DRAFTERS, HEADS, METHODS
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS, HEADS, METHODS
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_heads import DRAFT_IDS, KINDS, pair_of, rows_of, saved, task_of
 from tests.model.tiny_models import VOCAB, ids, make
 from tests.sequences import sequence

@@ -4,14 +4,15 @@ import pytest
 import torch
 
 from ablation.results.record import resolved_settings
-from sampling.forward import int8, lean
-from sampling.forward.int8 import Int8Linear, in_int8
-from sampling.forward.kernels import make_linear
-from sampling.forward.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear
+from sampling.forward.kernels import int8
+from sampling.forward.kernels.int8 import Int8Linear, in_int8
+from sampling.forward.kernels.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear
+from sampling.forward.kernels.probe import make_linear
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner
-from sampling.pair import ModelInfo, Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_models import VOCAB, ids, make
 from utils.errors import UserError
 from utils.events import Round
@@ -103,7 +104,7 @@ def test_int8_is_refused_where_it_cannot_be_had() -> None:
     with pytest.raises(UserError, match="the drafter is on meta; expected auto or full"):
         in_int8("int8", torch.zeros(1, device="meta"), trained=True)
     assert not in_int8("auto", torch.zeros(1, device="meta"), trained=True)
-    from sampling.forward.adapter import TransformersModel
+    from sampling.forward.models.adapter import TransformersModel
 
     other = TransformersModel(make("gpt2"))
     assert other.vocab_size == VOCAB

@@ -19,7 +19,7 @@ from egag.length_rule import FixedGamma
 from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
 from sampling.drafters.model import ModelDrafter
-from sampling.forward.longrope import LongRopeModel
+from sampling.forward.models.longrope import LongRopeModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import limits
 from sampling.verify.rejection import RejectionVerifier
@@ -67,7 +67,7 @@ def theirs(model: PreTrainedModel, prompt: list[int], **options: Any) -> list[in
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what is read anew at the border goes through in several."""
-    monkeypatch.setattr("sampling.forward.longrope.PREFILL_CHUNK", 10)
+    monkeypatch.setattr("sampling.forward.models.longrope.PREFILL_CHUNK", 10)
     monkeypatch.setattr("sampling.forward.runner.PREFILL_CHUNK", 9)
 
 

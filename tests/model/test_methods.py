@@ -6,10 +6,10 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from sampling.forward.runner import ModelRunner
 from sampling.measure.comparison import Comparison
-from sampling.methods import METHODS
-from sampling.pair import ModelInfo, Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.heads import random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
 
@@ -89,7 +89,7 @@ def test_vocabularies_padded_differently_share_what_is_common() -> None:
     with torch.no_grad():
         drafter.lm_head.weight[VOCAB:] = 50.0
     common = VOCAB
-    from sampling.forward import lean
+    from sampling.forward.models import lean
 
     pair = pair_of(
         ModelRunner(lean.from_transformers(target), common), ModelRunner(lean.from_transformers(drafter), common)

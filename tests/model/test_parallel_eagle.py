@@ -19,16 +19,16 @@ from sampling.distill.tasks import Task, feature_layers
 from sampling.drafter import proposal_of
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
-from sampling.forward import lean
 from sampling.forward.asked import alone
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
-from sampling.forward.static import StaticRunner
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.sequence import Sequence
-from sampling.settings import Settings
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter

@@ -22,7 +22,7 @@ from transformers import (
 from egag.length_rule import FixedGamma
 from ngram_assisted.token_recycling import TokenRecyclingDrafter
 from sampling import autoregressive_generate, beam_search_generate, decode, runner_for, speculative_generate
-from sampling.forward.adapter import TransformersModel
+from sampling.forward.models.adapter import TransformersModel
 from sampling.loading.adapt import limits
 from sampling.verify.rejection import RejectionVerifier
 from tests.model.tiny_models import MAKERS as TINY

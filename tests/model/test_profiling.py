@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from egag.length_rule import FixedGamma
-from sampling import profile_store
-from sampling.forward.lean import LeanModel
+from sampling.forward.models.lean import LeanModel
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure import profiling
 from sampling.measure.forward_times import never_dearer, undisturbed
 from sampling.measure.profiling import ensure_profile, measure, measuring
-from sampling.methods import COPIERS, HEADS
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.profile import ROWS, LatencyProfile
-from sampling.profile_store import store_path, with_stored
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import COPIERS, HEADS
+from sampling.pair import profile_store
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
+from sampling.pair.profile import ROWS, LatencyProfile
+from sampling.pair.profile_store import store_path, with_stored
 from tests.heads import random_heads
 from tests.tiny import TOKENS, tiny_pair
 from tests.tiny_seq2seq import WINDOW, seq2seq_pair
-from utils import machine
+from utils.device import machine
 
 
 @pytest.fixture(autouse=True)

@@ -13,16 +13,16 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.modeling_layers import MtpLayer
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from sampling.forward import lean
 from sampling.forward.asked import alone
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
 from sampling.measure.comparison import Comparison
-from sampling.methods import DRAFTERS
-from sampling.pair import ModelInfo, Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS
+from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.pair_engine import PairEngine
 from tests import published, published_reference
 from tests.model.tiny_models import ids, make
 from tests.published import SIZE, Made, linear, random, write

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from sampling.forward import int4, int8, lean
-from sampling.forward.formats import FORMATS, Format
-from sampling.forward.linear import DenseLinear
+from sampling.forward.kernels import int4, int8
+from sampling.forward.kernels.formats import FORMATS, Format
+from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.traffic import weight_bytes
 from sampling.measure.quality import NOTHING, AnswerSums, summed_up
 from sampling.measure.rounded import compare, greedy_run, quality
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_models import ids
 from tests.tiny import TOKENS, gpt2, llama, random_model, tiny_pair
 from utils.errors import UserError

@@ -9,8 +9,8 @@ import torch
 
 from sampling.loading import random_weights
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from utils.errors import UserError
 
 SHAPE = {

@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from sampling.forward import fixed as fixed_cache
-from sampling.forward import rows, static
-from sampling.forward.lean import LeanModel, from_transformers
+from sampling.forward.caches import fixed as fixed_cache
+from sampling.forward.caches import rows
+from sampling.forward.graphs import static
+from sampling.forward.graphs.static import StaticRunner, width_for
+from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed, prefill
-from sampling.forward.static import StaticRunner, width_for
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.tiny import TOKENS, llama, random_model, tiny_pair
-from utils import graphed as graphed_module
-from utils.captured import failures
+from utils.device import graphed as graphed_module
+from utils.device.captured import failures
+from utils.device.graphed import Graphed
 from utils.events import Round
-from utils.graphed import Graphed
 
 TREE = (-1, -1, 0, 0, 1, 3)
 PROMPT = [5, 9, 2, 7, 7, 30, 4]

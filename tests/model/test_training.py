@@ -13,10 +13,10 @@ from sampling.distill.batches import Batch, split
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
-from sampling.forward import lean
-from sampling.forward.kernels import claims_bfloat16
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.forward.kernels.probe import claims_bfloat16
+from sampling.forward.models import lean
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_heads import (
     DRAFT_IDS,
     KINDS,

@@ -9,7 +9,7 @@ from transformers import LlamaForCausalLM
 from sampling.distill.batches import batches, frequent_tokens, split
 from sampling.distill.shards import Row, read_shards, save_shard
 from sampling.distill.writing import Dialogue, Writer, Writing
-from sampling.forward import lean
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from tests.tiny import llama, tiny_tokenizer
 from utils.errors import UserError

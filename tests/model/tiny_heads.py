@@ -10,12 +10,12 @@ import torch
 from sampling.distill.shards import Row
 from sampling.distill.tasks import Task, Trunk, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
-from sampling.forward import lean
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import fingerprint, save_head
-from sampling.methods import MODELS
-from sampling.pair import ModelInfo, Pair
+from sampling.methods.tables import MODELS
+from sampling.pair.pair import ModelInfo, Pair
 from tests.model.tiny_models import VOCAB, ids
 
 KINDS = tuple(MODELS)

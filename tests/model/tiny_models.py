@@ -16,8 +16,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from sampling.forward import lean
-from sampling.forward.adapter import TransformersModel
+from sampling.forward.models import lean
+from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.runner import ModelRunner
 
 VOCAB = 131

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from repl.loading import Loading
 from repl.session import Session
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.tiny import llama, save_checkpoint, tiny_tokenizer
 
 

@@ -5,9 +5,9 @@ import io
 from rich.console import Console
 
 from repl.commands import table
-from repl.plain import PlainView
 from repl.player import SessionPlayer
 from repl.replies import Reply
+from repl.screen.plain import PlainView
 from repl.session import Session
 
 

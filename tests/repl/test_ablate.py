@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from repl.plain import PlainView
+from repl.files.user_files import state_folder
 from repl.player import SessionPlayer
+from repl.screen.plain import PlainView
 from repl.session import Session
-from repl.user_files import state_folder
 
 PLAN = """
 length = 6

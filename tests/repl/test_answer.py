@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from repl.round_line import judgements, round_line
+from repl.screen.round_line import judgements, round_line
 from sampling.measure.answer import Answer, Span, TokenText
 from utils.events import Round
 

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from ablation.plan.grid import BatchLoad, Configuration, PlannedGeneration
-from ablation.plan.prompt_file import Prompt
-from repl.plain import PlainView
+from ablation.plan.prompts.file import Prompt
 from repl.player import SessionPlayer
+from repl.screen.plain import PlainView
 from repl.session import Session
 from repl.slots import BatchSlots
 from tests.ablation.conftest import write_lines

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from repl.live import numbers
 from repl.replies import Message
-from repl.round_line import round_line
+from repl.screen.live import numbers
+from repl.screen.round_line import round_line
+from repl.screen.tables import TableRow, comparison_table, notes, rows
 from repl.session import Session
-from repl.tables import TableRow, comparison_table, notes, rows
 from sampling.measure.answer import Answer
 from tests.repl.executing import execute
 from tests.repl.test_tables import REFERENCE, SD

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from repl import render
 from repl.commands.command import GROUPS
 from repl.commands.completion import complete
 from repl.commands.table import COMMANDS, find, parse
 from repl.own_settings import STATE
 from repl.replies import Message, Sheet
+from repl.screen import render
+from repl.screen.summary import summary
 from repl.session import Session
-from repl.summary import summary
-from sampling.forward import autotune_cache
-from sampling.forward.autotune_cache import TunedChoice
+from sampling.forward.kernels import autotune_cache
+from sampling.forward.kernels.autotune_cache import TunedChoice
 from tests.repl.executing import IdlePlayer, ModelsAwaitedError, execute
 from utils.errors import UserError
 

@@ -13,16 +13,16 @@ from rich.console import Console
 
 from repl import prompt
 from repl.costs import MEASURED, Costs
-from repl.plain import PlainView
 from repl.player import SessionPlayer
+from repl.screen.plain import PlainView
 from repl.session import Session
 from sampling.measure import drift, profiling
-from sampling.pair import Pair
-from sampling.profile import DraftTimes, LatencyProfile
-from sampling.profile_store import keep, store_path, with_stored
-from sampling.rules import CONTROLLERS
+from sampling.methods.rules import CONTROLLERS
+from sampling.pair.pair import Pair
+from sampling.pair.profile import DraftTimes, LatencyProfile
+from sampling.pair.profile_store import keep, store_path, with_stored
 from tests.waiting import PATIENCE_S, until
-from utils import machine
+from utils.device import machine
 from utils.files import CACHE_VARIABLE
 
 PROFILE = LatencyProfile(

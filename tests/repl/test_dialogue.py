@@ -8,8 +8,8 @@ from rich.console import Console
 
 from ablation.run.dialogue import DialogueHistory
 from repl.answers import Answers
-from repl.plain import PlainView
 from repl.player import SessionPlayer
+from repl.screen.plain import PlainView
 from repl.session import Session
 from tests.repl.executing import execute
 from utils.errors import UserError

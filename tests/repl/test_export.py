@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from ablation.results.record import Record
-from repl.plain import PlainView
 from repl.player import SessionPlayer
+from repl.screen.plain import PlainView
 from repl.session import Session
 from tests.repl.executing import execute
 from utils.errors import UserError

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from repl.answers import Answers
-from repl.live import LiveView
-from repl.plain import PlainView
 from repl.player import SessionPlayer
+from repl.screen.live import LiveView
+from repl.screen.plain import PlainView
 from repl.session import Session
 from sampling.forward.runner import ModelRunner
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair_engine import PairEngine
 from tests.repl.executing import execute
 from utils.events import Prefilled
 

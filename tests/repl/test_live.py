@@ -9,8 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from repl.live import LiveView, PaintPace, coloured, numbers, tail
-from repl.round_line import round_line
+from repl.screen.live import LiveView, PaintPace, coloured, numbers, tail
+from repl.screen.round_line import round_line
 from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
 from tests.repl.test_answer import make_round

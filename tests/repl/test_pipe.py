@@ -14,9 +14,9 @@ from repl import app
 from repl.loading import Loading
 from repl.session import Session
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.forked import python
-from utils import machine
+from utils.device import machine
 
 ROOT = Path(__file__).parents[2]
 Outcome = tuple[int, str, str]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from repl import script
 from repl.commands.completion import complete
-from repl.plain import PlainView
+from repl.files import script
+from repl.files.user_files import state_folder
 from repl.player import SessionPlayer
 from repl.replies import Message, Sheet
+from repl.screen.plain import PlainView
 from repl.session import Session
-from repl.user_files import state_folder
 from tests.repl.executing import execute
 from utils.errors import UserError
 

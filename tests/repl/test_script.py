@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from repl import script
-from repl.live import LiveView
+from repl.files import script
 from repl.own_settings import STATE
-from repl.plain import PlainView
 from repl.player import SessionPlayer
 from repl.replies import Message
+from repl.screen.live import LiveView
+from repl.screen.plain import PlainView
 from repl.session import Session
-from sampling.settings import BOUNDS, Settings
+from sampling.methods.settings import BOUNDS, Settings
 from tests.repl.executing import execute
 from utils.errors import UserError
 from utils.files import write_atomically
@@ -57,7 +57,7 @@ def test_bounds_between_settings_refuse_no_state_that_was_saved_whole(
 
 def test_bounds_may_hang_together(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = (("num_beams", "beam_top_k"), ("beam_top_k", "max_tree_depth"), ("num_beams", "tree_width"))
-    monkeypatch.setattr("sampling.settings.BOUNDS", chain)
+    monkeypatch.setattr("sampling.methods.settings.BOUNDS", chain)
     names = ("num_beams", "beam_top_k", "max_tree_depth", "tree_width")
     states = []
     for values in ((1, 1, 2, 1), (3, 3, 64, 4), (64, 64, 64, 64), (9, 11, 12, 10)):

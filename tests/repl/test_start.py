@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from repl import script
+from repl.files import script
 from repl.loading import Loading
 from repl.replies import Message, Sheet
+from repl.screen.summary import greeting, on_and_why, summary
 from repl.session import Session
-from repl.summary import greeting, on_and_why, summary
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.repl.executing import execute
 from utils.provenance import ROOT
 

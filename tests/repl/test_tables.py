@@ -6,11 +6,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from repl.tables import TableRow, comparison_table, notes
+from repl.screen.tables import TableRow, comparison_table, notes
 from sampling.measure.divergence import Divergence
 from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
-from sampling.part import unless
+from sampling.methods.part import unless
 
 AR = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
 SD = RunMetrics(

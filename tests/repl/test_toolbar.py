@@ -8,8 +8,8 @@ from prompt_toolkit.formatted_text import fragment_list_width
 from repl.loading import Loading
 from repl.prompt import toolbar
 from repl.session import Session
-from sampling.methods import METHODS
-from sampling.pair import Pair
+from sampling.methods.tables import METHODS
+from sampling.pair.pair import Pair
 from tests.repl.executing import execute
 from utils.errors import UserError
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from repl.live import LiveView
 from repl.loading import Loading
-from repl.plain import PlainView
 from repl.player import SessionPlayer
+from repl.screen.live import LiveView
+from repl.screen.plain import PlainView
 from repl.session import Session
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.forked import python
 from utils.errors import UserError
 from utils.interrupt import Deferred
@@ -25,7 +25,7 @@ INTERRUPTED = """
 import io, signal, sys
 from rich.console import Console
 from repl.loading import Loading
-from repl.plain import PlainView
+from repl.screen.plain import PlainView
 from repl.player import Player
 from repl.session import Session
 

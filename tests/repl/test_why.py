@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from repl.plain import PlainView
 from repl.player import SessionPlayer
+from repl.screen.plain import PlainView
+from repl.screen.tables import TableRow
+from repl.screen.why import bars
 from repl.session import Session
-from repl.tables import TableRow
-from repl.why import bars
 from sampling.measure.ledger import PARTS, Ledger
 
 AR = Ledger(0.040, 0.0, 0.0, 0.0, 0.010, plain=0.050, rows=1.0, tokens=1.0)

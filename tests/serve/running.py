@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from openai import OpenAI
 
 from ablation.plan.grid import Configuration
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from serve.app import Server, ServerLimits
 from serve.command import listening, url_of
 from serve.web import web_server

@@ -12,12 +12,12 @@ import psutil
 import pytest
 from openai import AsyncOpenAI
 
-from sampling.forward.lean import from_transformers
+from sampling.forward.models.lean import from_transformers
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import llama, random_model, tiny_pair

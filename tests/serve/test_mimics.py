@@ -9,9 +9,9 @@ from engines.served import ServedEngine
 from engines.spec import EngineSpec
 from engines.tables import DIALECTS
 from sampling.measure.metrics import RunMetrics
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from serve.app import ServerLimits
 from serve.command import DIALECTS as SPOKEN
 from serve.mimics import MIMICS

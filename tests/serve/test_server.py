@@ -7,7 +7,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from sampling.measure.metrics import RunMetrics
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, Settings
 from serve.app import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair
@@ -18,7 +18,7 @@ SAID: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "
 
 def alone(served: Running, prompt: list[int], length: int, method: str = "target", **values: Any) -> RunMetrics:
     """What the loop of one text makes of it, on models of its own."""
-    from sampling.pair_engine import PairEngine
+    from sampling.pair.pair_engine import PairEngine
 
     engine, metrics = PairEngine(tiny_pair()), RunMetrics()
     for event in engine.stream(method, {**Settings(), "length": length, **values}, prompt):

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import RollbackCache
+from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharded.follow import Follower
 from sampling.forward.sharded.group import Group
 from sampling.forward.sharded.model import Leader, ShardedModel
-from utils.torchrun import one_voice, seat
+from utils.device.torchrun import one_voice, seat
 
 VOCAB = 8
 

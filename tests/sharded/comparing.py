@@ -25,15 +25,15 @@ from sampling.loading.checkpoint import Loaded, Placement, load_model
 from sampling.loading.origin import resolve
 from sampling.loading.sharded import together
 from sampling.loading.stages import silent
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.heads import random_heads
 from tests.tiny import TOKENS, WIDE
+from utils.device.torchrun import one_voice, speaks
 from utils.errors import UserError
 from utils.events import Finished, Round
 from utils.parameter import Chosen
-from utils.torchrun import one_voice, speaks
 
 PLACE = Placement(torch.device("cpu"), torch.float64)
 PROMPT = [40, 41, 42, 43, 44, 40, 41, 42, 43, 44, 40, 41]

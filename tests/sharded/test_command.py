@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from sampling.forward.cache import RollbackCache, additive, seen, seen_by_branches
+from sampling.forward.caches.cache import RollbackCache, additive, seen, seen_by_branches
 from sampling.forward.sharded.command import WORDS, Command, Op, Sight, seen_again, sight_of
 from sampling.forward.sharded.cut import Cut
 from sampling.forward.sharded.model import Leader, ShardedCache

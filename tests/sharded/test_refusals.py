@@ -11,8 +11,8 @@ from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.loading.sharded.together import refuse_together
 from scripts import run_ablation
+from utils.device.torchrun import Seat, seat
 from utils.errors import UserError
-from utils.torchrun import Seat, seat
 
 PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
 

@@ -12,12 +12,12 @@ from sampling.drafters.joined import joined
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import DRAFTERS, HEADS, METHODS
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.profile import DraftTimes, LatencyProfile
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS, HEADS, METHODS
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
+from sampling.pair.profile import DraftTimes, LatencyProfile
 from sampling.proposal import Proposal
-from sampling.settings import Settings
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.suite import Case

@@ -7,7 +7,7 @@ import torch
 
 from sampling.beam import BeamSearch, Candidate, common_start
 from sampling.forward.runner import ModelRunner
-from sampling.pair import Pair
+from sampling.pair.pair import Pair
 from tests.conformance.toy import PROMPT, VOCAB, toy_pair
 from utils.errors import UserError
 from utils.events import BeamRound, Event, Finished, Hypothesis

@@ -19,9 +19,9 @@ from sampling.drafters.best_first import Node, best_first, choices, likeliest
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward.asked import Asking, alone
 from sampling.forward.tree import depths
-from sampling.methods import HEADS, METHODS
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import HEADS, METHODS
+from sampling.pair.pair_engine import PairEngine
 from tests.conformance.toy import PROMPT, toy_pair
 from utils.errors import UserError
 

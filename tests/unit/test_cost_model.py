@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
-from sampling.methods import METHODS
-from sampling.profile import DraftTimes, LatencyProfile
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.profile import DraftTimes, LatencyProfile
 from utils.errors import UserError
 
 PRICE = CostModel(((1, 20.0), (3, 24.0), (5, 30.0)), first_s=5.0, step_s=3.0, rest_s=1.0)

@@ -9,7 +9,7 @@ from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.drawing import WithoutReplacement
 from sampling.forward.asked import Asking, alone
-from sampling.methods import HEADS
+from sampling.methods.tables import HEADS
 from tests.conformance import suite
 from tests.conformance.matrix import case
 from tests.conformance.toy import toy_pair

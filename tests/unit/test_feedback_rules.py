@@ -15,9 +15,9 @@ from egag.svip import SvipGamma
 from egag.ucb_rules import UcbRules
 from sampling.drafters import forward_drafter
 from sampling.drafters.draft_tree import grow_tree
-from sampling.methods import METHODS
-from sampling.rules import CONTROLLERS, UCB_ARMS
-from sampling.settings import Settings
+from sampling.methods.rules import CONTROLLERS, UCB_ARMS
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter

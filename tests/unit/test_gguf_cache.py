@@ -11,8 +11,8 @@ from filelock import FileLock
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from sampling.loading import gguf_cache
-from sampling.loading.gguf_cache import META, converted
+from sampling.loading.gguf import cache as gguf_cache
+from sampling.loading.gguf.cache import META, converted
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
 from utils.errors import UserError

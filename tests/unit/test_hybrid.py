@@ -15,10 +15,10 @@ from ngram_assisted.suffix_tree import After, Limits, best_draft
 from sampling.drafter import Drafter, proposal_of
 from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
 from sampling.forward.runner import prefill
-from sampling.methods import DRAFTERS, METHODS
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS, METHODS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
-from sampling.settings import Settings
 from tests.conformance.toy import VOCAB, toy_pair, toy_runner
 from tests.sequences import sequence
 

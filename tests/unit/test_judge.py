@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sampling.forward import lean
+from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner
 from sampling.forward.tree import depths
 from sampling.proposal import Proposal

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling.forward import autotune_cache, autotuning, kernels
-from sampling.forward.autotune_cache import TunedChoice, choose, made, store_path
-from sampling.forward.autotuning import Times, TrialVerdict, autotune
-from sampling.forward.int8 import decided, pays, rough_wins
-from sampling.forward.kernels import always_faster, computes_bfloat16, kernel, packed_wins, use_packed
-from sampling.forward.linear import DenseLinear, PackedLinear
+from sampling.forward.kernels import autotune_cache, autotuning
+from sampling.forward.kernels import probe as kernels
+from sampling.forward.kernels.autotune_cache import TunedChoice, choose, made, store_path
+from sampling.forward.kernels.autotuning import Times, TrialVerdict, autotune
+from sampling.forward.kernels.int8 import decided, pays, rough_wins
+from sampling.forward.kernels.linear import DenseLinear, PackedLinear
+from sampling.forward.kernels.probe import always_faster, computes_bfloat16, kernel, packed_wins, use_packed
 from sampling.loading.options import KERNELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
-from utils import machine
+from utils.device import machine
 from utils.errors import UnknownName, UserError
 from utils.files import CACHE_VARIABLE
 
@@ -229,7 +230,7 @@ def races(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return [(0.001, 0.001), (0.01, 0.01)]
 
     monkeypatch.setattr(kernels, "KernelTrial", Planted)
-    monkeypatch.setattr("sampling.forward.int8.KernelTrial", Planted)
+    monkeypatch.setattr("sampling.forward.kernels.int8.KernelTrial", Planted)
     return run
 
 

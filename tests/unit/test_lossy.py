@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from sampling.methods import METHODS
-from sampling.pair_engine import make_verifier
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair_engine import make_verifier
 from sampling.proposal import Proposal
-from sampling.settings import Settings
 from sampling.verify.lossy import (
     AcceptAllVerifier,
     RejectAllVerifier,

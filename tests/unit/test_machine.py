@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from utils import machine
-from utils.machine import Machine, disturbance, other_cores
+from utils.device import machine
+from utils.device.machine import Machine, disturbance, other_cores
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, WhisperConfig
 
-from sampling.forward.adapter import TransformersModel
-from sampling.forward.cache import RollbackCache
-from sampling.forward.lean import LeanModel
+from sampling.forward.caches.cache import RollbackCache
+from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.models.lean import LeanModel
 from sampling.loading import devices, origin
-from sampling.loading.checks import common_vocabulary, compare_tokenizers, refuse_config
 from sampling.loading.pairs import LoadOptions, Pair, load_pair
 from sampling.loading.probe import refuse_no_rollback
+from sampling.loading.refusals.checks import common_vocabulary, compare_tokenizers, refuse_config
 from sampling.loading.stop import stop_ids
 from tests import tiny
 from tests.conformance.toy import ToyModel

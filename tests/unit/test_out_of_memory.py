@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sampling.forward.runner import ModelRunner
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.tiny import tiny_pair
 from utils.errors import UserError
 from utils.events import Round

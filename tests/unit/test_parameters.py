@@ -2,9 +2,9 @@
 
 import pytest
 
-from sampling.choices import PROCESSORS
-from sampling.methods import METHODS
-from sampling.settings import PARAMETERS, Settings
+from sampling.methods.choices import PROCESSORS
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
 from utils.errors import UnknownName, UserError
 from utils.parameter import Chosen
 from utils.registry import Registry

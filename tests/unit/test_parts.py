@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from sampling.choices import PROCESSORS, STORAGES
 from sampling.distill.tasks import Task
 from sampling.forward.runner import ModelRunner
 from sampling.heads.config import HeadConfig
-from sampling.methods import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
-from sampling.pair import MODEL, Pair
-from sampling.pair_engine import PairEngine
-from sampling.part import OF_DRAFTER, OneOf, Part, chosen_by, unless
+from sampling.methods.choices import PROCESSORS, STORAGES
+from sampling.methods.part import OF_DRAFTER, OneOf, Part, chosen_by, unless
+from sampling.methods.rules import CONTROLLERS
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
+from sampling.pair.pair import MODEL, Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.proof.selftest import testable as runnable
-from sampling.rules import CONTROLLERS
-from sampling.settings import PARAMETERS, Settings
 from tests.conformance.toy import PROMPT, toy_pair
 from utils.errors import UserError
 from utils.events import Round

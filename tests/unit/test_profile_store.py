@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling import profile_store
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
-from sampling.profile import LatencyProfile
-from sampling.profile_store import drop, keep, store_path, with_stored
+from sampling.pair import profile_store
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
+from sampling.pair.profile import LatencyProfile
+from sampling.pair.profile_store import drop, keep, store_path, with_stored
 from tests.heads import random_heads
 from tests.tiny import TOKENS, tiny_pair
 from tests.unit.test_cost_model import PROFILE

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from egag.length_rule import DraftBudget
 from ngram_assisted.prompt_lookup import GramIndex, PromptLookupDrafter
+from sampling.methods.settings import Settings
 from sampling.sequence import Sequence
-from sampling.settings import Settings
 from tests.conformance.toy import toy_runner
 from tests.sequences import sequence
 from utils.errors import UserError

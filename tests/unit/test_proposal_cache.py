@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sampling.forward.cache import RollbackCache
+from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.tree import Parents, ancestor_mask, ancestors, depths
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch

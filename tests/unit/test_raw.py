@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from sampling.pair_engine import PairEngine
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from sampling.raw import Raw
-from sampling.settings import Settings
 from tests.tiny import tiny_pair
 from utils.events import Round
 

@@ -30,9 +30,9 @@ from sampling.measure.replay import (
 )
 from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator, simulator_row, simulator_walks
-from sampling.methods import METHODS
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair_engine import PairEngine
 from tests.conformance.toy import PROMPT as TOY
 from tests.conformance.toy import toy_pair
 from tests.tiny import tiny_pair

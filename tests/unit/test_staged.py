@@ -17,13 +17,13 @@ from sampling.drafters.staged import StagedDrafter
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ModelRunner, Output, prefill
 from sampling.measure.metrics import RunMetrics, stages
-from sampling.methods import DRAFTERS, HEADS, INNER, METHODS
-from sampling.pair import Pair
-from sampling.pair_engine import PairEngine
+from sampling.methods.rules import CONTROLLERS
+from sampling.methods.settings import Settings
+from sampling.methods.tables import DRAFTERS, HEADS, INNER, METHODS
+from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from sampling.proposal import Proposal
-from sampling.rules import CONTROLLERS
 from sampling.sequence import Sequence
-from sampling.settings import Settings
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter

@@ -8,10 +8,10 @@ import torch
 
 from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
-from sampling.methods import METHODS
-from sampling.pair_engine import make_verifier
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair_engine import make_verifier
 from sampling.proposal import Proposal
-from sampling.settings import PARAMETERS, Settings
 from sampling.verify.synthetic import SyntheticVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import NAMES, build_drafter

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sampling.forward.traffic import Traffic, copy_bandwidth, weight_bytes
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.pair.pair_engine import PairEngine
 from tests.tiny import tiny_llama, tiny_pair
 from utils.events import Round
 

@@ -7,9 +7,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from sampling.methods import METHODS
-from sampling.pair_engine import PairEngine
-from sampling.settings import Settings
+from sampling.methods.settings import Settings
+from sampling.methods.tables import METHODS
+from sampling.pair.pair_engine import PairEngine
 from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText
 from sampling.vocabularies.tokens import Vocabulary

@@ -11,7 +11,7 @@ from ablation.report.plots.ledger import ledger_figure
 from ablation.report.plots.speedup import gamma_figure, speedup_figure
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.acceptance import positions
-from ablation.results.trace import trace_path
+from ablation.results.traces.trace import trace_path
 from sampling.measure.ledger import PARTS
 
 _CAPTIONS = {

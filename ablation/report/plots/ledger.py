@@ -9,7 +9,7 @@ from ablation.report.tables.cells import title_of
 from ablation.report.tables.rates import ledger_of
 from ablation.report.tables.summary import ALL
 from sampling.measure.ledger import PARTS, Ledger, ms
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 _COLOURS = dict(zip(PARTS, (COLOURS[0], COLOURS[3], COLOURS[4], COLOURS[5], GREY), strict=True))
 

@@ -26,7 +26,7 @@ from ablation.report.plots.figure import (
 )
 from ablation.report.tables.summary import ALL
 from ablation.results.table import setting_columns
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 from utils.intervals import bootstrap_ratio
 
 # Settings of the draft length, and whether a rule chooses below it.

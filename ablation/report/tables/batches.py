@@ -14,7 +14,7 @@ from ablation.report.load import in_order
 from ablation.report.plots.figure import WIDTH, Plot, blank, slug, style, whiskers
 from ablation.report.tables.cells import Table, interval, number, title_of
 from ablation.report.tables.summary import ALL
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 TITLE = "Many at a time"
 _HEADERS = (

@@ -14,12 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ablation.report.load import in_order
-from ablation.report.paired import Logs, judge
+from ablation.report.tables.paired import Logs, judge
 from ablation.report.tables.pairs import BEST, MethodPair, paired
 from ablation.report.tables.summary import log_speedups, prompt_logs
-from sampling.method import FIXED
-from sampling.methods import METHODS
-from sampling.rules import OWN
+from sampling.methods.method import FIXED
+from sampling.methods.rules import OWN
+from sampling.methods.tables import METHODS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from ablation.results.computed import BOUND, BOUND_METHOD
 from ablation.results.record import Record
 from ablation.results.store import Store
 from ablation.results.table import columns, row
-from ablation.results.trace import is_full, trace_path
-from sampling.methods import REFERENCE
+from ablation.results.traces.trace import is_full, trace_path
+from sampling.methods.tables import REFERENCE
 from utils.errors import UserError
 
 UNTESTED = "computed, not tested"
@@ -55,9 +55,9 @@ def bound_rows(results: Path) -> BoundRows:
     if not is_full(trace):
         return NO_BOUNDS
     # Late, so that a report without bounds loads no torch.
-    from ablation.results.bounds import bounds
-    from ablation.results.generations import read_generations
-    from ablation.results.replay import Replays
+    from ablation.results.traces.bounds import bounds
+    from ablation.results.traces.generations import read_generations
+    from ablation.results.traces.replay import Replays
 
     try:
         replays = Replays(read_generations(trace))

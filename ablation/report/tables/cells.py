@@ -8,7 +8,7 @@ import pandas as pd
 from ablation.plan.grid import CONTROL
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.ledger import PARTS, Ledger, ms
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ablation.report.tables.cells import Table, interval, number, title_of
 from ablation.report.tables.summary import ALL, speed_ratio, speeds
 from ablation.results.record import DIFFERS
 from engines.spec import OURS, UNKNOWN
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 TITLE = "Engines"
 _HEADERS = (

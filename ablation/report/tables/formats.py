@@ -13,7 +13,7 @@ from ablation.report.tables.best import leave_one_out, told
 from ablation.report.tables.cells import Table, interval, number
 from ablation.report.tables.summary import log_speedups, prompt_logs, speed_ratio, speeds
 from ablation.results.manifest import qualities
-from ablation.results.quality_table import (
+from ablation.results.tables.quality import (
     QUALITY_HEADERS,
     QUALITY_MEANING,
     full_cells,
@@ -23,7 +23,7 @@ from ablation.results.quality_table import (
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 FULL = WEIGHTS[0]
 TITLE = "Formats of the target's weights"

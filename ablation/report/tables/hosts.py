@@ -11,7 +11,7 @@ from ablation.report.origin import machine_text
 from ablation.report.tables.cells import Table, number
 from ablation.report.tables.summary import speeds
 from engines.spec import OURS
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 from utils.text import shown
 
 TITLE = "Hosts"

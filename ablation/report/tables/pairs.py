@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
 from ablation.report.load import in_order
-from ablation.report.paired import Judged, Logs, judge
 from ablation.report.tables.cells import percent
+from ablation.report.tables.paired import Judged, Logs, judge
 from ablation.report.tables.summary import ALL
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 BEST = "best "
 SAME = "the same drafts and tokens in every round: their difference is noise"

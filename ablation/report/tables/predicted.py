@@ -9,9 +9,9 @@ import pandas as pd
 
 from ablation.results.manifest import profiles
 from ablation.results.stamp import unstamped
-from sampling.methods import METHODS, REFERENCE
-from sampling.profile import NOTHING, LatencyProfile
-from sampling.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS
+from sampling.methods.tables import METHODS, REFERENCE
+from sampling.pair.profile import NOTHING, LatencyProfile
 
 _KEYS = ["processor", "configuration", "task"]
 

@@ -17,7 +17,7 @@ from ablation.report.load import in_order, load_results
 from ablation.report.markdown import safe, table_lines, warning_lines
 from ablation.report.plots.figure import slug
 from ablation.report.tables.cells import Table, number, title_of
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 from utils.errors import UserError
 
 OVERALL = "overall"

@@ -8,11 +8,11 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.load import ASKED, in_order, with_reference
-from ablation.report.paired import Judged, judge, ratio_interval
+from ablation.report.tables.paired import Judged, judge, ratio_interval
 from ablation.report.tables.predicted import Prices, predict
 from ablation.report.tables.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
-from sampling.methods import REFERENCE
+from sampling.methods.tables import REFERENCE
 
 ALL = "all"
 OTHER = "other output"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ablation.results.record import Record
     from ablation.run.execute import PlayedRow
     from sampling.measure.quality import Quality
-    from sampling.profile import LatencyProfile
+    from sampling.pair.profile import LatencyProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class RayWorker:
         from ablation.results.manifest import describe
         from ablation.run.costs import Watched
         from ablation.run.prefills import share_prefills
-        from sampling.forward.int8 import decided
+        from sampling.forward.kernels.int8 import decided
         from sampling.loading.options import load_options
         from sampling.loading.pairs import load_pair
-        from sampling.pair_engine import PairEngine
+        from sampling.pair.pair_engine import PairEngine
 
         self._stack.enter_context(decided(rough))
         self._experiment, self._wait_quiet_s = experiment, wait_quiet_s
@@ -108,7 +108,7 @@ class RayWorker:
 
     def play(self, units: Sequence[WorkUnit], done: "Mapping[RowKey, PlayedRow]") -> PlayedItem:
         """All rows of these units that are not `done`."""
-        from ablation.results.full_trace import tracer
+        from ablation.results.traces.full_trace import tracer
         from ablation.run.execute import execute
         from ablation.run.job import WatcherPair
         from ablation.run.quiet import Quiet

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sampling.forward import cache
+from sampling.forward.caches import cache
 
 WORDS = 256
 """Numbers of the message that every command takes, 2 KiB; what does not fit follows in a second one."""

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sampling.forward.sharded.command import WORDS
+from utils.device.torchrun import Seat
 from utils.errors import UserError
 from utils.text import first_line
-from utils.torchrun import Seat
 
 _FORWARD, _COMMAND = timedelta(minutes=10), timedelta(days=365)
 _LOST = re.compile(r"Connection \w+ by peer|[Tt]imed out[^.]*")

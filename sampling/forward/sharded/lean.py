@@ -6,12 +6,12 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward import lean
-from sampling.forward.blocks import Layer, Weights
-from sampling.forward.linear import Kernel, Linear, PlainLinear, Product
+from sampling.forward.kernels.linear import Kernel, Linear, PlainLinear, Product
+from sampling.forward.models import lean
+from sampling.forward.models.blocks import Layer, Weights
+from sampling.forward.models.steps import BlockShape
 from sampling.forward.sharded.cut import Cut
 from sampling.forward.sharded.group import Group
-from sampling.forward.steps import BlockShape
 
 
 class Summed(PlainLinear):

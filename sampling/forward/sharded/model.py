@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from sampling.forward.cache import RollbackCache, SequenceCache
+from sampling.forward.caches.cache import RollbackCache, SequenceCache
 from sampling.forward.runner import CausalModel, Reading
 from sampling.forward.sharded.command import Command, Op, sight_of
 from sampling.forward.sharded.group import Group

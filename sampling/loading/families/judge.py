@@ -23,11 +23,11 @@ from transformers import (
 
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import Drafter, NullDrafter
-from sampling.forward import lean
+from sampling.forward.models import lean
 from sampling.forward.runner import CausalModel, ModelRunner, prefill
 from sampling.loading.adapt import adapted
-from sampling.loading.checks import has_encoder, refuse_config
 from sampling.loading.families.configs import VOCABULARY, Family
+from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loop import decode
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence

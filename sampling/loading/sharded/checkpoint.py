@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward import lean
+from sampling.forward.models import lean
 from sampling.forward.sharded.cut import Cut, refuse_uneven, whole
 from sampling.forward.sharded.group import Group
 from sampling.forward.sharded.lean import part_of
@@ -24,12 +24,12 @@ from sampling.loading.checkpoint import (
     read_weights,
     undisturbed,
 )
-from sampling.loading.checks import has_encoder
 from sampling.loading.contents import auto_class, refuse_untrained, unused_weights
-from sampling.loading.explained import folder_of, reading, within_memory
 from sampling.loading.fast_load import converted_shape
 from sampling.loading.origin import Origin
 from sampling.loading.quantized import stored_as
+from sampling.loading.refusals.checks import has_encoder
+from sampling.loading.refusals.explained import folder_of, reading, within_memory
 from sampling.loading.sharded.files import CutFiles, shapes_in, weight_files
 from sampling.loading.stop import refuse_broken_settings
 from utils.errors import UserError

@@ -10,9 +10,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling.forward.sharded.cut import EMBEDDING, HEAD, Cut
-from sampling.loading.damage import read_object
 from sampling.loading.fast_load import WEIGHTS_FILE
 from sampling.loading.origin import Origin
+from sampling.loading.refusals.damage import read_object
 from utils.errors import UserError
 
 _INDEX = f"{WEIGHTS_FILE}.index.json"

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import torch
 
-from sampling.forward.kernels import kernel, use_packed
-from sampling.forward.linear import PackedLinear
+from sampling.forward.kernels.linear import PackedLinear
+from sampling.forward.kernels.probe import kernel, use_packed
 from sampling.forward.runner import CausalModel
 from sampling.forward.sharded.follow import Follower
 from sampling.forward.sharded.group import Group
@@ -21,9 +21,9 @@ from sampling.loading.options import RANDOM, SELF, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.sharded.checkpoint import Landmarks, load_part
 from sampling.loading.stages import Progress, silent
+from utils.device.torchrun import START, Seat, seat
 from utils.errors import UserError, wrong_value
 from utils.text import first_line
-from utils.torchrun import START, Seat, seat
 
 _DEVICES = ("auto", "cpu", "cuda")
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from egag.draft_distribution import RecordedDistribution
-from sampling.methods import METHODS
+from sampling.methods.tables import METHODS
 from utils.errors import UserError
 from utils.events import Finished, FinishReason, Prefilled, Round
 
 if TYPE_CHECKING:
-    from sampling.local_engine import LocalEngine
+    from sampling.pair.local_engine import LocalEngine
     from sampling.raw import Seen
 
 DRAFTS, NODES = 8, 24

@@ -1,0 +1,89 @@
+"""What a drafter could have brought at most: records of its best fixed lengths and of the oracle, computed, not run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ablation.results.computed import BOUND
+from ablation.results.record import Record
+from ablation.results.traces.generations import Generation
+from ablation.results.traces.replay import Replays
+from egag.cost_model import CostModel
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.replay import Walk, best_fixed, oracle
+from utils.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Records of the bounds of each drafter, and what is not known of whom, a sentence each."""
+
+    records: tuple[Record, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """An answer of one drafter: the generation that it stands beside, its walk and what a round costs there."""
+
+    generation: Generation
+    walk: Walk
+    price: CostModel
+
+
+def bounds(replays: Replays) -> Bounds:
+    """The bounds of every drafter of a full trace, each in the block of a generation that it drafted in."""
+    records: list[Record] = []
+    notes: list[str] = []
+    for name, generations in _drafters(replays).items():
+        answers, unknown = _along(replays, generations)
+        notes += [f"{name}: no bounds of {len(unknown)} of its answers: {unknown[0]}"] if unknown else []
+        records += [
+            replays.record(one.generation, oracle(one.walk, one.price), f"{BOUND}oracle of {name}", one.walk.values)
+            for one in answers
+        ]
+        try:
+            records += list(_fixed(replays, name, answers))
+        except UserError as error:
+            notes.append(f"no best fixed length of {error}")
+    return Bounds(tuple(records), tuple(notes))
+
+
+def _drafters(replays: Replays) -> dict[str, list[Generation]]:
+    """The generations of each drafter, by a name that is short where no two drafters share it."""
+    by_drafter: dict[str, list[Generation]] = {}
+    for one in replays.drafting:
+        if one.values["processor"].name == "greedy":
+            by_drafter.setdefault(one.drafter, []).append(one)
+    short = [told.split(", ")[0] for told in by_drafter]
+    names = [told if short.count(one) > 1 else one for told, one in zip(by_drafter, short, strict=True)]
+    return dict(zip(names, by_drafter.values(), strict=True))
+
+
+def _along(replays: Replays, generations: Sequence[Generation]) -> tuple[list[_Along], list[str]]:
+    """The answers that are known all along, and why others are not."""
+    found: list[_Along] = []
+    unknown: list[str] = []
+    for one in generations:
+        try:
+            found.append(_Along(one, replays.furthest(one), replays.cost(one)))
+        except UserError as error:
+            unknown.append(str(error))
+    return found, unknown
+
+
+def _fixed(replays: Replays, name: str, answers: Sequence[_Along]) -> Iterator[Record]:
+    """The best fixed length over all answers of a format, and that of each prompt."""
+    weights = dict.fromkeys(one.generation.record.target_weights for one in answers)
+    for stored in weights:
+        several = [one for one in answers if one.generation.record.target_weights == stored]
+        best = best_fixed([one.walk for one in several], [one.price for one in several])
+        what = "nodes" if any(one.walk.trees for one in several) else "gamma"
+        for one, run in zip(several, best.runs, strict=True):
+            yield _record(replays, one, run, f"best fixed {what} of {name}, {best.gamma}")
+        for one in several:
+            (run,) = best_fixed([one.walk], one.price).runs
+            yield _record(replays, one, run, f"best fixed {what} of {name} for each prompt")
+
+
+def _record(replays: Replays, one: _Along, run: RunMetrics, name: str) -> Record:
+    return replays.record(one.generation, run, f"{BOUND}{name}", one.walk.values)

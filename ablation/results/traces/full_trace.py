@@ -1,0 +1,232 @@
+"""A full trace: beside each round what the models believed, and what every position of the answer would have met."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ablation.plan.traced import FULL, Traced
+from ablation.results.column import column
+from ablation.results.record import Record
+from ablation.results.traces.trace import GenerationLine, TraceLine, Tracer, of_generation, trace_line
+from sampling.methods.tables import METHODS
+from utils.events import Round
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ablation.plan.grid import PlannedGeneration
+    from egag.draft_distribution import RecordedDistribution
+    from sampling.engine import Engine
+    from sampling.measure.replay.walk import Walk
+    from sampling.raw import Seen
+
+TOP = 8
+"""How many of the most likely tokens are written at each place."""
+
+Top = list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullLine(TraceLine):
+    """A line of a full trace: a round that was run, or one of a walk."""
+
+    kind: str = column("", "`round`; or `walk`: what would have been drafted there, which nothing waited for")
+    vocab_size: int = column("tokens", "of the target")
+    steps: int = column("tokens", "drafts that the rule was asked about one by one; -1 where it was not asked")
+    most: int = column("tokens", "drafts that were asked for at most")
+    beliefs: list[list[float] | None] = column(
+        "",
+        "of each draft of a chain, of a tree's first: entropy (nats), chance of the likeliest token, chance of the "
+        "draft, all raw; null where the drafter has no distribution",
+    )
+    chances: list[float] | None = column("", "that each draft and all before it are right, as the drafter told it")
+    match: int = column("tokens", "of the text that a copy was found by")
+    q_top: list[Top] | None = column("", f"of each draft: the drafter's {TOP} likeliest tokens (id, raw probability)")
+    p_top: list[Top] | None = column("", f"at the root and behind each draft: the target's {TOP} likeliest tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine(GenerationLine):
+    """The line that ends a generation's rounds: its record, which they are the rounds of."""
+
+    kind: str = column("", "`run`")
+    prompt_ids: list[int] = column("", "ids of the prompt")
+    record: dict[str, Any] = column("", "the record of the generation, as `run --json` prints it")
+    values: dict[str, Any] = column("", "every parameter of the method, also those that it did not read")
+    drafter: str = column("", "what drafted, with its parameters: configurations that share it share one walk")
+
+
+class FullTracer(Tracer):
+    """Writes a line a round with beliefs, then the generation's record and, once a drafter and prompt, its walk.
+
+    The walk is made before the generation, when its drafter knows no more than the generation will, and is not part
+    of any measured time. Answers that are not greedy, and engines of others, have rounds alone.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        super().__init__(file)
+        self._walked: set[tuple[Any, ...]] = set()
+        self._key: tuple[Any, ...] = ()
+        self._walk: Walk | None = None
+        self._ids: Sequence[int] = ()
+        self._values: Mapping[str, Any] = {}
+        self._place: PlannedGeneration | None = None
+        self._engine: Any = None
+
+    def prompted(
+        self, place: "PlannedGeneration", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]
+    ) -> None:
+        """See `Tracer.prompted`: walks along the answer, then watches the generation."""
+        from sampling.pair.local_engine import is_local
+        from sampling.raw import Raw
+
+        self.close()
+        self._place, self._ids, self._values = place, ids, values
+        if not is_local(engine):
+            return
+        if walkable(place.method, values):
+            self._walk = self._new_walk(place, engine, values, ids)
+        self._engine, engine.raw = engine, Raw()
+
+    def round(self, place: "PlannedGeneration", round: Round) -> None:
+        """See `Tracer.round`."""
+        seen = None if self._engine is None else self._engine.raw.take()
+        self.write(_round_line(place, round, seen))
+
+    def record(self, record: Record) -> None:
+        """See `Tracer.record`."""
+        if self._place is None or record.error is not None:
+            self._walked.discard(self._key)
+            return self.close()
+        place = self._place
+        self.write(_run_line(place, record, self._ids, self._values))
+        for line in _walk_lines(place, self._walk) if self._walk else ():
+            self.write(line)
+        return self.close()
+
+    def close(self) -> None:
+        """Look no longer."""
+        if self._engine is not None:
+            self._engine.raw = None
+        self._engine = self._walk = self._place = None
+
+    def _new_walk(
+        self, place: "PlannedGeneration", engine: Any, values: Mapping[str, Any], ids: Sequence[int]
+    ) -> "Walk | None":
+        """The walk of this drafter along this prompt's answer; None where it is written already."""
+        from sampling.measure.replay.walk import walk
+
+        key = self._key = (
+            str(place.prompt.id),
+            place.turn,
+            place.target_weights,
+            tuple(ids),
+            drafter_of(place, values),
+        )
+        if key in self._walked:
+            return None
+        self._walked.add(key)
+        return walk(engine, place.method, values, ids, run=place.configuration.name)
+
+
+def tracer(file: TextIO | None, traced: Traced) -> Tracer:
+    """What writes a trace into a file."""
+    return FullTracer(file) if file is not None and traced == FULL else Tracer(file)
+
+
+def walkable(method: str, values: Mapping[str, Any]) -> bool:
+    """Whether what a method would have drafted elsewhere can be known: under greedy, where one drafter drafts."""
+    return METHODS[method].drafts and METHODS[method].drafter != "auto" and values["processor"].name == "greedy"
+
+
+def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:
+    """What drafts, with all that its drafts depend on: where that is earlier prompts, each configuration has its own.
+
+    A rule that remembers them drafts no other tokens.
+    """
+    from sampling.measure.replay.walk import most_drafts, walked_values
+    from sampling.methods.tables import DRAFTERS
+
+    method = METHODS[place.method]
+    settings = walked_values(place.method, {**values, **method.preset})
+    part = DRAFTERS[method.drafter]
+    told = [f"{p.name}={p.show(settings[p.name])}" for p in part.relevant(settings)]
+    own = [f"of {place.configuration.name}, repeat {place.repeat}"] if any(part.memories(settings)) else []
+    return ", ".join([method.drafter, *told, f"{most_drafts(place.method, settings)} drafts", *own])
+
+
+def _round_line(place: "PlannedGeneration", round: Round, seen: "Seen | None") -> FullLine:
+    from sampling.measure.replay.walk import beliefs
+    from sampling.raw import Seen
+
+    seen = seen or Seen()
+    return _line(
+        place,
+        round,
+        kind="round",
+        steps=seen.steps,
+        beliefs=_figures(beliefs(round, seen)),
+        chances=None if seen.chances is None else list(seen.chances),
+        match=seen.match,
+        q_top=[_top(row) for row in seen.drafter] or None,
+        p_top=None if seen.target is None else [_top(row) for row in seen.target],
+    )
+
+
+def _line(place: "PlannedGeneration", round: Round, **more: Any) -> FullLine:
+    line = trace_line(place, round)
+    own = {f.name: getattr(line, f.name) for f in fields(TraceLine)}
+    return FullLine(**own, vocab_size=round.vocab_size, most=round.gamma, **more)
+
+
+def _figures(found: "Sequence[RecordedDistribution | None]") -> list[list[float] | None]:
+    return [None if one is None else [one.entropy, one.top, one.token_chance] for one in found]
+
+
+def _top(logits: "Tensor | None") -> Top:
+    """The likeliest tokens behind raw logits `[V]`; none where there are none."""
+    if logits is None:
+        return []
+    import torch
+
+    chances, tokens = torch.softmax(logits.float(), dim=-1).topk(min(TOP, logits.shape[-1]))
+    return [(token, float(f"{chance:.6g}")) for token, chance in zip(tokens.tolist(), chances.tolist(), strict=True)]
+
+
+def _run_line(place: "PlannedGeneration", record: Record, ids: Sequence[int], values: Mapping[str, Any]) -> RunLine:
+    shown = {p.name: p.show(values[p.name]) for p in METHODS[place.method].parameters}
+    return RunLine(
+        **of_generation(place),
+        kind="run",
+        prompt_ids=list(ids),
+        record=asdict(record),
+        values=shown,
+        drafter=drafter_of(place, values) if METHODS[place.method].drafts else "",
+    )
+
+
+def _walk_lines(place: "PlannedGeneration", walk: "Walk") -> list[FullLine]:
+    """A line for each position of a walk, in the form of a round that accepted nothing."""
+    steps = {"never": -1, "once": 0, "each": 1}[walk.asked]
+    lines = []
+    for position, (ahead, token) in enumerate(zip(walk.ahead, walk.tokens, strict=True)):
+        round = Round(
+            number=position,
+            position=walk.prompt_tokens + position,
+            gamma=ahead.most,
+            drafts=ahead.drafts,
+            parents=ahead.parents,
+            q=(),
+            p=(),
+            path=(),
+            next_token=token,
+            entropy=ahead.entropy,
+            vocab_size=walk.vocab_size,
+            draft_s=walk.samples[position].draft_s,
+            verify_s=walk.samples[position].verify_s,
+            other_s=walk.samples[position].other_s,
+        )
+        chances = None if ahead.chances is None else list(ahead.chances)
+        more: dict[str, Any] = {"steps": steps, "chances": chances, "match": ahead.match}
+        lines.append(_line(place, round, kind="walk", beliefs=_figures(ahead.beliefs), **more))
+    return lines

@@ -1,0 +1,55 @@
+"""The view for pipes and dumb terminals: whole answers as plain text on the output, progress on the error output."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from repl.loading import Loading
+from repl.replies import Reply, Sheet
+from repl.screen.round_line import Line
+from sampling.measure.answer import Answer
+from sampling.measure.metrics import RunMetrics
+from utils.events import AnyRound, Event
+from utils.text import shown
+
+
+class PlainView:
+    """Answers, tables and debug lines go to `out`; confirmations, progress and errors to `err`."""
+
+    def __init__(self, out: Console, err: Console) -> None:
+        self.out, self.err = out, err
+
+    def echo(self, line: str) -> None:
+        """A line of a script: it is in the script already."""
+
+    def reply(self, reply: Reply) -> None:
+        """Show what a command answered."""
+        from repl.screen import render
+
+        render.show(self.out if isinstance(reply, Sheet) else self.err, reply)
+
+    def confirm(self, question: str) -> bool | None:
+        """Nobody is asked: an answer would be taken from the lines to play."""
+        return None
+
+    def wait(self, loading: Loading) -> None:
+        """Until the models are there, say once for each step what is done."""
+        said = ""
+        while not loading.wait(0.1):
+            if loading.message != said:
+                said = loading.message
+                self.err.print(said, style="dim", markup=False, highlight=False)
+
+    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
+        """Print a run when it has ended, if it came to a token; with `line` its rounds while it happens."""
+        for event, _ in run:
+            if isinstance(event, AnyRound):
+                if not answer.begun:
+                    self.out.file.write(f"[{title}]\n")
+                answer.add(event)
+                if line:
+                    self.out.file.write(f"{shown(line(event))}\n")
+        answer.finish()
+        if answer.begun:
+            self.out.file.write(f"{shown(answer.text, lines=True)}\n\n")
+            self.out.file.flush()

@@ -1,0 +1,88 @@
+"""What is on, why, and with which settings: in one line each."""
+
+from collections.abc import Iterator, Sequence
+
+from repl.files.runs import Run
+from repl.own_settings import TURNS
+from repl.session import Session
+from repl.start import AUTO
+from sampling.loading.options import WEIGHTS
+from sampling.methods.settings import GENERAL, PARAMETERS
+from sampling.methods.tables import METHODS
+from utils.parameter import Parameter, Values
+
+
+def summary(session: Session) -> str:
+    """The settings that matter for what answers a prompt, the format of a rounded target, and cards' values."""
+    values, runs = session.settings, session.runs()
+    used = {name for run in runs for name in _read(run, values)}
+    used |= {p.name for p in GENERAL} - _unread(values, runs)
+    shown = [p for p in PARAMETERS.values() if p.name in used]
+    settings = [f"{p.name} {session.show(p.name)}" for p in shown if _matters(values, p)]
+    if session.own[TURNS.name] != TURNS.default:
+        settings.append(f"turns {session.show(TURNS.name)}")
+    pair = session.loading.pair
+    if pair is not None and pair.target_info.stored != WEIGHTS[0]:
+        settings.append(f"target_weights {pair.target_info.stored}")
+    return ", ".join([*settings, *recommended(runs)])
+
+
+def _read(run: Run, values: Values) -> set[str]:
+    """The session's settings that a run reads."""
+    own = run.parameters
+    return {p.name for p in METHODS[run.method].relevant({**values, **own})} - own.keys()
+
+
+def _unread(values: Values, runs: Sequence[Run]) -> set[str]:
+    """General settings without a say here: greedy draws nothing, and a search asks no processor."""
+    if runs and all(METHODS[run.method].search for run in runs):
+        return {"processor", "seed"}
+    return {"seed"} if values["processor"].name == "greedy" else set()
+
+
+def recommended(runs: Sequence[Run]) -> list[str]:
+    """Where a card's value stands in for the session's."""
+    return [
+        f"{run.title} {name} {PARAMETERS[name].show(value)} (card)"
+        for run in runs
+        for name, value in run.recommended.items()
+    ]
+
+
+def _matters(values: Values, parameter: Parameter) -> bool:
+    """Switches and choices that stand where they start are not news."""
+    quiet = isinstance(parameter.default, bool | str)
+    return not quiet or values[parameter.name] != parameter.default
+
+
+def titles(session: Session) -> str:
+    """What answers a prompt: `AR, SD and NASD`."""
+    *others, last = [run.title for run in session.runs()] or ["no method"]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def on_and_why(session: Session) -> str:
+    """What answers a prompt, and what of it the pair and the cards have decided."""
+    return "; ".join([f"on: {titles(session)}", *_reasons(session)])
+
+
+def greeting(session: Session) -> str:
+    """What to do at the first prompt, what is on and why, a line each; while the models load, that they do."""
+    if session.loading.error is not None:
+        return "No model is loaded; /status says why, /help shows the commands."
+    if session.start is None:
+        return "Type a question, or /help for commands. The models are loading."
+    answer = "answer" if len(session.runs()) > 1 else "answers"
+    why = "; ".join(_reasons(session))
+    first = f"Type a question: {titles(session)} {answer} it. /help shows more."
+    return f"{first}\n{why[0].upper()}{why[1:]}." if why else first
+
+
+def _reasons(session: Session) -> Iterator[str]:
+    if session.start is None:
+        return
+    decided = [run.title for run in session.runs() if run.method in session.start.settings and run.method != AUTO]
+    if decided and session.start.why:
+        yield f"{decided[-1]} is {session.start.why}"
+    if cards := recommended(session.runs()):
+        yield f"recommended by cards: {', '.join(text.removesuffix(' (card)') for text in cards)}"

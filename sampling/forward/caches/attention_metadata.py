@@ -1,0 +1,71 @@
+"""How the sequences of a forward attend: padded side by side, each by itself, or as causal spans."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sampling.forward.caches.rows_alone import attend_alone
+from sampling.forward.kernels.attention import grouped_attention
+from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalSpans
+
+
+@dataclass(frozen=True, slots=True)
+class PerSequenceAttention:
+    """A sequence that attends by itself: its place, its flat rows, how many columns it sees, and through what."""
+
+    index: int
+    rows: slice
+    columns: int
+    mask: Tensor | None
+    sees: AttentionPattern | None
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedAttention:
+    """Sequences that attend side by side, each over the rows and columns of the longest.
+
+    part: their places, one behind the other; those that are fed nothing see one row, which nobody reads. rows: most
+    that one of them has. at: `[N]`, where each flat row lies among `part x rows`; None where they are laid out so
+    already. mask: additive, `[sequences, 1, group * rows, columns]`.
+    """
+
+    part: slice
+    rows: int
+    columns: int
+    at: Tensor | None
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMetadata:
+    """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend."""
+
+    places: Tensor
+    attending: "Attending"
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
+        if isinstance(self.attending, PaddedAttention):
+            return _side_by_side(self.attending, query, keys, values)
+        if isinstance(self.attending, CausalSpans):
+            return self.attending.attend(query, keys, values)
+        parts = [_apart(part, query[part.rows], keys, values) for part in self.attending]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+Attending = PaddedAttention | CausalSpans | tuple[PerSequenceAttention, ...]
+
+
+def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    if side.at is not None:
+        rows = (side.part.stop - side.part.start) * side.rows
+        query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
+    keys, values = (stored[side.part, :, : side.columns] for stored in (keys, values))
+    out = grouped_attention(query, keys, values, side.mask)
+    return out if side.at is None else out.index_select(0, side.at)
+
+
+def _apart(one: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    place = slice(one.index, one.index + 1)
+    return attend_alone(query, keys[place], values[place], one.columns, one.mask, one.sees)

@@ -1,0 +1,280 @@
+"""Keys and values of many sequences side by side, each in its own part of a buffer, with a length of its own.
+
+A forward over several of them takes their rows one behind the other: no matrix product of the model is ever padded.
+Only to attend are rows laid out by sequence. Rolling one back is an assignment, and no other is touched.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from weakref import finalize
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.forward.caches import cache
+from sampling.forward.caches.attention_metadata import (
+    Attending,
+    AttentionMetadata,
+    PaddedAttention,
+    PerSequenceAttention,
+)
+from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
+from sampling.forward.kernels.attention import folded_mask
+from sampling.forward.kernels.batch_invariant import UNIT, AttentionPattern, CausalSpan, CausalSpans, attention_pattern
+from sampling.forward.models.steps import BlockShape
+from utils.device.sent import sent
+
+_ROOM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What one sequence feeds in a forward: how many rows, and where their drafts hang.
+
+    positions `[n]` and seen `[n, length + n]` bool: of rows that are no chain; None for a chain.
+    """
+
+    slot: "RowsSlot"
+    count: int
+    positions: Tensor | None = None
+    seen: Tensor | None = None
+
+
+class RowsLayer:
+    """One layer's part of a `RowsCache`."""
+
+    def __init__(self, owner: "RowsCache", index: int) -> None:
+        self._owner, self._index = owner, index
+
+    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
+        layout = self._owner.layout
+        if isinstance(layout, AloneLayout):
+            return layout.write(self._index, keys, values)
+        stored = self._owner.keys[self._index], self._owner.values[self._index]
+        for buffer, rows in zip(stored, (keys, values), strict=True):
+            buffer.view(-1, buffer.shape[-1]).index_copy_(0, layout.places, rows.flatten(0, 1))
+        return stored
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
+        layout = self._owner.layout
+        if isinstance(layout, AloneLayout):
+            return layout.attend(self._index, query, keys, values)
+        return layout.attend(query, *self.write(keys, values))
+
+
+class RowsCache:
+    """Keys and values of as many sequences as ask for a place, `[layers, B, kv_heads, capacity, head_dim]`.
+
+    It grows with them and with their texts, and is zeroed: a number that is none, once there, would spread from rows
+    that are hidden (0 times NaN is NaN). batch_invariant: see `Format`; every sequence then attends by itself, as it
+    does alone. padded: all attend side by side, as a model's own layers must have it.
+    """
+
+    layout: AttentionMetadata | AloneLayout
+
+    def __init__(
+        self,
+        layers: int,
+        shape: BlockShape,
+        device: torch.device,
+        dtype: torch.dtype,
+        batch_invariant: bool = False,
+        padded: bool = False,
+    ) -> None:
+        self._group, self._batch_invariant, self._padded = shape.heads // shape.kv_heads or 1, batch_invariant, padded
+        self.keys = self.values = torch.zeros(layers, 0, shape.kv_heads, 0, shape.head_dim, device=device, dtype=dtype)
+        self.layers = [RowsLayer(self, index) for index in range(layers)]
+        self._buffers: dict[int, Buffers] = {}
+        self._free: list[int] = []
+        self._taken = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.keys.device
+
+    def take(self, owner: object) -> int:
+        """A place that nobody has, the lowest, for as long as `owner` lives."""
+        if not self._free:
+            self._free.append(self._taken)
+            self._taken += 1
+        index = min(self._free)
+        self._free.remove(index)
+        finalize(owner, self._free.append, index)
+        return index
+
+    def lay_out(self, feeds: Sequence[Fed]) -> Tensor:
+        """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
+        self.make_room(max(one.slot.length + one.count for one in feeds))
+        if len(feeds) == 1 and not self._padded:
+            return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
+        starts = [one.slot.length for one in feeds]
+        rows = [start + row for start, one in zip(starts, feeds, strict=True) for row in range(one.count)]
+        where = [one.slot.index for one in feeds for _ in range(one.count)]
+        flat = sent([*rows, *where], self.device)
+        places, of = flat[: len(rows)], flat[len(rows) :]
+        self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds))
+        return self._positions(feeds, places)
+
+    def lay_out_writes(self, feed: Fed) -> Tensor:
+        """`lay_out` for rows of one sequence that are stored and attend to nothing."""
+        self.make_room(feed.slot.length + feed.count)
+        return self._lay_out_alone(feed, None, None)
+
+    def _lay_out_alone(self, feed: Fed, mask: Tensor | None, sees: AttentionPattern | None) -> Tensor:
+        """`lay_out` for one sequence."""
+        start, stop = feed.slot.length, feed.slot.length + feed.count
+        self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
+        return torch.arange(start, stop, device=self.device) if feed.positions is None else feed.positions
+
+    def lay_out_fixed(self, index: int, rows: Tensor, mask: Tensor) -> None:
+        """Prepare a forward of one sequence whose rows `[n]` go there and see `[n, columns]` by an additive mask.
+
+        There is room for them: nothing is read, and no address changes.
+        """
+        self.layout = FixedLayout(self.buffers(index), rows, mask.shape[1], folded_mask(mask, self._group))
+
+    def buffers(self, index: int) -> Buffers:
+        """Where one sequence's rows are, good until there is more room."""
+        if index not in self._buffers:
+            self._buffers[index] = [
+                (keys[index : index + 1], values[index : index + 1])
+                for keys, values in zip(self.keys, self.values, strict=True)
+            ]
+        return self._buffers[index]
+
+    def stored(self, of: Tensor, places: Tensor) -> Tensor:
+        """Rows of a layer's buffer, `[N * kv_heads]`: of whose sequence each flat row is, and where it goes there."""
+        kv_heads, capacity = self.keys.shape[2:4]
+        heads = torch.arange(kv_heads, device=self.device)
+        return ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
+
+    def folded(self, mask: Tensor) -> Tensor:
+        """A mask `[sequences, rows, columns]` as `PaddedAttention` has it."""
+        return folded_mask(mask, self._group).unsqueeze(1)
+
+    def _positions(self, feeds: Sequence[Fed], places: Tensor) -> Tensor:
+        """A row of a chain stands where it lies."""
+        if all(one.positions is None for one in feeds):
+            return places
+        parts = places.split([one.count for one in feeds])
+        return torch.cat(
+            [part if one.positions is None else one.positions for part, one in zip(parts, feeds, strict=True)]
+        )
+
+    def _attending(self, feeds: Sequence[Fed]) -> Attending:
+        indices = [one.slot.index for one in feeds]
+        part = slice(min(indices), max(indices) + 1)
+        rows = max(one.count for one in feeds) * (part.stop - part.start)
+        few = rows > 2 * sum(one.count for one in feeds)
+        if self._batch_invariant and all(one.seen is None for one in feeds):
+            return CausalSpans([(one.slot.index, self._chain(one)) for one in feeds], self.device)
+        if self._batch_invariant or (few and not self._padded):
+            return tuple(self._apart(feeds))
+        return self._side(feeds, part)
+
+    def _apart(self, feeds: Sequence[Fed]) -> Iterator[PerSequenceAttention]:
+        ends = accumulate((one.count for one in feeds), initial=0)
+        for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
+            yield PerSequenceAttention(
+                one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one)
+            )
+
+    def _sees(self, feed: Fed) -> tuple[Tensor | None, AttentionPattern | None]:
+        """Mask or pattern of a sequence that attends by itself; neither where it sees all rows."""
+        if self._batch_invariant:
+            return None, self._chain(feed) if feed.seen is None else attention_pattern(feed.seen, self.keys.dtype)
+        if feed.seen is None and feed.count == 1:
+            return None, None
+        seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
+        return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
+
+    def _chain(self, one: Fed) -> CausalSpan:
+        first = one.slot.length + 1
+        return CausalSpan(range(first, first + one.count), self.keys.dtype, self.device)
+
+    def _side(self, feeds: Sequence[Fed], part: slice) -> PaddedAttention:
+        sequences, most = part.stop - part.start, max(one.count for one in feeds)
+        columns = max(one.slot.length + one.count for one in feeds)
+        fed = [one.slot.index - part.start for one in feeds]
+        starts, even = [0] * sequences, fed == list(range(sequences)) and all(one.count == most for one in feeds)
+        for place, one in zip(fed, feeds, strict=True):
+            starts[place] = one.slot.length
+        last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)
+        seen = torch.arange(columns, device=self.device) <= last.unsqueeze(2)
+        for place, one in zip(fed, feeds, strict=True):
+            if one.seen is not None:
+                seen[place, : one.count] = F.pad(one.seen, (0, columns - one.seen.shape[1]))
+        mask = self.folded(cache.additive(seen, self.keys.dtype))
+        at = [place * most + row for place, one in zip(fed, feeds, strict=True) for row in range(one.count)]
+        return PaddedAttention(part, most, columns, None if even else sent(at, self.device), mask)
+
+    def make_room(self, rows: int) -> None:
+        """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""
+        layers, there, kv_heads, capacity, dim = self.keys.shape
+        if self._taken <= there and rows <= capacity:
+            return
+        sequences = there if self._taken <= there else max(self._taken, there * 3 // 2)
+        if rows > capacity:
+            rows = -(-max(rows, capacity * 3 // 2) // _ROOM) * _ROOM
+        shape = layers, sequences, kv_heads, max(rows, capacity), dim
+        old = self.keys, self.values
+        self._buffers.clear()
+        self.keys, self.values = (one.new_zeros(shape) for one in old)
+        for new, held in zip((self.keys, self.values), old, strict=True):
+            new[:, :there, :, :capacity] = held
+
+    def move(self, index: int, rows: Tensor, to: int) -> None:
+        """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""
+        for buffer in (self.keys, self.values):
+            buffer[:, index, :, to : to + len(rows)] = buffer[:, index].index_select(2, rows)
+
+
+assert _ROOM % UNIT == 0, "a batch-invariant sequence attends over whole units"
+
+
+class RowsSlot(cache.SequenceCache):
+    """The rows of one sequence among those of many; layers: of all of them."""
+
+    def __init__(self, owner: RowsCache) -> None:
+        self.owner, self.index, self.layers = owner, owner.take(self), owner.layers
+        self.device, self.dtype = owner.device, owner.keys.dtype
+
+    def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
+        """See `SequenceCache.lay_out`; its layers need no mask."""
+        return self.owner.lay_out([self.fed(count, parents)]), None
+
+    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> None:
+        """See `SequenceCache.lay_out_seen`."""
+        self.owner.lay_out([Fed(self, len(positions), positions, seen)])
+
+    def rows(self) -> dict[int, cache.Rows]:
+        """See `KeptCache.rows`."""
+        self.owner.make_room(self.length)
+        return {
+            layer: (keys[0, :, : self.length], values[0, :, : self.length])
+            for layer, (keys, values) in enumerate(self.owner.buffers(self.index))
+        }
+
+    def fill(self, rows: Mapping[int, cache.Rows], count: int) -> None:
+        """See `KeptCache.fill`."""
+        self.crop(0)
+        self.owner.make_room(count)
+        for layer, filled in rows.items():
+            for buffer, held in zip(self.owner.buffers(self.index)[layer], filled, strict=True):
+                buffer[0, :, :count] = held
+        self.advance(count)
+
+    def move(self, rows: Tensor, to: int) -> None:
+        """See `SequenceCache.move`."""
+        self.owner.move(self.index, rows, to)
+
+    def fed(self, count: int, parents: Sequence[int] | None) -> Fed:
+        """n rows of a chain or a tree behind those that count."""
+        if parents is None:
+            return Fed(self, count)
+        positions = cache.positions(self.length, count, parents, self.device)
+        return Fed(self, count, positions, cache.seen(self.length, count, parents, self.device))

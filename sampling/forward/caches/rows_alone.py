@@ -1,0 +1,84 @@
+"""How a sequence that is fed alone lies in its part of a `RowsCache`: side by side, so that nothing is gathered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sampling.forward.kernels.attention import grouped_attention
+from sampling.forward.kernels.batch_invariant import AttentionPattern
+
+Buffers = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values of one sequence, `[1, kv_heads, capacity, D]` each, a pair for every layer."""
+
+
+class AloneLayout:
+    """Where the rows of a sequence go that is fed alone, and what they see."""
+
+    __slots__ = ()
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store rows `[n, kv_heads, D]`; the buffers of this sequence."""
+        raise NotImplementedError
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See `RowsLayer.attend`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLayout(AloneLayout):
+    """Shapes and addresses that do not follow the text, as a graph needs them.
+
+    rows: `[n]`, where they go. They attend over so many columns; mask: additive, `[group * n, columns]`.
+    """
+
+    buffers: Buffers
+    rows: Tensor
+    columns: int
+    mask: Tensor
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """See `AloneLayout.write`."""
+        stored_keys, stored_values = stored = self.buffers[layer]
+        stored_keys[0].index_copy_(1, self.rows, keys.transpose(0, 1))
+        stored_values[0].index_copy_(1, self.rows, values.transpose(0, 1))
+        return stored
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See `AloneLayout.attend`."""
+        stored_keys, stored_values = self.write(layer, keys, values)
+        return attend_alone(query, stored_keys, stored_values, self.columns, self.mask, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleLayout(AloneLayout):
+    """start, stop: where its rows go; it sees those up to `stop`, through a mask or a pattern."""
+
+    buffers: Buffers
+    start: int
+    stop: int
+    mask: Tensor | None
+    sees: AttentionPattern | None
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """See `AloneLayout.write`."""
+        stored_keys, stored_values = stored = self.buffers[layer]
+        count = self.stop - self.start
+        stored_keys.narrow(2, self.start, count).copy_(keys.transpose(0, 1))
+        stored_values.narrow(2, self.start, count).copy_(values.transpose(0, 1))
+        return stored
+
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See `AloneLayout.attend`."""
+        stored_keys, stored_values = self.write(layer, keys, values)
+        return attend_alone(query, stored_keys, stored_values, self.stop, self.mask, self.sees)
+
+
+def attend_alone(
+    query: Tensor, keys: Tensor, values: Tensor, columns: int, mask: Tensor | None, sees: AttentionPattern | None
+) -> Tensor:
+    """`[n, heads, D]` on the first columns of a sequence's buffers -> `[n, heads * D]`."""
+    if sees is not None:
+        return sees.attend(query, keys, values)
+    return grouped_attention(query, keys.narrow(2, 0, columns), values.narrow(2, 0, columns), mask)

@@ -1,0 +1,106 @@
+"""The formats that a model's weights may have: which products compute it, and where they run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sampling.forward.kernels import int4, int8
+from sampling.forward.kernels.cuda_formats import FP8_CAPABILITY, CudaInt4Linear, CudaInt8Linear, Fp8Linear, agrees
+from sampling.forward.kernels.int4 import OUTPUTS, Int4Linear
+from sampling.forward.kernels.int8 import FineInt8Linear
+from sampling.forward.kernels.linear import Kernel, Product
+from sampling.forward.kernels.probe import make_linear
+from sampling.forward.kernels.q8_0 import grouped_or_fine
+from sampling.forward.kernels.quantisation_scales import GROUP
+from utils.errors import UserError, one_of
+
+FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What computes the products of the blocks and that of the output matrix.
+
+    batch_invariant: whether a row has to come out the same on a CPU, bit for bit, whatever is computed beside it. Where
+    inputs are rounded, a difference in the last bit before becomes one of a whole step behind. multiples: of what the
+    inputs and the outputs of the blocks' products have to be.
+    """
+
+    blocks: Kernel
+    output: Kernel
+    batch_invariant: bool = False
+    multiples: tuple[int, int] = (1, 1)
+
+    def batch_invariant_on(self, device: torch.device) -> bool:
+        """Whether it can be had here: elsewhere products choose the order of their sums by their shape."""
+        return self.batch_invariant and device.type == "cpu"
+
+
+def _by_device(**kernels: Kernel) -> Kernel:
+    """The kernel of the type of device that a weight is on."""
+
+    def make(weight: Tensor, bias: Tensor | None = None) -> Product:
+        return kernels[weight.device.type](weight, bias)
+
+    return make
+
+
+def _where_it_divides(kernel: Kernel, otherwise: Kernel) -> Kernel:
+    """A kernel that takes only some shapes, and another for matrices of the others."""
+
+    def make(weight: Tensor, bias: Tensor | None = None) -> Product:
+        return (kernel if int4.divides(weight) else otherwise)(weight, bias)
+
+    return make
+
+
+_INT8 = _by_device(cpu=FineInt8Linear, cuda=CudaInt8Linear)
+
+FORMATS: Mapping[str, Format] = {
+    FULL: Format(make_linear, make_linear),
+    "int8": Format(_by_device(cpu=grouped_or_fine, cuda=CudaInt8Linear), _INT8, batch_invariant=True),
+    # As files of 4 bits have it: the output matrix, which is often the embedding, is left at 8.
+    "int4": Format(
+        _by_device(cpu=Int4Linear, cuda=CudaInt4Linear), _INT8, batch_invariant=True, multiples=(GROUP, OUTPUTS)
+    ),
+    "fp8": Format(Fp8Linear, _where_it_divides(Fp8Linear, _INT8), multiples=(GROUP, OUTPUTS)),
+}
+
+_BOTH = "x86 CPUs and on CUDA"
+_WHERE = {
+    "int8": _BOTH,
+    "int4": _BOTH,
+    "fp8": f"CUDA cards of compute capability {'.'.join(map(str, FP8_CAPABILITY))} or more",
+}
+
+
+def refuse_format(name: str, device: torch.device, asked: str) -> None:
+    """Raise `UserError` where this machine has no products of a format. asked: the words that asked for it."""
+    if _runs(name, device):
+        return
+    allowed = one_of([one for one in FORMATS if _runs(one, device)])
+    raise UserError(
+        f"{asked} given; the products in {name} run on {_WHERE[name]}, and the model is on {_told(device)}; "
+        f"expected {allowed}"
+    )
+
+
+def _runs(name: str, device: torch.device) -> bool:
+    if name == FULL:
+        return True
+    if device.type == "cpu":
+        return name != "fp8" and int8.runs() and (name == "int8" or int4.runs())
+    if device.type != "cuda":
+        return False
+    needed = {"int8": (CudaInt8Linear,), "int4": (CudaInt4Linear, CudaInt8Linear), "fp8": (Fp8Linear, CudaInt8Linear)}
+    return all(agrees(kernel, device) for kernel in needed[name])
+
+
+def _told(device: torch.device) -> str:
+    """The device in words, with what a card can do."""
+    if device.type != "cuda":
+        return str(device)
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"{device} of compute capability {major}.{minor}"

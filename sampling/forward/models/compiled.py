@@ -1,0 +1,129 @@
+"""The steps between the products, compiled ahead of time by torch's inductor and kept in the user's cache folder.
+
+A step of a small model is a dozen small operations, and calling them takes longer than computing them. A compiled step
+is one call. Its loops run row by row on one thread, so that a row comes out the same whatever is computed with it.
+"""
+
+import hashlib
+import inspect
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import BadZipFile, ZipFile
+
+import torch
+from torch import Tensor, nn
+
+from sampling.forward.kernels import int4, int8, linear, q8_0, swiglu
+from sampling.forward.models import flat, steps
+from sampling.forward.models.blocks import Blocks
+from sampling.forward.models.flat import ROWS, Call, CompiledSteps, Formulas, Key, Run, examples, near
+from utils.errors import UserError
+from utils.files import cache_folder
+from utils.provenance import cpu_name
+from utils.text import first_line
+
+_MOST_ROWS = 1 << 20
+_SOURCES = (sys.modules[__name__], flat, steps, linear, int8, int4, q8_0, swiglu)
+
+
+class _Module(nn.Module):
+    """A step, as the exporter takes it."""
+
+    def __init__(self, formulas: Formulas, one: Call) -> None:
+        super().__init__()
+        self._formulas, self._one = formulas, one
+
+    def forward(self, *tensors: Tensor) -> list[Tensor]:
+        return self._formulas.result(self._one.filled(tensors))
+
+
+def compiler() -> str | None:
+    """The C++ compiler that torch would call; None where there is none."""
+    return shutil.which(os.environ.get("CXX", "g++"))
+
+
+@torch.inference_mode()
+def compiled(blocks: Blocks, tell: Callable[[float], None]) -> Blocks:
+    """The same blocks with compiled steps: those of the cache folder, or, for about a minute, made now.
+
+    tell: told the part that is done, where something has to be made. Raises `UserError` where there is no compiler,
+    or what it made is not right.
+    """
+    if compiler() is None:
+        raise UserError("no C++ compiler is found; expected g++, or what the environment variable CXX names")
+    formulas = examples(blocks)
+    runs: dict[Key, Run] = {}
+    for number, (key, one) in enumerate(formulas.seen.items()):
+        path = cache_folder() / "compiled" / f"{_name(formulas, one)}.pt2"
+        if not path.is_file():
+            tell(number / len(formulas.seen))
+        runs[key] = _kept(path) or _made(formulas, one, path)
+    return replace(blocks, compiled=CompiledSteps(formulas.shape, runs))
+
+
+def _name(formulas: Formulas, one: Call) -> str:
+    """What tells this step from all others: the model's sizes, the machine, torch, and the source."""
+    tensors = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in one.tensors]
+    machine = cpu_name(), torch.backends.cpu.get_cpu_capability(), torch.__version__, torch.version.git_version
+    products = [product.name for product in one.products]
+    told = repr((one.key[:2], products, tensors, formulas.shape, formulas.eps, machine)).encode()
+    sources = (inspect.getsource(module).encode() for module in _SOURCES)
+    return f"{one.step}-{hashlib.sha256(b''.join([told, *sources])).hexdigest()[:24]}"
+
+
+def _kept(path: Path) -> Run | None:
+    """What was compiled earlier; None where that is not there, or damaged: a loader checks no sums."""
+    try:
+        with ZipFile(path) as package:
+            if package.testzip() is not None:
+                return None
+        run: Run = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1).run
+    except (RuntimeError, OSError, BadZipFile):
+        return None
+    return run
+
+
+def _made(formulas: Formulas, one: Call, path: Path) -> Run:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent) as scratch:
+            step = Path(_compile(formulas, one, f"{scratch}/step.pt2"))
+            run = _kept(step)
+            if run is None or not _right(formulas, one, run):
+                raise UserError(f"the compiled step {one.step!r} does not give what its formula gives")
+            step.replace(path)
+    except (RuntimeError, OSError, ImportError) as error:
+        raise UserError(f"the step {one.step!r} cannot be compiled: {first_line(error)}") from error
+    return run
+
+
+def _compile(formulas: Formulas, one: Call, package: str) -> str:
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a missing GPU
+    from torch._inductor import aoti_compile_and_package
+
+    count = torch.export.Dim("n", min=1, max=_MOST_ROWS)
+    rows = [{0: count if len(tensor) == ROWS else 2 * count} for tensor in one.rows]
+    dynamic = (*rows, *({} for _ in one.tensors[len(rows) :]))
+    given = tuple(tensor.clone() for tensor in one.tensors)
+    exported = torch.export.export(_Module(formulas, one), given, dynamic_shapes=(dynamic,))
+    settings = {"cpp.threads": 1, "cpp.cxx": (None, compiler())}
+    return str(aoti_compile_and_package(exported, package_path=package, inductor_configs=settings))
+
+
+def _right(formulas: Formulas, one: Call, run: Run) -> bool:
+    """Whether it gives what the formula gives, to rounding, and every row alone what it gives among others."""
+    found, expected = run(one.tensors), formulas.result(one)
+    alike = all(near(a, b) for a, b in zip(found, expected, strict=True))
+    return alike and all(_same_alone(one, found, run, row) for row in range(ROWS))
+
+
+def _same_alone(one: Call, found: Sequence[Tensor], run: Run, row: int) -> bool:
+    rows = [tensor[row::ROWS].contiguous() for tensor in one.rows]
+    alone = run([*rows, *one.tensors[len(rows) :]])
+    return all(torch.equal(a, b[row::ROWS]) for a, b in zip(alone, found, strict=True))

@@ -1,0 +1,184 @@
+"""The steps between the products as functions of flat lists of tensors, which is what a compiler takes and gives."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sampling.forward.caches.cache import RollbackCache
+from sampling.forward.kernels.linear import Arithmetic, Prepared
+from sampling.forward.models.blocks import Blocks
+from sampling.forward.models.steps import Heads, Norm, ProductFormat, Steps
+
+ROWS = 5
+"""Of the tensors that a step is tried on."""
+_TOLERANCE = 0.02
+
+Rows = tuple[Tensor, ...]
+Absent = tuple[Tensor | None, ...]
+Products = tuple[Arithmetic, ...]
+Key = tuple[str, tuple[bool, ...], Products]
+Run = Callable[[list[Tensor]], list[Tensor]]
+
+
+def key_of(step: str, weights: Absent, products: Products) -> Key:
+    return step, tuple([weight is not None for weight in weights]), products
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A step with its row tensors, its weights, of which some may be absent, and the arithmetics of its products."""
+
+    step: str
+    rows: Rows
+    weights: Absent
+    products: Products
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.step, self.weights, self.products)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [*self.rows, *(weight for weight in self.weights if weight is not None)]
+
+    def filled(self, tensors: Sequence[Tensor]) -> "Call":
+        """The same step of other tensors, in the order of `tensors`."""
+        left = iter(tensors[len(self.rows) :])
+        weights = tuple(None if weight is None else next(left) for weight in self.weights)
+        return Call(self.step, tuple(tensors[: len(self.rows)]), weights, self.products)
+
+
+class Flat(Steps):
+    """Steps as calls of flat lists of tensors, which is what a compiled one takes and gives.
+
+    `leave` stays as it is: a forward calls it once.
+    """
+
+    __slots__ = ()
+
+    def call(self, step: str, rows: Rows, weights: Absent = (), products: Products = ()) -> list[Tensor]:
+        """What the step gives: see `Call`."""
+        raise NotImplementedError
+
+    def enter(self, x: Tensor, into: ProductFormat) -> Prepared:
+        return tuple(self.call("enter", (x,), (), (into.arithmetic,)))
+
+    def turn(
+        self,
+        raw: Tensor,
+        rest: Prepared,
+        of: ProductFormat,
+        norms: tuple[Norm | None, Norm | None],
+        cos: Tensor,
+        sin: Tensor,
+    ) -> Heads:
+        weights = of.added, _weight(norms[0]), _weight(norms[1])
+        query, keys, values = self.call("turn", (raw, *rest, cos, sin), weights, (of.arithmetic,))
+        return query, keys, values
+
+    def join(
+        self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, norm: Norm | None, into: ProductFormat
+    ) -> tuple[Tensor, Prepared]:
+        products = of.arithmetic, into.arithmetic
+        joined, *entered = self.call("join", (x, raw, *rest), (of.added, _weight(norm)), products)
+        return joined, tuple(entered)
+
+    def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
+        return tuple(self.call("gate", (raw, *rest), (of.added,), (of.arithmetic, into.arithmetic)))
+
+
+def _weight(norm: Norm | None) -> Tensor | None:
+    return None if norm is None else norm.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Formulas(Flat):
+    """The steps as formulas of tensors alone; seen: an example of each, for the compiler."""
+
+    eps: float
+    seen: dict[Key, Call]
+
+    def call(self, step: str, rows: Rows, weights: Absent = (), products: Products = ()) -> list[Tensor]:
+        one = Call(step, rows, weights, products)
+        self.seen.setdefault(one.key, one)
+        return self.result(one)
+
+    def result(self, one: Call) -> list[Tensor]:
+        """What a step gives, by its formula."""
+        steps = _Loops(self.shape)
+        of = _ProductFormat(one.products[0], one.weights[0] if one.weights else None)
+        into = _ProductFormat(one.products[-1], None)
+        norms: list[Any] = [None if weight is None else _Formula(weight, self.eps) for weight in one.weights[1:]]
+        match one.step, one.rows:
+            case "enter", (x,):
+                return list(steps.enter(x, into))
+            case "turn", (raw, *rest, cos, sin):
+                return list(steps.turn(raw, tuple(rest), of, (norms[0], norms[1]), cos, sin))
+            case "join", (x, raw, *rest):
+                joined, entered = steps.join(x, raw, tuple(rest), of, norms[0], into)
+                return [joined, *entered]
+            case "gate", (raw, *rest):
+                return list(steps.gate(raw, tuple(rest), of, into))
+        raise ValueError(one.step)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProductFormat:
+    """See `ProductFormat`."""
+
+    arithmetic: Arithmetic
+    added: Tensor | None
+
+
+class _Loops(Steps):
+    """Steps without what is there for single operations' sake."""
+
+    __slots__ = ()
+
+    def silu_and_mul(self, both: Tensor) -> Tensor:
+        gate, up = both.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+
+class _Formula:
+    """RMSNorm without what `Norm` does for single operations' sake."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight, self._eps = weight, eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self._eps)
+        return (wide * scale * self._weight.float()).to(x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSteps(Flat):
+    """Steps that were compiled for the sizes and the number format of one model."""
+
+    runs: dict[Key, Run]
+
+    def call(self, step: str, rows: Rows, weights: Absent = (), products: Products = ()) -> list[Tensor]:
+        there = [weight for weight in weights if weight is not None]
+        return self.runs[key_of(step, weights, products)]([*rows, *there])
+
+
+def examples(blocks: Blocks) -> Formulas:
+    """The steps that these blocks call, each with the tensors of a forward of a few rows."""
+    first = blocks.layers[0]
+    formulas = Formulas(blocks.shape, first.mlp_norm.eps, {})
+    cache = RollbackCache(len(blocks.layers), blocks.cos.device, blocks.cos.dtype)
+    x = torch.randn(ROWS, len(first.mlp_norm.weight), generator=torch.Generator().manual_seed(0)).to(blocks.cos)
+    positions = torch.arange(ROWS, device=x.device)
+    for _ in replace(blocks, compiled=formulas).run(x, positions, cache.mask(ROWS), cache):
+        pass
+    return formulas
+
+
+def near(found: Tensor, expected: Tensor) -> bool:
+    """Equal to rounding."""
+    return bool((found.float() - expected.float()).norm() <= _TOLERANCE * expected.float().norm())

@@ -1,0 +1,54 @@
+"""Tables of what a setting's value names, with arguments: `nucleus 0.8 0.9`, `basic 3`. No torch is imported here."""
+
+from dataclasses import replace
+
+from sampling.methods.part import Part
+from utils.parameter import integer
+from utils.registry import Registry
+from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
+
+ORDER = integer("n", None, "order of the n-grams", minimum=2)
+
+STORAGES = Registry[Part](
+    "n-gram storage",
+    Part(
+        "basic",
+        "ngram_assisted.ngram_storage:NGramStorage",
+        "k-grams of every order k in [2, n], longest first",
+        parameters=(ORDER,),
+    ),
+    Part(
+        "onelevel", "ngram_assisted.ngram_storage:OneLevelNGramStorage", "n-grams of order n only", parameters=(ORDER,)
+    ),
+)
+
+PROCESSORS = Registry[Part](
+    "processor",
+    Part(
+        "greedy",
+        "utils.logits_processor:GreedyProcessor",
+        "always the most likely token",
+        parameters=(replace(TEMPERATURE, default=1.0, help="accepted, has no effect"),),
+    ),
+    Part(
+        "multinomial",
+        "utils.logits_processor:MultinomialProcessor",
+        "the whole distribution",
+        parameters=(TEMPERATURE,),
+    ),
+    Part(
+        "topk", "utils.logits_processor:TopKProcessor", "the top_k most likely tokens", parameters=(TEMPERATURE, TOP_K)
+    ),
+    Part(
+        "nucleus",
+        "utils.logits_processor:NucleusProcessor",
+        "the most likely tokens up to mass top_p",
+        parameters=(TEMPERATURE, TOP_P),
+    ),
+    Part(
+        "topknucleus",
+        "utils.logits_processor:TopKNucleusProcessor",
+        "top-k, then nucleus",
+        parameters=(TEMPERATURE, TOP_K, TOP_P),
+    ),
+)

@@ -1,0 +1,167 @@
+"""The table of draft-length rules: who decides how much to draft. No torch is imported here."""
+
+from dataclasses import replace
+
+from sampling.methods import parameters
+from sampling.methods.method import FIXED
+from sampling.methods.part import OneOf, Part, unless
+from utils.parameter import Values, choice, choices, integer
+from utils.registry import Registry
+
+PLAIN = (
+    Part("fixed", "egag.length_rule:FixedGamma", "one gamma in every round", "arXiv 2211.17192", (parameters.GAMMA,)),
+    Part(
+        "budget",
+        "egag.length_rule:DraftBudget",
+        "the same budget in every round, for drafts that cost nothing",
+        "num_speculative_tokens of serving engines",
+        (integer("num_speculative_tokens", 10, "maximum number of drafts a round, copied ones included", minimum=0),),
+    ),
+    Part(
+        "egag",
+        "egag.egag:EntropyGamma",
+        "gamma from the entropy of the first draft's distribution",
+        "EGAG",
+        parameters.EGAG,
+        bounds=(("egag_gamma_min", "egag_gamma_max"),),
+    ),
+    Part(
+        "heuristic",
+        "egag.heuristic:HeuristicGamma",
+        "+2 after full acceptance, else -1",
+        "transformers num_assistant_tokens_schedule",
+        (integer("heuristic_gamma", 5, "first gamma of the heuristic schedule", minimum=1),),
+    ),
+    Part(
+        "confidence",
+        "egag.confidence:ConfidenceGamma",
+        "stop after a draft below a probability",
+        "transformers assistant_confidence_threshold",
+        parameters.CONFIDENCE,
+        limits=True,
+    ),
+    Part(
+        "ucb",
+        "egag.ucb:UcbGamma",
+        "a bandit over fixed lengths, rewarded in tokens a second",
+        "arXiv 2505.15141",
+        parameters.UCB,
+        remembers=unless("ucb_remember", False),
+    ),
+    Part(
+        "cost_ratio",
+        "egag.cost_ratio:CostRatioGamma",
+        "most expected tokens a second, from acceptance so far and measured costs",
+        "arXiv 2211.17192 with verify growth",
+        parameters.COST_RATIO,
+        weighs=True,
+    ),
+    Part(
+        "svip",
+        "egag.svip:SvipGamma",
+        "stop after a spread-out draft",
+        "arXiv 2411.18462",
+        parameters.SVIP,
+        limits=True,
+    ),
+    Part(
+        "adaedl",
+        "egag.adaedl:AdaEdlGamma",
+        "stop before a draft whose entropy bounds its acceptance too low",
+        "arXiv 2410.18351",
+        parameters.ADAEDL,
+        limits=True,
+    ),
+    Part(
+        "gammatune",
+        "egag.gammatune:GammaTune",
+        "a step up after full acceptance, else the average accepted",
+        "arXiv 2504.00030",
+        parameters.GAMMATUNE,
+        bounds=(("gammatune_gamma", "gammatune_gamma_max"),),
+    ),
+    Part(
+        "anpd",
+        "egag.anpd:AnpdGamma",
+        "one more after full acceptance, else halfway to what was accepted",
+        "arXiv 2404.08698",
+        parameters.ANPD,
+        bounds=(("anpd_gamma", "anpd_gamma_max"),),
+    ),
+    Part(
+        "draft_verify",
+        "egag.draft_verify:DraftVerifyGamma",
+        "stop after an unsure draft, by a threshold that follows acceptance",
+        "arXiv 2309.08168",
+        parameters.DRAFT_VERIFY,
+        limits=True,
+    ),
+    Part(
+        "specdec_pp",
+        "egag.specdec_pp:SpecDecPpGamma",
+        "stop where a rejection is likely, by calibrated probabilities",
+        "arXiv 2405.19715",
+        parameters.SPECDEC,
+        remembers=unless("specdec_remember", False),
+        limits=True,
+    ),
+    Part(
+        "survival",
+        "egag.survival:SurvivalGamma",
+        "drafts while the tokens expected of a round, over its seconds, rise",
+        "survival x cost: arXiv 2607.05147; adaptive verification in vLLM, llama.cpp #17034",
+        parameters.SURVIVAL,
+        remembers=unless("survival_remember", False),
+        weighs=True,
+        limits=True,
+    ),
+)
+UCB_ARMS = choices(
+    "ucb_arms",
+    "fixed heuristic svip adaedl cost_ratio",
+    "the rules that ucb_rules chooses from",
+    tuple(part.name for part in PLAIN),
+)
+
+
+def _ucb_rules(values: Values) -> Part:
+    """The bandit over the rules that the values name, whose parameters matter then."""
+    arms = {part.name: part for part in PLAIN}
+    return Part(
+        "ucb_rules",
+        "egag.ucb_rules:UcbRules",
+        "",
+        parameters=(UCB_ARMS, *parameters.UCB[1:]),
+        uses=tuple(arms[name] for name in values[UCB_ARMS.name].split()),
+        remembers=unless("ucb_remember", False),
+    )
+
+
+CONTROLLERS = Registry[Part](
+    "controller",
+    *PLAIN,
+    Part(
+        "ucb_rules",
+        "",
+        "a bandit over rules, rewarded in tokens a second",
+        "arXiv 2505.15141",
+        (UCB_ARMS, *parameters.UCB[1:]),
+        uses=(OneOf(PLAIN, _ucb_rules),),
+    ),
+)
+
+CHOOSERS: dict[str, Part] = {"auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser")}
+"""The rules of drafters that hold several, which choose between them as well."""
+
+OWN = "own"
+DRAFT_RULE = choice(
+    "draft_rule", OWN, "who decides how much to draft; own: a fixed gamma, or a budget for copies", (OWN, *CONTROLLERS)
+)
+
+
+def rule_of(own: Part) -> Part:
+    """What decides how much to draft: the line's own rule, which a user may replace where it is a plain number."""
+    if own.name not in FIXED:
+        return own
+    rules = OneOf((own, *CONTROLLERS.values()), lambda values: {OWN: own, **CONTROLLERS}[values[DRAFT_RULE.name]])
+    return Part(own.name, "", own.help, own.paper, (DRAFT_RULE,), uses=(rules,))

@@ -1,0 +1,95 @@
+"""All settings of a session or a run, by name: the general ones, a toggle a method, and the parts' parameters."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sampling.methods.choices import PROCESSORS
+from sampling.methods.part import Bound
+from sampling.methods.tables import METHODS
+from utils.errors import UserError
+from utils.parameter import Chosen, Parameter, chosen, integer, toggle
+from utils.registry import Registry
+
+GENERAL = (
+    integer("length", 100, "maximum number of new tokens", minimum=1),
+    chosen("processor", Chosen("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
+    integer("seed", 42, "random seed of every method", minimum=0),
+    toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially correct)"),
+    toggle("chat", True, "wrap the prompt in the model's chat template"),
+)
+
+
+def _all() -> Iterator[Parameter]:
+    yield from GENERAL
+    yield from (toggle(method.name, method.on, method.help) for method in METHODS.values())
+    seen: dict[str, Parameter] = {}
+    for method in METHODS.values():
+        for parameter in method.parameters:
+            if parameter.name not in seen:
+                seen[parameter.name] = parameter
+                yield parameter
+
+
+LISTED = "`infer.py methods` and `/help all` list"
+
+PARAMETERS = Registry[Parameter]("setting", *_all(), listed=LISTED)
+
+# (low, high) settings of which low must not be above high.
+BOUNDS: tuple[Bound, ...] = tuple(dict.fromkeys(bound for method in METHODS.values() for bound in method.bounds))
+
+
+class Settings(Mapping[str, Any]):
+    """The value of every parameter; a bad assignment raises `UserError` and changes nothing."""
+
+    def __init__(self) -> None:
+        self._values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        PARAMETERS[name]
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def assign(self, name: str, text: str) -> None:
+        """Set a parameter from text."""
+        self.assign_all([(name, text)])
+
+    def assign_all(self, assignments: Iterable[tuple[str, str]]) -> None:
+        """Set parameters from (name, text) as one: only where all of them end up must be allowed."""
+        values = {**self._values, **{name: PARAMETERS[name].parse(text) for name, text in assignments}}
+        _check_together(values)
+        self._values = values
+
+    def show(self, name: str) -> str:
+        """The value as text that `assign` takes back."""
+        return PARAMETERS[name].show(self[name])
+
+    def enabled(self) -> list[str]:
+        """Names of the methods that are on, in the order of the table."""
+        return [name for name in METHODS if self[name]]
+
+    def assignments(self) -> Iterator[tuple[str, str]]:
+        """(name, text) that bring this state back from any other, assigned one after the other.
+
+        What must not be above another setting goes down as far as it can, and to its own value when the other
+        has its own.
+        """
+        for name in sorted(dict(BOUNDS), key=_height, reverse=True):
+            yield name, PARAMETERS[name].show(PARAMETERS[name].least)
+        for name in sorted(self, key=_height):
+            yield name, self.show(name)
+
+
+def _height(name: str) -> int:
+    """How many settings must not be below this one, counted in steps: 0 for what bounds nothing from below."""
+    return max((1 + _height(high) for low, high in BOUNDS if low == name), default=0)
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    for low, high in BOUNDS:
+        if values[low] > values[high]:
+            raise UserError(f"{low} {values[low]} is above {high} {values[high]}; expected min <= max")

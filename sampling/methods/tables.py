@@ -1,0 +1,346 @@
+"""THE tables: one line a drafter, controller, verifier, processor and method. No torch is imported here."""
+
+from sampling.methods import parameters
+from sampling.methods.choices import STORAGES
+from sampling.methods.method import Method, method_table
+from sampling.methods.part import Hybrid, Part, TrainedPart, always, chosen_by, for_drafter, unless, where
+from sampling.methods.rules import CHOOSERS, CONTROLLERS, rule_of
+from utils.parameter import Chosen, choice, chosen, integer, number, toggle
+from utils.registry import Registry
+
+COPIERS = Registry[Part](
+    "copier",
+    Part(
+        "prompt_lookup",
+        "ngram_assisted.prompt_lookup:PromptLookupDrafter",
+        "copies what followed the last tokens earlier in the text",
+        "arXiv 2304.04487; transformers prompt_lookup_num_tokens, `ngram` in serving engines",
+        parameters.LOOKUP,
+        bounds=(("min_ngram_size", "max_ngram_size"),),
+    ),
+    Part(
+        "ngram",
+        "ngram_assisted.nasd:NgramDrafter",
+        "drafts from counts of n-grams",
+        "NASD; NAPD when top_k_filler is 1",
+        (
+            chosen("set_ngramstorage", Chosen("basic", (3,)), "n-gram storage and its order", STORAGES),
+            integer(
+                "top_k_filler",
+                3,
+                "target candidates per position added to the counts; 1 = only the emitted token",
+                minimum=1,
+            ),
+            toggle("reset_in_between", True, "forget the n-grams before each prompt"),
+        ),
+        remembers=unless("reset_in_between", True),
+    ),
+    Part(
+        "suffix",
+        "ngram_assisted.suffix:SuffixDrafter",
+        "drafts from suffix trees of this text and of earlier responses",
+        "arXiv 2411.04975",
+        parameters.SUFFIX,
+        remembers=unless("max_cached_requests", 0),
+        trees=unless("use_tree_spec", False),
+    ),
+)
+
+# A chain has no alternatives, and its rule's length. The likeliest paths are as wide as it comes.
+A_TREE = unless("draft_tree", "chain")
+ON_TREES = {"tree_width": unless("draft_tree", "chain", "best_first"), "tree_tokens": A_TREE}
+
+HEADS = Registry[TrainedPart](
+    "head",
+    TrainedPart(
+        "medusa",
+        "sampling.drafters.medusa_hydra:MedusaDrafter",
+        "heads that each look one place further ahead",
+        "arXiv 2401.10774",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="medusa",
+        trees=A_TREE,
+        task="sampling.distill.tasks:MedusaTask",
+    ),
+    TrainedPart(
+        "hydra",
+        "sampling.drafters.medusa_hydra:HydraDrafter",
+        "heads that look ahead and know the drafts between",
+        "arXiv 2402.05109",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="hydra",
+        trees=A_TREE,
+        task="sampling.distill.tasks:HydraTask",
+    ),
+    TrainedPart(
+        "eagle",
+        "sampling.drafters.eagle_mtp:EagleDrafter",
+        "a block that continues the target's hidden states",
+        "arXiv 2401.15077, 2406.16858, 2503.01840",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="eagle",
+        trees=A_TREE,
+        task="sampling.distill.tasks:EagleTask",
+    ),
+    TrainedPart(
+        "mtp",
+        "sampling.drafters.eagle_mtp:MtpDrafter",
+        "a multi-token prediction module, fed back into itself",
+        "arXiv 2412.19437",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="mtp",
+        trees=A_TREE,
+        task="sampling.distill.tasks:MtpTask",
+    ),
+    TrainedPart(
+        "parallel_eagle",
+        "sampling.drafters.parallel_eagle:ParallelEagleDrafter",
+        "a block that fills several places in one pass",
+        "P-EAGLE, arXiv 2602.01469",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="parallel_eagle",
+        trees=A_TREE,
+        task="sampling.distill.parallel_eagle:ParallelEagleTask",
+    ),
+    TrainedPart(
+        "dspark",
+        "sampling.drafters.dspark:DsparkDrafter",
+        "a block that is filled in one pass, and a low-rank matrix that makes a chain of it",
+        "arXiv 2607.05147, 2602.06036",
+        parameters.HEAD,
+        read=ON_TREES,
+        needs="dspark",
+        trees=A_TREE,
+        task="sampling.distill.one_pass:DsparkTask",
+    ),
+)
+
+# Of the heads trained here the one with most tokens a round (docs/benchmarks.md).
+BEST_HEAD = "mtp"
+
+# What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
+MODELS = Registry[TrainedPart](
+    "model",
+    TrainedPart(
+        "model",
+        "sampling.drafters.model:ModelDrafter",
+        "a smaller causal model drafts",
+        "arXiv 2211.17192",
+        (parameters.WEIGHTS, parameters.VOCABULARY),
+        needs="model",
+        task="sampling.distill.tasks:ModelTask",
+    ),
+    *HEADS.values(),
+)
+
+# Behind a chain a copy can follow.
+CHAIN = {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1}
+HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", tuple(MODELS))
+HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "what extends the draft", tuple(COPIERS))
+INNER: dict[str, Part] = {**HEADS, **COPIERS}
+STAGED_DRAFTER = choice("staged_drafter", "mtp", "what drafts for the drafter model", tuple(INNER))
+
+DRAFTERS = Registry[Part](
+    "drafter",
+    Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression"),
+    Part(
+        "recycling",
+        "ngram_assisted.token_recycling:TokenRecyclingDrafter",
+        "the target's other candidates of earlier rounds, as a tree",
+        "arXiv 2408.08696",
+        parameters.RECYCLING,
+        remembers=unless("recycling_remember", False),
+        trees=True,
+    ),
+    Part(
+        "logitspec",
+        "ngram_assisted.logitspec:LogitSpecDrafter",
+        "the target's other candidates for the last token as guesses of the next one, and copies behind them",
+        "arXiv 2507.01449",
+        parameters.LOGITSPEC,
+        trees=True,
+    ),
+    *MODELS.values(),
+    *COPIERS.values(),
+    Part(
+        "extended",
+        "sampling.drafters.hybrid:ExtendedDrafter",
+        "a smaller model drafts a few tokens, copies extend them",
+        "FastDeploy mtp_strategy with_ngram",
+        (HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
+        uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), chosen_by(HYBRID_COPY, COPIERS, use_tree_spec=False)),
+        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
+    ),
+    Part(
+        "suffix_or_model",
+        "sampling.drafters.hybrid:SuffixOrModelDrafter",
+        "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
+        "arctic-inference",
+        (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
+        uses=(chosen_by(HYBRID_MODEL, MODELS), COPIERS["suffix"]),
+        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, "suffix"),
+    ),
+    Part(
+        "staged",
+        "sampling.drafters.staged:StagedDrafter",
+        "a smaller model drafts, and a head or copies draft for it",
+        "arXiv 2308.04623, 2503.13565",
+        (STAGED_DRAFTER, integer("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
+        one_vocabulary=True,
+        uses=(
+            for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False),
+            always(MODELS["model"], vocabulary="auto"),
+        ),
+        hybrid=Hybrid("model"),  # what drafts for it can only make it cheaper
+    ),
+    Part(
+        "auto",
+        "sampling.drafters.auto:AutoDrafter",
+        "all that a pair has: copies, the drafter model, heads; each round the one that promises most drafts",
+        "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
+        (parameters.WEIGHTS, parameters.VOCABULARY),
+        uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts what is long
+    ),
+)
+
+VERIFIERS = Registry[Part](
+    "verify strategy",
+    Part(
+        "rejection",
+        "sampling.verify.rejection:RejectionVerifier",
+        "speculative sampling",
+        "arXiv 2211.17192, 2305.09781",
+    ),
+    Part(
+        "block",
+        "sampling.verify.block:BlockVerifier",
+        "speculative sampling that judges a chain as a whole: more comes through",
+        "arXiv 2403.10444",
+    ),
+    Part(
+        "traversal",
+        "sampling.verify.traversal:TraversalVerifier",
+        "block on chains, and the same on trees, from the leaves upwards",
+        "arXiv 2505.12398",
+    ),
+    Part("target_match", "sampling.verify.match:TargetMatchVerifier", "a draft must equal a token drawn from p"),
+    Part(
+        "greedy", "sampling.verify.match:GreedyVerifier", "a draft must be the argmax of p; LOSSY except under greedy"
+    ),
+    Part(
+        "topp",
+        "sampling.verify.lossy:TopPVerifier",
+        "a draft must be in the target's top-p set; LOSSY except under greedy",
+        "FastDeploy",
+        (number("verify_top_p", 0.9, "mass of the set that topp accepts from", above=0.0, maximum=1.0),),
+    ),
+    Part(
+        "unadjusted",
+        "sampling.verify.lossy:UnadjustedVerifier",
+        "speculative sampling that draws from p itself after a rejection; LOSSY except under greedy",
+    ),
+    Part(
+        "typical",
+        "sampling.verify.lossy:TypicalVerifier",
+        "a draft's p must pass a threshold that falls with the entropy; LOSSY except under greedy",
+        "arXiv 2401.10774",
+        parameters.TYPICAL,
+    ),
+)
+
+SEARCHES = Registry[Part](
+    "search",
+    Part(
+        "beam",
+        "sampling.beam:BeamSearch",
+        "the best of a few texts grown side by side",
+        "arXiv 1609.08144",
+        parameters.BEAM,
+        trees=True,
+    ),
+)
+
+VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS))
+
+# What may stand in for the strategy: bounds of what judging can do, and a chosen acceptance.
+POLICIES = Registry[Part](
+    "accept policy",
+    Part("normal", "", "drafts are judged", uses=(chosen_by(VERIFY_STRATEGY, VERIFIERS),)),
+    Part("accept_all", "sampling.verify.lossy:AcceptAllVerifier", "every draft passes: the upper bound; LOSSY"),
+    Part("reject_all", "sampling.verify.lossy:RejectAllVerifier", "no draft passes: the lower bound"),
+    Part(
+        "synthetic",
+        "sampling.verify.synthetic:SyntheticVerifier",
+        "drafts pass at chosen rates, whatever the models say; LOSSY",
+        "vLLM rejection_sample_method, llama.cpp --spec-synth-rates",
+        parameters.SYNTHETIC,
+        read={"accept_rates": where("accept_length", 0.0)},
+    ),
+)
+ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or pass all, none or a chosen share", tuple(POLICIES))
+
+# The third part of every method that drafts.
+JUDGING = Part(
+    "judging",
+    "",
+    "how drafts are judged",
+    parameters=(VERIFY_STRATEGY, ACCEPT_POLICY),
+    uses=(chosen_by(ACCEPT_POLICY, POLICIES),),
+)
+
+# Plain autoregression of the target: what every other method is measured against.
+REFERENCE = "target"
+
+
+def _parts(line: Method) -> tuple[Part, ...]:
+    if line.search:
+        return (SEARCHES[line.search],)
+    if not line.drafts:
+        return DRAFTERS[line.drafter], CONTROLLERS[line.controller]
+    rule = CHOOSERS.get(line.drafter) or rule_of(CONTROLLERS[line.controller])
+    return DRAFTERS[line.drafter], rule, JUDGING
+
+
+METHODS = method_table(
+    _parts,
+    Method(REFERENCE, "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),
+    Method("drafter", "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
+    Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
+    Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
+    Method("heuristic", "SD heuristic", "two drafts more after full acceptance, else one fewer", "model", "heuristic"),
+    Method("confidence", "SD confidence", "drafts until one is below a probability", "model", "confidence"),
+    Method("ucb", "SD UCB1", "speculative decoding whose gamma a bandit chooses by tokens a second", "model", "ucb"),
+    Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
+    Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),
+    Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
+    Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
+    Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
+    Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
+    Method(
+        "suffix_or_model",
+        "Suffix or model",
+        "suffix trees where they promise suffix_score tokens, else the hybrid_model",
+        "suffix_or_model",
+        "budget",
+    ),
+    Method("staged", "SD staged", "the drafter model drafts, the staged_drafter drafts for it", "staged"),
+    Method(
+        "auto",
+        "Auto",
+        "each round whichever of the pair's drafters promises the most tokens a second",
+        "auto",
+        "survival",
+    ),
+    Method("medusa", "Medusa", "Medusa heads draft", "medusa"),
+    Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
+    Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
+    Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
+    Method("parallel_eagle", "P-EAGLE", "a P-EAGLE head drafts all places in one pass", "parallel_eagle"),
+    Method("dspark", "DSpark", "a one-pass head drafts", "dspark"),
+    Method("beam", "Beam search", "the best of a few texts grown side by side: another output", search="beam"),
+)

@@ -1,0 +1,245 @@
+"""A target and its drafter, with the tokenizer they share: everything a method needs from outside."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedTokenizerBase
+
+from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
+from sampling.forward.kernels.int8 import in_int8
+from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
+from sampling.forward.models.lean import LeanModel
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import CausalModel, Runners, WholeRunner
+from sampling.forward.sharing import Shared
+from sampling.heads.head_files import Head, fingerprint
+from sampling.heads.published.formats import check_fit, read_head
+from sampling.methods.parameters import VOCABULARY
+from sampling.methods.part import OF_DRAFTER
+from sampling.pair import pair_messages as messages
+from sampling.pair.profile import LatencyProfile
+from sampling.pair.prompt_ids import prompt_ids
+from sampling.vocabularies.crossing import AUTO, Crossing
+from utils.errors import UserError
+from utils.parameter import Values
+
+if TYPE_CHECKING:
+    from sampling.methods.method import Method
+
+MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, for people and for records: `detail` says what the name does not.
+
+    place: the folder or hub id that the weights came from. trained: to draft for this target, here.
+    kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
+    whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
+    captured where it is on CUDA. processes: over how many the model is cut (tensor parallel).
+    """
+
+    name: str
+    device: str
+    dtype: str
+    detail: str = ""
+    place: str = ""
+    trained: bool = False
+    kernel: str | None = None
+    stored: str = "full"
+    compiled: bool = False
+    graphs: bool = False
+    processes: int = 1
+
+
+def compiled(
+    model: CausalModel, info: ModelInfo, wanted: str, tell: Callable[[float], None] = lambda done: None
+) -> tuple[CausalModel, ModelInfo, str | None]:
+    """The model with compiled steps, where `LoadOptions.compile` wants them, and a note where it cannot have them.
+
+    tell: see `forward.compiled`. Raises `UserError` where they are asked for and cannot be had.
+    """
+    if wanted == "off" or (wanted == "auto" and (info.stored == FULL or model.device.type != "cpu")):
+        return model, info, None
+    try:
+        if not isinstance(model, LeanModel):
+            raise UserError(f"{info.name} runs on transformers' own layers (docs/models.md); expected compile off")
+        return model.compiled(tell), replace(info, compiled=True), None
+    except UserError as error:
+        if wanted == "on":
+            raise UserError(f"compile on given, and {error}") from error
+        return model, info, f"{info.name} is not compiled: {error}."
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and what drafts for it: a model, trained heads by kind, or nothing.
+
+    `notes` say what was adjusted while loading, in whole sentences. cached: False where every forward starts anew.
+    compile: see `LoadOptions`, for formats that are made later.
+    encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
+    drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
+    profile: what its forwards and drafts cost here, where that was measured. share: makes of a runner one for many
+    sequences, where they share the forwards of what drafts. crossing: between the vocabularies, where the drafter model
+    has another tokenizer.
+    """
+
+    target: WholeRunner
+    drafter: WholeRunner | None
+    tokenizer: PreTrainedTokenizerBase
+    stop: frozenset[int]
+    target_info: ModelInfo
+    drafter_info: ModelInfo | None = None
+    notes: tuple[str, ...] = field(default=())
+    heads: Mapping[str, Path] = field(default_factory=dict)
+    cached: bool = True
+    encoder: bool = False
+    compile: str = "auto"
+    drafter_heads: Mapping[str, Path] = field(default_factory=dict)
+    drafts_for: str = ""
+    profile: LatencyProfile | None = None
+    share: Callable[[Any], Shared] | None = None
+    crossing: Crossing | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the target's embedding and norms, by which heads know their base."""
+        return fingerprint(self.target.model.landmarks())
+
+    @cached_property
+    def of_drafter(self) -> "Pair":
+        """The drafter model as a target, with the heads that draft for it. Raises `UserError` where there is none."""
+        if self.drafter is None:
+            raise UserError(self.lack(MODEL))
+        return replace(
+            self,
+            target=self.drafter,
+            drafter=None,
+            target_info=self.drafter_info or self.target_info,
+            drafter_info=None,
+            heads=self.drafter_heads,
+            drafter_heads={},
+            drafts_for=self.target_info.name,
+            profile=None,
+        )
+
+    def has(self, drafter: str) -> bool:
+        """Whether it has the drafter model (`model`), the trained head of this kind, or one of the drafter model's."""
+        if drafter.startswith(OF_DRAFTER):
+            return (
+                self.drafter is not None
+                and self.crossing is None
+                and self.of_drafter.has(drafter.removeprefix(OF_DRAFTER))
+            )
+        return self.drafter is not None if drafter == MODEL else drafter in self.heads
+
+    def lack(self, drafter: str) -> str:
+        """What to say where it has not."""
+        if drafter == MODEL or (drafter.startswith(OF_DRAFTER) and self.drafter is None):
+            return messages.NO_DRAFTER_MODEL
+        if drafter.startswith(OF_DRAFTER):
+            return self.of_drafter.lack(drafter.removeprefix(OF_DRAFTER))
+        return messages.no_head(drafter, self.target_info.name, self.drafts_for, self.encoder)
+
+    def lacks(self, method: "Method", values: Values) -> str | None:
+        """Why a method cannot run on this pair where the parameters have these values; None where it can."""
+        needed = method.needs(values)
+        if apart := self._apart(method, needed, values):
+            return apart
+        if needed is not None and not self.has(needed):
+            return self.lack(needed)
+        if method.drafts_trees(values) and not self.target.model.trees:
+            return messages.no_trees(method.name, self.target_info.name)
+        return None
+
+    def _apart(self, method: "Method", needed: str | None, values: Values) -> str | None:
+        """Why the vocabularies of target and drafter model keep a method from running; None where they do not."""
+        wanted = values.get(VOCABULARY.name, AUTO)
+        if self.crossing is None:
+            if wanted == AUTO or self.drafter is None or needed != MODEL or VOCABULARY not in method.relevant(values):
+                return None
+            return messages.one_tokenizer(wanted)
+        if method.runs == "drafter" or any(part.one_vocabulary for part in method.parts):
+            return messages.other_tokenizer(method.name, method.runs == "drafter", self.crossing.drafter.name)
+        return None
+
+    def head(self, kind: str) -> Head:
+        """The trained head of this kind. Raises `UserError` where there is none, or one for another base model."""
+        if kind not in self.heads:
+            raise UserError(self.lack(kind))
+        head = read_head(self.heads[kind], self.target.model)
+        info = self.target_info
+        check_fit(head, info.name, info.place, self.target.model, self.digest)
+        return head
+
+    def drafts_in_int8(self, drafter: str, wanted: str) -> bool:
+        """What `draft_weights` comes to for the drafter model (`model`) or a kind of head, which this pair has.
+
+        Raises `UserError` where int8 is asked for and cannot be had.
+        """
+        if drafter != MODEL:
+            return in_int8(wanted, self.target.model.embedding, trained=True)
+        model = self.drafter.model if self.drafter else None
+        if isinstance(model, LeanModel):
+            return in_int8(wanted, model.embedding, self.drafter_info is not None and self.drafter_info.trained)
+        if wanted == "int8":
+            raise UserError(messages.NO_INT8_DRAFTER)
+        return False
+
+    def drafting(self, wanted: str) -> Runners:
+        """What runs the drafter model under `draft_weights`, shared where the target's forwards are.
+
+        Raises `UserError` as `drafts_in_int8` does, and where there is no drafter model.
+        """
+        if self.drafter is None:
+            raise UserError(self.lack(MODEL))
+        rough = self.drafts_in_int8(MODEL, wanted)
+        runner = self.drafter.on(self.drafter.model.int8) if rough else self.drafter  # type: ignore[attr-defined]
+        return self.share(runner) if self.share else runner
+
+    def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        """Ids of a prompt: see `prompt_ids`; the turns of an encoder's prompt stand without a template."""
+        longest = max(self.target.window, getattr(self.target.model, "source_window", 0))
+        asked = chat and not self.encoder, chat
+        return prompt_ids(self.tokenizer, self.target_info.name, longest, turns, *asked, system)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of an answer, without special tokens."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def fresh(self) -> "Pair":
+        """The same models with empty caches."""
+        return replace(self, target=self.target.another(), drafter=self.drafter and self.drafter.another())
+
+    def in_format(self, name: str) -> "Pair":
+        """The target with its weights in another format, its cache its own; what drafts is the same for all formats.
+
+        Raises `UserError` for a target whose weights are rounded already or cannot be.
+        """
+        model, info = self.target.model, self.target_info
+        if name == info.stored:
+            return self
+        asked = f"target_weights {name}"
+        if info.stored != FULL:
+            raise UserError(messages.rounded_already(asked, info.name, info.stored))
+        if info.processes > 1:
+            raise UserError(messages.cut_up(asked, info.name, info.processes))
+        refuse_format(name, self.target.device, asked)
+        if not isinstance(model, LeanModel):
+            raise UserError(messages.own_layers(asked, info.name))
+        refuse_indivisible(name, info.name, LayerSizes.of_model(model), asked)
+        if info.graphs and FORMATS[name].batch_invariant_on(self.target.device):
+            raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")
+        info = replace(info, kernel=None, stored=name, compiled=False)
+        made, info, note = compiled(model.with_format(FORMATS[name]), info, self.compile)
+        notes = (*self.notes, *([note] if note else []))
+        return replace(self, target=self.target.on(made), target_info=info, notes=notes, profile=None)
+
+    def recomputing(self) -> "Pair":
+        """The same models without a KV cache: the reference that cached runs must agree with."""
+        target = RecomputingRunner(self.target.model, self.target.vocab_size)
+        drafter = self.drafter and RecomputingRunner(self.drafter.model, self.drafter.vocab_size)
+        return replace(self, target=target, drafter=drafter, cached=False, profile=None)

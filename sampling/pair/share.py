@@ -1,0 +1,63 @@
+"""Which models many sequences can share, and why another one cannot be."""
+
+from itertools import chain
+
+import torch
+
+from sampling.forward.caches.cache import row_shapes
+from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.graphs.static_sharing import StaticShared
+from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, all_close, probe_tokens
+from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.models.lean import LeanModel
+from sampling.forward.models.steps import BlockShape
+from sampling.forward.runner import ModelRunner, Runner
+from sampling.forward.sharded.model import ShardedModel
+from sampling.forward.sharing import SharedRunner
+from utils.errors import UserError
+from utils.text import first_line
+
+
+def shared_runner(runner: Runner) -> SharedRunner:
+    """The model of a runner for many sequences. Raises `UserError` for one that takes a sequence at a time."""
+    model = runner.model
+    name = type(getattr(model, "hf", model)).__name__
+    if isinstance(model, ShardedModel):
+        raise UserError(f"a model over {model.processes} processes takes one sequence at a time; expected no batch")
+    if isinstance(model, TransformersModel):
+        if why := why_not_shared(model):
+            raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
+    elif not isinstance(model, LeanModel):
+        raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
+    fixed = isinstance(runner, StaticRunner) and isinstance(model, LeanModel) and not model.batch_invariant
+    return (StaticShared if fixed else SharedRunner)(model, runner.vocab_size)
+
+
+@torch.inference_mode()
+def why_not_shared(model: TransformersModel) -> str | None:
+    """Why many sequences cannot share its forwards, in words; None where each says what it says alone.
+
+    A long and a short text take turns and go side by side. What rows its layers keep stands in `rows_shape` then.
+    """
+    tokens = probe_tokens(model.hf.config)
+    texts = tokens[:4], tokens[4:]
+    try:
+        singles = [ModelRunner(model) for _ in texts]
+        expected = [
+            (one.forward(text[:-1]).logits, one.forward(text[-1:]).logits)
+            for one, text in zip(singles, texts, strict=True)
+        ]
+        shapes = row_shapes(singles[0].kept.rows())
+        if len(shapes) != 1:
+            return "its layers keep rows of several shapes"
+        model.rows_shape = BlockShape(0, *shapes.pop())
+        many = SharedRunner(model)
+        slots = [many.another() for _ in texts]
+        first = [slot.forward(text[:-1]).logits for slot, text in zip(slots, texts, strict=True)]
+        last = [one.logits for one in many.run([slot.feed(text[-1:]) for slot, text in zip(slots, texts, strict=True)])]
+        same = all(map(all_close, (row for rows in expected for row in rows), chain(*zip(first, last, strict=True))))
+        return None if same else "among others a text says something else than alone"
+    except torch.OutOfMemoryError:
+        raise
+    except FORWARD_ERRORS as error:
+        return first_line(error)
