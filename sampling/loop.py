@@ -89,13 +89,9 @@ def decode(
 ) -> Iterator[Event]:
     """Generate after `prompt` (token ids): one `Prefilled`, a `Round` a round, one `Finished`.
 
-    A decoder-only model's text begins with the prompt. An encoder reads the prompt once, and the text is the
-    decoder's: what a checkpoint has it begin with, then the output.
-
-    The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a
-    consumer may stop at any of them. What is drawn follows from
-    `seed` and the prompt. A runner holds one text at a time; another
-    one needs `target.another()`. handover: what the prompt left where it was read before, in place of reading it.
+    The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a consumer may
+    stop at any of them. What is drawn follows from `seed` and the prompt. A runner holds one text at a time; another
+    text needs `target.another()`. handover: what the prompt left where it was read before, in place of reading it.
 
     Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids that the target does
     not know, fewer than one new token, a part of another kind, and once another text was begun on the runner.
@@ -143,9 +139,8 @@ def begin(
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()
     tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
-    return sequence.Sequence(
-        tokens, target, processor, CounterRNG(seed, prompt), gamma, max_new_tokens, stop, encoder_ids
-    )
+    rng = CounterRNG(seed, prompt)
+    return sequence.Sequence(tokens, target, processor, rng, gamma, max_new_tokens, stop, encoder_ids)
 
 
 def finish(seq: sequence.Sequence, drafter: Drafter) -> None:
