@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from egag.cost_model import CostModel
@@ -15,7 +16,7 @@ FIXED = ("fixed", "budget")
 """Rules that are a plain number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Method:
     """A name for (drafter, controller) on one of the pair's models, or for a search; `on` = enabled at start.
 
@@ -58,12 +59,12 @@ class Method:
             return "other output"
         return "other model" if self.runs == "drafter" else None
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """What a user may set, from all its parts."""
         return part.all_parameters(self.active(None))
 
-    @property
+    @cached_property
     def own_parameters(self) -> tuple[Parameter, ...]:
         """Those without the ones of other rules, which a user's `draft_rule` would bring in."""
         rules = self.parts[1:2]
@@ -72,7 +73,7 @@ class Method:
         brought = {p.name for rule in rules for p in rule.all_parameters} - known
         return tuple(p for p in self.parameters if p.name not in brought)
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[Bound, ...]:
         """(low, high) parameters of which low must not be above high."""
         return part.all_bounds(self.active(None))

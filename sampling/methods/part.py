@@ -5,6 +5,7 @@ Parts and choices of parts are walked by `active`; each question about them is a
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -67,7 +68,7 @@ def _named(one: Parameter | str, values: Values) -> str:
     return str(values[one.name]) if isinstance(one, Parameter) else one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
     """One line of a table: a class by its import path, and what it asks for.
 
@@ -121,12 +122,12 @@ class Part:
         for used in self.uses:
             yield from used.active(values)
 
-    @property
+    @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:
         """Its own parameters, then those of the parts inside it."""
         return all_parameters(self.active(None))
 
-    @property
+    @cached_property
     def all_bounds(self) -> tuple[Bound, ...]:
         """Its own bounds, then those of the parts inside it."""
         return all_bounds(self.active(None))
@@ -209,7 +210,7 @@ def weighs_costs(active: Iterable[ActivePart]) -> bool:
     return any(each.part.weighs for each in active)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainedPart(Part):
     """A part with weights of its own. task: the class that says how they are trained, by its import path."""
 
@@ -220,7 +221,7 @@ class TrainedPart(Part):
         return _imported(self.task)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OneOf:
     """Whichever of some parts the values pick. Only its parameters matter then.
 
@@ -235,7 +236,7 @@ class OneOf:
         """An object of the part that the values pick."""
         return self.pick(values).build(pair, {**values, **self.preset})
 
-    @property
+    @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:
         """The parameters of every part."""
         return all_parameters(self.active(None))

@@ -264,6 +264,7 @@ def cut_drafters(every_form: bool) -> list[str]:
     return sorted(first if every_form else first.union(drawn), key=NAMES.index)
 
 
+@cache
 def drafter_seeds(drafter: str) -> list[int | None]:
     """Seeds of drafter models that make a difference to a drafter: one unlike the target, and its twin."""
     apart, alike = ([round.drafts for round in _rounds(case(drafter), seed)] for seed in (1, None))

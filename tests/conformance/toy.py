@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner, Reading
+from sampling.heads.head_files import Head
 from sampling.pair.pair import ModelInfo, Pair
 from tests.heads import random_heads
 
@@ -78,10 +79,23 @@ def toy_runner(seed: int, window: int = WINDOW) -> ModelRunner:
     return ModelRunner(ToyModel(torch.randn(VOCAB, VOCAB, generator=generator), window=window))
 
 
+_HEADS: dict[object, Head] = {}
+
+
+class ToyPair(Pair):
+    """A pair whose heads are read once a process."""
+
+    def head(self, kind: str) -> Head:
+        key = kind, self.heads.get(kind)
+        if key not in _HEADS:
+            _HEADS[key] = super().head(kind)
+        return _HEADS[key]
+
+
 def toy_pair(drafter_seed: int | None = 1, window: int = WINDOW, stop: frozenset[int] = frozenset()) -> Pair:
     """A target and a drafter that disagrees with it; seed None = the drafter is the target's twin."""
     target = toy_runner(0, window=window)
     drafter = toy_runner(0 if drafter_seed is None else drafter_seed)
     info = ModelInfo("toy", "cpu", "float32")
     heads = random_heads(VOCAB, 1, WINDOW, (0, 1, 2, 4, 5), VOCAB)
-    return Pair(target, drafter, None, stop, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]
+    return ToyPair(target, drafter, None, stop, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]
