@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sampling.pair.drafting_pair import DraftingPair
 from utils.parameter import Parameter, Values
+
+if TYPE_CHECKING:
+    from sampling.pair.drafting_pair import DraftingPair
 
 Bound = tuple[str, str]
 
@@ -103,7 +105,7 @@ class Part:
         """The class behind `path`."""
         return _imported(self.path)
 
-    def build(self, pair: DraftingPair | None, values: Values) -> Any:
+    def build(self, pair: "DraftingPair | None", values: Values) -> Any:
         """An object of this part for a loaded pair of models; missing values take their defaults."""
         own = {p.name: values.get(p.name, p.default) for p in self.parameters}
         inside = [used.build(pair, {**values, **own}) for used in self.uses]
@@ -232,7 +234,7 @@ class OneOf:
     pick: Callable[[Values], Part]
     preset: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, pair: DraftingPair | None, values: Values) -> Any:
+    def build(self, pair: "DraftingPair | None", values: Values) -> Any:
         """An object of the part that the values pick."""
         return self.pick(values).build(pair, {**values, **self.preset})
 
@@ -254,7 +256,7 @@ class OneForDrafter(OneOf):
     The head that the drafter model must have is known by `of_drafter`.
     """
 
-    def build(self, pair: DraftingPair | None, values: Values) -> Any:
+    def build(self, pair: "DraftingPair | None", values: Values) -> Any:
         """The part that the values pick, for the drafter model."""
         return OneOf.build(self, None if pair is None else pair.of_drafter, values)
 

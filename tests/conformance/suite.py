@@ -12,6 +12,7 @@ from itertools import product
 import torch
 from scipy.stats import chi2
 
+from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.batch import Batch, Request, decode_many
 from sampling.drafter import Drafter, proposal_of
@@ -202,7 +203,8 @@ def _chi_square(counts: Counter[tuple[int, ...]], exact: dict[tuple[int, ...], f
 def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None = None) -> None:
     """Every proposal equals that of a drafter that recomputes everything from the same tokens.
 
-    Greedy, so that a proposal is a function of the tokens; the rule is stateless here (fixed gamma).
+    Greedy, so that a proposal is a function of the tokens; the rule is stateless here (fixed gamma), or what chooses
+    between drafters, which then hears the same rounds.
     `honest` builds that drafter where the case under test is broken on purpose.
     """
     fresh = (honest or case).drafter(pair.recomputing())
@@ -210,13 +212,17 @@ def check_redraft(case: Case, pair: Pair, length: int = 24, honest: Case | None 
     target = pair.recomputing().target
     reading = target.read(PROMPT)
     start, tokens = len(reading.tokens), list(reading.tokens)
+    chooser = case.gamma()
+    chooser.begin()
     for round in rounds:
+        rule = chooser if isinstance(chooser, DrafterChooser) else FixedGamma(round.gamma)
         seq = sequence(tokens, target, prompt_length=start, encoder_ids=reading.encoder_ids)
         seq.hidden = prefill(target, tokens[:-1], fresh.needs_hidden)
         fresh.begin(seq)
-        again = proposal_of(fresh.propose(seq, FixedGamma(round.gamma), length - (len(tokens) - start) - 1))
+        again = proposal_of(fresh.propose(seq, rule, length - (len(tokens) - start) - 1))
         assert again.tokens.tolist() == list(round.drafts), f"round {round.number} drafted {round.drafts}"
         tokens.extend(round.emitted)
+        chooser.update(round)
 
 
 def check_self_draft(case: Case, pair: Pair, processor: LogitsProcessor) -> None:

@@ -8,7 +8,7 @@ from egag.length_rule import LengthRule
 from sampling.drafter import proposal_of
 from sampling.forward.tree import depths
 from sampling.loop import decode
-from sampling.methods.rules import CONTROLLERS
+from sampling.methods.rules import CHOOSERS, CONTROLLERS
 from sampling.methods.tables import VERIFIERS
 from tests.conformance import suite
 from tests.conformance.matrix import (
@@ -93,7 +93,7 @@ class EverySecond(LengthRule):
         self.gamma = 4 - self.gamma
 
 
-@pytest.mark.parametrize("drafter", [name for name in NAMES if name not in LEARN_FROM_VERDICTS])
+@pytest.mark.parametrize("drafter", [name for name in NAMES if name not in (*LEARN_FROM_VERDICTS, *CHOOSERS)])
 def test_a_round_without_drafts_leaves_no_row_of_a_rejected_draft(drafter: str) -> None:
     suite.check_redraft(replace(case(drafter), gamma=EverySecond), toy_pair())
 
