@@ -5,7 +5,7 @@ its proposals only. So every rule meets one verifier, every verifier meets one r
 or never proposes is not paired with it. A new line of a table is watched like the others; nothing here names one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -18,6 +18,7 @@ from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution
 from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
+from egag.tree_growth import TreeGrowth
 from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter
 from sampling.methods.method import FIXED
@@ -104,6 +105,27 @@ class Listener(DelegatingRule):
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         self.heard.append(distribution is not None)
         return super().before(drafted, distribution)
+
+    @property
+    def tree_growth(self) -> TreeGrowth:
+        return ListeningGrowth(self.rule.tree_growth, self.heard)
+
+
+class ListeningGrowth(TreeGrowth):
+    """The same of how a tree is grown."""
+
+    def __init__(self, growth: TreeGrowth, heard: list[bool]) -> None:
+        self._growth, self._heard = growth, heard
+
+    def start_tree(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
+        self._heard.append(distribution is not None)
+        return self._growth.start_tree(distribution, steps)
+
+    def acceptance(self, chance: float, depth: int) -> float:
+        return self._growth.acceptance(chance, depth)
+
+    def expand_layer(self, level: int, chances: Sequence[float], layer: Sequence[float]) -> bool:
+        return self._growth.expand_layer(level, chances, layer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def test_no_way_of_drafting_is_missing_from_the_matrix() -> None:
     for room in (sampling.drafters, ngram_assisted):
         for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
             import_module(module.name)
-    library = ("sampling.", "ngram_assisted.")
+    library = ("sampling.drafters.", "ngram_assisted.")
     ways = {kind for kind in _below(Drafter) if says_how_to_draft(kind) and kind.__module__.startswith(library)}
     assert ways - elsewhere <= {drafting_class(name) for name in NAMES}
 

@@ -8,6 +8,7 @@ import torch
 
 from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
+from sampling.methods.rules import CHOOSERS
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.pair_engine import make_verifier
@@ -51,7 +52,7 @@ def played(drafter: str, processor: LogitsProcessor, verifier: SyntheticVerifier
     return account
 
 
-@pytest.mark.parametrize("drafter", [name for name in NAMES if name != "none"])
+@pytest.mark.parametrize("drafter", [name for name in NAMES if name not in ("none", *CHOOSERS)])
 def test_acceptance_by_position_is_what_was_chosen_whoever_drafts(drafter: str) -> None:
     account = played(drafter, MultinomialProcessor(1.0), SyntheticVerifier(RATES), runs=25)
     assert account.tested > 60
