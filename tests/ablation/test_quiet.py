@@ -75,7 +75,7 @@ def test_a_run_waits_before_each_generation_and_goes_on(tmp_path: Path, monkeypa
     monkeypatch.setattr(job, "Quiet", Counted)
     display = Silent()
     with results_file(tmp_path / "r.csv", mock_plan(prompts=1)) as file:
-        outcome = job.Job(mock_engine(), file.plan, file, wait_quiet_s=2.0).play(display)
+        outcome = job.PlanJob(mock_engine(), file.plan, file, wait_quiet_s=2.0).play(display)
     assert outcome.rows == len(waits) == mock_plan(prompts=1).generations
     assert len(display.said) == 2 * outcome.rows and "continuing" in display.said[1]
     assert waits == display.places

@@ -17,8 +17,8 @@ from tests.docs.pages import ROOT, WALK_THROUGH
 from tests.forked import python
 
 TEXT = WALK_THROUGH.read_text(encoding="utf-8")
-TABLES = {"CONTROLLERS": Path("sampling", "rules.py")}
-METHODS = Path("sampling", "methods.py")
+TABLES = {"CONTROLLERS": Path("sampling", "methods", "rules.py")}
+METHODS = Path("sampling", "methods", "tables.py")
 COPIED = ("sampling", "ngram_assisted", "egag", "utils", "repl", "ablation", "tests", "infer.py", "pyproject.toml")
 
 SMALL_PAIR = ("--target", "models/dates", "--drafter", "models/dates-drafter")
