@@ -110,10 +110,7 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
         return self._watched
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
-        self.raw.seen.drafter[drafted:] = [
-            distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
-        ]
-        self.raw.seen.steps = max(self.raw.seen.steps, drafted)
+        self._note(drafted, distribution)
         return self.rule.before(drafted, distribution)
 
     def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
@@ -129,10 +126,7 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
         return self
 
     def start_tree(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
-        self.raw.seen.drafter[:] = [
-            distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
-        ]
-        self.raw.seen.steps = max(self.raw.seen.steps, 0)
+        self._note(0, distribution)
         return self.rule.tree_growth.start_tree(distribution, steps)
 
     def acceptance(self, chance: float, depth: int) -> float:
@@ -147,3 +141,9 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
 
     def assign_rows(self, rows: Sequence[int]) -> None:
         self.rule.truncation.assign_rows(rows)
+
+    def _note(self, drafted: int, distribution: DraftDistribution | None) -> None:
+        """What the next draft would be drawn from, behind so many."""
+        logits = distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
+        self.raw.seen.drafter[drafted:] = [logits]
+        self.raw.seen.steps = max(self.raw.seen.steps, drafted)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import additive
-from sampling.forward.caches.fixed import BUCKET, ROOM, seen_by
+from sampling.forward.caches.fixed import ROOM, columns_for, seen_by
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.graphs.static import EXACT
 from sampling.heads.inference import RecurrentForward
@@ -34,8 +34,8 @@ class RecurrentGraphs:
     def replay(self, feed: "RecurrentFeed") -> tuple[Tensor, Tensor]:
         """See `RecurrentRunner.run`."""
         count, rows = len(feed.tokens), feed.slot.length + len(feed.tokens)
-        columns = -(-rows // BUCKET) * BUCKET
-        self._cache.make_room(max(ROOM, columns))
+        self._cache.make_room(max(ROOM, rows))
+        columns = columns_for(rows, self._cache.keys.shape[3])
         seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
         base = sent([rows - seen.shape[1]], feed.tokens.device)
         state, logits = self._step(feed.slot.index, columns, feed.wanted)(feed.tokens, feed.above, base, seen)
