@@ -28,7 +28,7 @@ from utils.provenance import ROOT
 
 if TYPE_CHECKING:
     from sampling.distill.make_head import DrafterShape
-    from sampling.distill.shards import Row
+    from sampling.distill.shards import TrainingRow
     from sampling.distill.training import Schedule
     from sampling.pair.pair import Pair
 
@@ -156,7 +156,9 @@ def _chosen(only: str | None) -> dict[str, Choice]:
     return {name: CHOICES[name] for name in names}
 
 
-def train(pair: "Pair", rows: "Sequence[Row]", schedule: "Schedule", plan: Plan, choice: Choice, folder: Path) -> None:
+def train(
+    pair: "Pair", rows: "Sequence[TrainingRow]", schedule: "Schedule", plan: Plan, choice: Choice, folder: Path
+) -> None:
     """Train into the folder, with what came out, unless it is there. Every drafter begins with the same seed."""
     from sampling.distill.make_head import learned_from
     from sampling.distill.objective import Objective
@@ -203,7 +205,7 @@ def check(folder: Path, asked: Mapping[str, Any]) -> None:
         raise UserError(f"{folder} was trained otherwise: {differs}; repeat that command, or choose another --out")
 
 
-def apart(rows: "Sequence[Row]") -> "tuple[list[Row], list[Row]]":
+def apart(rows: "Sequence[TrainingRow]") -> "tuple[list[TrainingRow], list[TrainingRow]]":
     """(to learn from, greedy answers and texts held out): beside what is put aside in any training, a quarter more.
 
     What a training puts aside of little data is too little to tell choices apart. Raises `UserError` where no greedy
@@ -219,7 +221,7 @@ def apart(rows: "Sequence[Row]") -> "tuple[list[Row], list[Row]]":
     return learned[:edge], counted
 
 
-def first(rows: "Sequence[Row]", tokens: int) -> "Iterator[Row]":
+def first(rows: "Sequence[TrainingRow]", tokens: int) -> "Iterator[TrainingRow]":
     """The first of the rows with so many tokens. Raises `UserError` where there are fewer."""
     seen = 0
     for row in rows:

@@ -28,7 +28,7 @@ from ablation.gpu_check.predictions import (
     PREDICTIONS,
     SMALL,
 )
-from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rivals import meet_generate
 from ablation.gpu_check.rounds import Pace, pace, settings_of
 from ablation.growth import verify_growth
@@ -91,7 +91,7 @@ class Bench:
         return replace(self, model=model, drafter=drafter)
 
 
-def fast(record: Record) -> Table:
+def fast(record: StageRecord) -> Table:
     """Ceilings; then each shape by itself; then transformers, whose compiling takes long, while there is time."""
     size = _DRY if record.tiny else Size()
     record.measure(_COPY, lambda: {"bytes_per_s": copy_bandwidth(record.device)})
@@ -108,7 +108,7 @@ def fast(record: Record) -> Table:
     return _table(record)
 
 
-def _compare(record: Record) -> None:
+def _compare(record: StageRecord) -> None:
     """What was predicted and wanted beside what is known so far, on disk before the next shape begins."""
     record.extra["predictions"] = [one.beside(record.found) for one in PREDICTIONS]
     record.extra["goals"] = [one.beside(record.found) for one in GOALS]
@@ -132,7 +132,7 @@ def _config(shape: str) -> Any:
     return LlamaConfig(**TINY, max_position_embeddings=512) if shape == _SMALLEST else config_of(f"{RANDOM}{shape}")
 
 
-def _make(record: Record, size: Size, shape: str) -> Bench:
+def _make(record: StageRecord, size: Size, shape: str) -> Bench:
     """The model of a shape, and as its drafter a smaller shape with its vocabulary or its own first layers."""
     place, config = Placement(record.device, size.dtype), _config(shape)
     model = random_model(shape, config, place)
@@ -145,7 +145,7 @@ def _make(record: Record, size: Size, shape: str) -> Bench:
     return Bench(shape, config, model, random_model(smaller, drafting, place), f"{MODEL}{smaller}")
 
 
-def _measure(record: Record, size: Size, shape: str) -> None:
+def _measure(record: StageRecord, size: Size, shape: str) -> None:
     """Everything of one shape; its models are gone afterwards."""
     made: list[Bench] = []
     record.measure(f"{shape}: models", lambda: made.append(_make(record, size, shape)))
@@ -175,7 +175,7 @@ def _plain(engine: PairEngine, size: Size, own: dict[str, Pace], way: str) -> Pa
     return own[way]
 
 
-def _floor(record: Record, bench: Bench, size: Size, own: dict[str, Pace]) -> dict[str, float]:
+def _floor(record: StageRecord, bench: Bench, size: Size, own: dict[str, Pace]) -> dict[str, float]:
     """Bytes that a token has to read, the time that they take at the speed of a copy, and the share that is reached."""
     traffic = Traffic.of(bench.model)
     if _COPY not in record.found or traffic is None:
@@ -204,7 +204,7 @@ def _drafted(
     return {**asdict(found), "draft_step_ms": step_ms, "c": c, "speedup": speedup}
 
 
-def _head(record: Record, size: Size, bench: Bench, own: dict[str, Pace]) -> None:
+def _head(record: StageRecord, size: Size, bench: Bench, own: dict[str, Pace]) -> None:
     """A head of one block that continues the target's states, with random weights as well."""
     heads: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -216,7 +216,7 @@ def _head(record: Record, size: Size, bench: Bench, own: dict[str, Pace]) -> Non
             record.measure(name, partial(_drafted, engine, "eagle", size, 4, HIGH, own.get(way)))
 
 
-def _fused(record: Record, size: Size, bench: Bench, own: dict[str, Pace]) -> None:
+def _fused(record: StageRecord, size: Size, bench: Bench, own: dict[str, Pace]) -> None:
     """Plain decoding and a model's drafts with steps that torch compiles."""
     made: list[Bench] = []
     if record.tiny:
@@ -237,7 +237,7 @@ def _let_go() -> None:
         torch.cuda.empty_cache()
 
 
-def _table(record: Record) -> Table:
+def _table(record: StageRecord) -> Table:
     """Predictions and goals beside what was measured."""
     table = Table("what", "measured", "predicted", "measured / predicted")
     for one in record.extra["predictions"]:

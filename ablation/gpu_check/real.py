@@ -7,7 +7,7 @@ from rich.table import Table
 
 from ablation.gpu_check.calls import call
 from ablation.gpu_check.models import save_tiny
-from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.report.load import load_results
 from ablation.report.tables.summary import ALL, summarise
 
@@ -24,7 +24,7 @@ _SHOWN = (
 _STOPPED = 130  # a plan that was asked to stop has reported what it has
 
 
-def real(record: Record) -> Table:
+def real(record: StageRecord) -> Table:
     """The plans, as scripts/run_ablation.py runs them; `engines` has transformers beside our loop."""
     given = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
     for plan in _DRY_PLANS if record.tiny else _PLANS:
@@ -32,7 +32,7 @@ def real(record: Record) -> Table:
     return _table(record)
 
 
-def _plan(record: Record, plan: str, given: dict[str, str]) -> dict[str, Any]:
+def _plan(record: StageRecord, plan: str, given: dict[str, str]) -> dict[str, Any]:
     """Run it with a limit of time, and say what its rows come to."""
     out = record.folder / f"{plan}.csv"
     words = [*_words(plan, given), "--device", str(record.device), "--out", str(out), "--overwrite"]
@@ -58,7 +58,7 @@ def _words(plan: str, given: dict[str, str]) -> list[str]:
     return ["--prompt", "say a", "--methods", "target,speculative,mtp", *short]
 
 
-def _table(record: Record) -> Table:
+def _table(record: StageRecord) -> Table:
     """Speedups over AR; on another engine over its own."""
     table = Table("plan", "engine", "configuration", "speedup", "95 % interval", "prompts", "verdict")
     for name, found in record.found.items():

@@ -29,7 +29,7 @@ class LeftOut(Exception):
     """What cannot be measured here, though nothing is wrong."""
 
 
-class Record:
+class StageRecord:
     """Measurements by name. What no time is left for is left out and named; what fails says why, and the rest goes on.
 
     found: what a measurement gave, by its name. left_out, failed: why there is none. seconds: of the stage.

@@ -10,7 +10,7 @@ from rich.table import Table
 from ablation.gpu_check.calls import call
 from ablation.gpu_check.machine import clocks
 from ablation.gpu_check.models import save_tiny
-from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rounds import launches, settings_of, waits
 from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
@@ -37,7 +37,7 @@ class WrongOutput(Exception):
     """A method's output is not what the target alone would have said."""
 
 
-def right(record: Record) -> Table:
+def right(record: StageRecord) -> Table:
     """Tests, greedy outputs, waits and launches; then distributions, while there is time."""
     record.measure("tests", partial(_tests, record))
     pairs: dict[str, Pair] = {}
@@ -57,7 +57,7 @@ def right(record: Record) -> Table:
     return _table(record)
 
 
-def _tests(record: Record) -> str:
+def _tests(record: StageRecord) -> str:
     """What pytest says of the tests that need a card."""
     if record.tiny:
         raise LeftOut("a dry run")
@@ -66,7 +66,7 @@ def _tests(record: Record) -> str:
     return call(words, record.folder / "pytest.txt", _TESTS_S).strip().splitlines()[-1]
 
 
-def _models(record: Record) -> dict[str, str]:
+def _models(record: StageRecord) -> dict[str, str]:
     """The embedded default where its weights are there, else a tiny pair that is made here."""
     try:
         if record.tiny:
@@ -78,7 +78,7 @@ def _models(record: Record) -> dict[str, str]:
     return {}
 
 
-def _load(record: Record, given: dict[str, Any], pairs: dict[str, Pair]) -> dict[str, Any]:
+def _load(record: StageRecord, given: dict[str, Any], pairs: dict[str, Pair]) -> dict[str, Any]:
     """Put the pair among the pairs, in float32."""
     pair = load_pair(LoadOptions(**given, device=str(record.device), dtype="float32"))
     pairs[given["graphs"]] = pair
@@ -102,7 +102,7 @@ def _same_text(pairs: dict[str, Pair]) -> dict[str, Any]:
     return asdict(found)
 
 
-def _check(record: Record, what: str, pair: Pair, draws: int, names: Sequence[str] | None = None) -> None:
+def _check(record: StageRecord, what: str, pair: Pair, draws: int, names: Sequence[str] | None = None) -> None:
     """The project's selftest, a measurement a method."""
     made: list[Selftest] = []
     record.measure(f"{what}: references", lambda: made.append(Selftest(pair, names, draws)))
@@ -119,7 +119,7 @@ def _verdict(checks: Selftest, name: str) -> dict[str, Any]:
     return {"verdict": report.verdict, **found}
 
 
-def _watch(record: Record, way: str, pair: Pair) -> None:
+def _watch(record: StageRecord, way: str, pair: Pair) -> None:
     """Waits of every method, launches of plain and of speculative decoding."""
     engine, prompt = PairEngine(pair), pair.encode([_TEXT], chat=True)
     for title, method, given in _watched(pair):
@@ -137,7 +137,7 @@ def _watched(pair: Pair) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield from ((f"{name}, dynamic tree", name, _TREE) for name in ("eagle", "mtp") if name in names)
 
 
-def _table(record: Record) -> Table:
+def _table(record: StageRecord) -> Table:
     """A line a method; what was left out is a dash."""
     table = Table("method", "greedy, graphs on", "off", "distribution", "waits a round, graphs on", "off")
     titles = [f"greedy, graphs {way}" for way in (ON, OFF)] + ["distribution"]
@@ -151,5 +151,5 @@ def _table(record: Record) -> Table:
     return table
 
 
-def _cell(record: Record, name: str) -> str:
+def _cell(record: StageRecord, name: str) -> str:
     return "FAIL" if name in record.failed else record.found.get(name, {}).get("verdict", "-")

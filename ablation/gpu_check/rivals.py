@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from ablation.gpu_check.models import in_transformers, pair_of
 from ablation.gpu_check.predictions import against_generate
-from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rounds import settings_of
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
@@ -30,7 +30,7 @@ _MAKING_S, _COMPILING_S, _TURNS_S = 20.0, 120.0, 60.0
 Side = Callable[[], list[int]]
 
 
-def meet_generate(record: Record, shape: str, config: Any, place: Placement, prompt: list[int]) -> None:
+def meet_generate(record: StageRecord, shape: str, config: Any, place: Placement, prompt: list[int]) -> None:
     """Both of theirs and ours, a call each in turn; a side that cannot be had is left out, with the reason."""
     tokens, turns = (_DRY_TOKENS, _DRY_TURNS) if record.tiny else (_TOKENS, _TURNS)
     sides: dict[str, Side] = {}

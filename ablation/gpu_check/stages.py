@@ -8,18 +8,18 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ablation.gpu_check.record import STAGE_S, Record
+from ablation.gpu_check.record import STAGE_S, StageRecord
 from sampling.loading.devices import prepared
 
 _WIDTH = 120
 
-Stage = Callable[[Record], Table]
+Stage = Callable[[StageRecord], Table]
 
 
 def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float = STAGE_S) -> bool:
     """Run a stage, write `folder/NAME.json` as it goes, and show a table at its end; whether nothing failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = Record(name, folder.resolve(), torch.device(device), tiny, seconds)
+    record = StageRecord(name, folder.resolve(), torch.device(device), tiny, seconds)
     console = Console(width=_WIDTH)
     tables: list[Table] = []
     if record.device.type == "cuda" and not torch.cuda.is_available():

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ablation.gpu_check.calls import call
 from ablation.gpu_check.models import save_tiny
-from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.plan.prompts.sets import measured_turns
 from sampling.distill.make_head import Corpus, Data
 from sampling.distill.training import CHECKPOINT
@@ -33,7 +33,7 @@ class _Enough(Exception):
     """The time for data is over; what was written stays."""
 
 
-def train(record: Record) -> Table:
+def train(record: StageRecord) -> Table:
     """Data first, so that its rate is known whatever becomes of the rest; then one drafter after the other."""
     given = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
     target = {"target": given["target"], "dtype": "float32"} if given else {}
@@ -43,7 +43,7 @@ def train(record: Record) -> Table:
     return _table(record)
 
 
-def _write(record: Record, target: dict[str, Any]) -> dict[str, float]:
+def _write(record: StageRecord, target: dict[str, Any]) -> dict[str, float]:
     """Dialogues of the target in the user's cache folder, where the training finds them."""
     wanted, known = _DRY_TOKENS if record.tiny else _TOKENS, list[int]()
     pair = load_pair(LoadOptions(**target, device=str(record.device)))
@@ -61,7 +61,7 @@ def _write(record: Record, target: dict[str, Any]) -> dict[str, float]:
     return {"tokens": min(there, wanted), "new_tokens": new, "seconds": took, "tokens_per_s": new / took}
 
 
-def _train(record: Record, target: dict[str, str], method: str) -> dict[str, Any]:
+def _train(record: StageRecord, target: dict[str, str], method: str) -> dict[str, Any]:
     """A drafter, its card and its curves in a folder of its own; where the time was short, its course so far."""
     tokens = (record.found.get("data") or {}).get("tokens")
     if not tokens:
@@ -90,7 +90,7 @@ def _course(folder: Path) -> dict[str, Any]:
     return {"finished": True, **{name: card[name] for name in _TOLD if name in card}}
 
 
-def _table(record: Record) -> Table:
+def _table(record: StageRecord) -> Table:
     table = Table("what", "came to")
     if data := record.found.get("data"):
         table.add_row("data", f"{data['tokens']:,.0f} tokens, {data['tokens_per_s']:,.0f} a second")

@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from sampling.distill.batches import Batch
+from sampling.distill.batches import TrainingBatch
 from sampling.distill.tasks import Task, TrainingPass
 
 _WORTH_DRAFTING = 0.2
@@ -39,7 +39,7 @@ class Accuracy:
 
 
 @torch.no_grad()
-def accuracy(task: Task, held_out: Sequence[Batch], ranks: int = 8) -> Accuracy:
+def accuracy(task: Task, held_out: Sequence[TrainingBatch], ranks: int = 8) -> Accuracy:
     """What the drafts of a task would be worth under greedy decoding, counted on answers it never saw."""
     right: list[Tensor] = []
     places: list[Tensor] = []
@@ -61,7 +61,7 @@ def accuracy(task: Task, held_out: Sequence[Batch], ranks: int = 8) -> Accuracy:
     return Accuracy(tuple(conditional), rounds, tuple(tuple(line) for line in table), _covered(task, held_out))
 
 
-def _covered(task: Task, batches: Sequence[Batch]) -> float:
+def _covered(task: Task, batches: Sequence[TrainingBatch]) -> float:
     """Share of the tokens of all answers that are in the draft vocabulary."""
     found = []
     for batch in batches:
@@ -71,7 +71,7 @@ def _covered(task: Task, batches: Sequence[Batch]) -> float:
     return torch.cat(found).float().mean().item()
 
 
-def _ranks(task: Task, one: TrainingPass, batch: Batch) -> tuple[Tensor, int]:
+def _ranks(task: Task, one: TrainingPass, batch: TrainingBatch) -> tuple[Tensor, int]:
     """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
     logits = task.logits(one.rows)
     label = torch.roll(batch.tokens, -one.ahead, dims=1)

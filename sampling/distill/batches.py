@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from utils.errors import UserError
 from utils.text import counted
 
@@ -19,7 +19,7 @@ _EVERY = 17
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """B dialogues of at most T tokens.
 
     tokens: `[B, T]`. states: `{layer: [B, T, H]}` in float32. lengths: `[B]`; behind them everything is
@@ -32,7 +32,7 @@ class Batch:
     answers: Tensor
 
     @classmethod
-    def of(cls, rows: Sequence[Row], layers: Iterable[int], device: torch.device) -> "Batch":
+    def of(cls, rows: Sequence[TrainingRow], layers: Iterable[int], device: torch.device) -> "TrainingBatch":
         """Pad these rows to the longest of them."""
         states = {
             layer: pad_sequence([row.states[layer].float() for row in rows], batch_first=True).to(device)
@@ -46,7 +46,7 @@ class Batch:
         )
 
 
-def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
+def split(rows: Sequence[TrainingRow], held_out: int) -> tuple[list[TrainingRow], list[TrainingRow]]:
     """(learned, held out): a prompt in `_EVERY` is put aside with all its answers, and one at least.
 
     Which ones is a function of the prompt alone, so that nothing is held out that an earlier training has learned,
@@ -64,17 +64,17 @@ def split(rows: Sequence[Row], held_out: int) -> tuple[list[Row], list[Row]]:
     return learned, ([row for row in aside if row.greedy or row.is_text] or aside)[:held_out]
 
 
-def _place(row: Row) -> float:
+def _place(row: TrainingRow) -> float:
     """A number from 0 to 1 that is the same for all answers to one prompt."""
     said = row.tokens if row.is_text else row.tokens[: row.answer]
     return int.from_bytes(hashlib.sha256(repr(said.tolist()).encode()).digest()[:8]) / 2**64
 
 
-def batches(rows: Sequence[Row], most_tokens: int, seed: int, epoch: int) -> Iterator[list[Row]]:
+def batches(rows: Sequence[TrainingRow], most_tokens: int, seed: int, epoch: int) -> Iterator[list[TrainingRow]]:
     """All rows once, those of like length together, at most `most_tokens` with the padding, batches shuffled."""
     chance = random.Random(f"{seed} {epoch}")
     ordered = sorted(rows, key=lambda row: (len(row.tokens), chance.random()))
-    parts: list[list[Row]] = [[]]
+    parts: list[list[TrainingRow]] = [[]]
     for row in ordered:
         if parts[-1] and (len(parts[-1]) + 1) * len(row.tokens) > most_tokens:
             parts.append([])
@@ -83,7 +83,7 @@ def batches(rows: Sequence[Row], most_tokens: int, seed: int, epoch: int) -> Ite
     yield from parts
 
 
-def frequent_tokens(rows: Iterable[Row], size: int, always: Iterable[int], vocab_size: int) -> Tensor:
+def frequent_tokens(rows: Iterable[TrainingRow], size: int, always: Iterable[int], vocab_size: int) -> Tensor:
     """The `size` tokens that are said most, ascending (FR-Spec, arXiv 2502.14856); `always` are among them.
 
     Where the text has fewer, the lowest ids fill up: a byte-pair vocabulary learned its frequent merges first.

@@ -14,7 +14,7 @@ import torch
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.batches import split
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task
 from sampling.distill.training import History, Schedule, Trainer
 from sampling.heads.config import HeadConfig
@@ -24,7 +24,7 @@ from utils.errors import UserError
 
 HELD_OUT = 64
 DRAFT_VOCAB = 8192
-ANSWERS: Mapping[str, Callable[[Row], bool]] = {
+ANSWERS: Mapping[str, Callable[[TrainingRow], bool]] = {
     "all": lambda row: True,
     "drawn": lambda row: not row.greedy,
     "greedy": lambda row: row.greedy,
@@ -66,7 +66,7 @@ class DrafterShape:
             )
         return task
 
-    def task(self, begun: Task | None, pair: Pair, rows: list[Row], seed: int) -> Task:
+    def task(self, begun: Task | None, pair: Pair, rows: list[TrainingRow], seed: int) -> Task:
         """The task with the weights and the draft vocabulary it begins with."""
         if begun is None:
             return recipe.make_task(pair, self.config(pair), rows, seed)
@@ -97,11 +97,11 @@ class Data:
     refused: Callable[[str], bool]
     answers: str = "all"
 
-    def rows(self, pair: Pair, seed: int, announce: Announce) -> list[Row]:
+    def rows(self, pair: Pair, seed: int, announce: Announce) -> list[TrainingRow]:
         """The rows of every corpus; what the target writes stays in the user's cache folder."""
         return [row for corpus in self.corpora for row in self._rows(pair, corpus, seed, announce)]
 
-    def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[Row]:
+    def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[TrainingRow]:
         with announce(f"data: {corpus.name}") as told:
             if corpus.contents is None:
                 folder = recipe.data_folder(pair, f"dialogues-{seed}")
@@ -113,7 +113,7 @@ class Data:
             return recipe.answer_turns(pair, folder, corpus.contents, seed, told)
 
 
-def learned_from(rows: Sequence[Row], answers: str) -> list[Row]:
+def learned_from(rows: Sequence[TrainingRow], answers: str) -> list[TrainingRow]:
     """Those that are learned from: texts, and answers as `Data` has them. Raises `UserError` where none is left."""
     left = [row for row in rows if row.is_text or ANSWERS[answers](row)]
     if not left:
@@ -188,7 +188,7 @@ def _course(history: History) -> str:
     return f"loss {history.losses[-1]:.3f}{found}"
 
 
-def _words(rows: Sequence[Row]) -> str:
+def _words(rows: Sequence[TrainingRow]) -> str:
     """What these rows are, for people."""
     return " and ".join(
         dict.fromkeys(

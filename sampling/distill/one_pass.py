@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.distill.batches import Batch
+from sampling.distill.batches import TrainingBatch
 from sampling.distill.objective import LOSSES, Objective, acceptance
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Guess, Task, TrainingPass, Trunk, feature_layers
 from sampling.heads.config import HeadConfig
 from sampling.heads.one_pass import OnePassHead
@@ -50,7 +50,7 @@ class DsparkTask(Task):
         below = layers - self.config.layers
         return {f"blocks.{place}.": f"model.layers.{below + place}." for place in range(self.config.layers)}
 
-    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+    def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:
         """The blocks read the target's last state and begin as small; the Markov head as what one token tells."""
         head, last = self.head, self.trunk.last
         unit = torch.eye(self.config.hidden_size)
@@ -65,7 +65,7 @@ class DsparkTask(Task):
         if head.markov_in is not None and head.markov_out is not None:
             self._begin_markov(rows, head.markov_in.weight, head.markov_out.weight)
 
-    def _begin_markov(self, rows: Sequence[Row], into: Tensor, out: Tensor) -> None:
+    def _begin_markov(self, rows: Sequence[TrainingRow], into: Tensor, out: Tensor) -> None:
         """W1 `[V, r]` and W2 `[V, r]`, both of one size: an optimiser moves all weights alike."""
         first, second = self._from_the_token_before(rows)
         before, after = self.trunk.embedding.cpu() @ first, self.trunk.output.cpu() @ second.T
@@ -74,7 +74,7 @@ class DsparkTask(Task):
         out.zero_()
         out[self.trunk.ids.cpu()] = after * balance
 
-    def _from_the_token_before(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
+    def _from_the_token_before(self, rows: Sequence[TrainingRow]) -> tuple[Tensor, Tensor]:
         """`[H, r]` and `[r, H]` from the embedding of a token to its state, which lose least of the logits behind it.
 
         The regression M is cut to r directions by what it says of logits: of X M L, where L L^T = O^T O and X are
@@ -90,7 +90,7 @@ class DsparkTask(Task):
         out: Tensor = torch.linalg.solve(metric, kept, left=False)
         return F.pad(found @ metric @ kept.T, (0, rank - len(kept))), F.pad(out, (0, 0, 0, rank - len(kept)))
 
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         """All places begin a block."""
         state = self._blocks(batch, torch.arange(batch.tokens.shape[1], device=batch.tokens.device))
         for step in range(self.config.steps):
@@ -100,7 +100,7 @@ class DsparkTask(Task):
     def logits(self, rows: Tensor) -> Tensor:
         return rows @ self.output.T
 
-    def loss(self, batch: Batch, progress: float = 1.0, objective: Objective = Objective()) -> Tensor:  # noqa: B008
+    def loss(self, batch: TrainingBatch, progress: float = 1.0, objective: Objective = Objective()) -> Tensor:  # noqa: B008
         """Distance to the target's distribution, and the cross-entropy of the confidence head beside it.
 
         Which places begin a block is a function of `progress`: a training that goes on takes the same ones.
@@ -128,7 +128,7 @@ class DsparkTask(Task):
             weights += weight
         return total / weights
 
-    def _blocks(self, batch: Batch, anchors: Tensor) -> Tensor:
+    def _blocks(self, batch: TrainingBatch, anchors: Tensor) -> Tensor:
         """States `[B, A, steps, H]` of the blocks that begin at these places."""
         text = self.head.read([batch.states[layer] for layer in self.config.features])
         state: Tensor = self.head(text, F.embedding(batch.tokens[:, anchors], self.trunk.embedding), anchors)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.distill.batches import Batch
-from sampling.distill.shards import Row
+from sampling.distill.batches import TrainingBatch
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Guess, Task, TrainingPass, Trunk, feature_layers
 from sampling.heads.config import HeadConfig
 from sampling.heads.parallel_eagle import ParallelEagleHead
@@ -38,7 +38,7 @@ class ParallelEagleTask(Task):
         names = ("block.", *(f"later.{place}." for place in range(self.config.layers - 1)))
         return {name: f"model.layers.{layers - len(names) + place}." for place, name in enumerate(names)}
 
-    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+    def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:
         """The text's rows begin as linear guesses of the target's states, mask rows as the guess for a mean row."""
         head, last, some = self.head, self.trunk.last, rows[:_SAMPLE]
         states = {n: torch.cat([row.states[n][:-1].float() for row in some]) for n in {*self.config.features, last}}
@@ -62,7 +62,7 @@ class ParallelEagleTask(Task):
         left = between[0] if head.embed_norm is None else head.embed_norm(between[0])
         return left, state if head.feature_norm is None else head.feature_norm(state)
 
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         feature = self.head.read([batch.states[layer] for layer in self.config.features])
         rows, own = self.head.text(self.embed(batch.tokens, 1), feature)
         past = [own]

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from sampling.distill.batches import frequent_tokens
-from sampling.distill.shards import Row, answer_tokens, read_shards, save_shard, shard_count, writing
+from sampling.distill.shards import TrainingRow, answer_tokens, read_shards, save_shard, shard_count, writing
 from sampling.distill.start import start
 from sampling.distill.tasks import RecurrentTask, Task, Trunk, feature_layers
 from sampling.distill.writing import Dialogue, Writer, Writing
@@ -47,7 +47,7 @@ def lean_target(pair: Pair) -> LeanModel:
     return model
 
 
-def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> list[Row]:
+def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> list[TrainingRow]:
     """The target's answers to these user turns, in the folder, written now as far as they lack.
 
     A run that was killed goes on behind the last whole shard; what was written to the end is never added to.
@@ -73,7 +73,7 @@ def _answer(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Tol
     (folder / _WHOLE).touch()
 
 
-def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
+def read_text(pair: Pair, text: str, told: Told) -> list[TrainingRow]:
     """A text as training data: pieces of `_PIECE` tokens with the states of the target that reads them.
 
     What is left at the end is a piece of its own from `_SHORTEST` tokens on.
@@ -88,7 +88,9 @@ def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
     for number, piece in enumerate(pieces, start=1):
         states = prefill(pair.target, piece, layers)
         rows.append(
-            Row(torch.tensor(piece), 1, False, {layer: part.to(torch.bfloat16) for layer, part in states.items()})
+            TrainingRow(
+                torch.tensor(piece), 1, False, {layer: part.to(torch.bfloat16) for layer, part in states.items()}
+            )
         )
         told(number, len(pieces))
     return rows
@@ -96,7 +98,7 @@ def read_text(pair: Pair, text: str, told: Told) -> list[Row]:
 
 def write_data(
     pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], told: Told
-) -> list[Row]:
+) -> list[TrainingRow]:
     """At least `tokens` answer tokens of the target's own dialogues in the folder, written now as far as they lack.
 
     refused: user turns that must not be learned from, such as prompts that are measured with. Each shard has
@@ -182,7 +184,7 @@ def option(name: str, value: Any) -> str:
     return f"--{name.replace('_', '-')} {value}"
 
 
-def make_task(pair: Pair, config: HeadConfig, rows: Sequence[Row], seed: int) -> Task:
+def make_task(pair: Pair, config: HeadConfig, rows: Sequence[TrainingRow], seed: int) -> Task:
     """The task of a new drafter for the pair's target, its module at its starting weights.
 
     Where the target's checkpoint is in a folder, an EAGLE or MTP head starts from its last block and a distilled model
@@ -219,13 +221,13 @@ def further_task(method: str, pair: Pair, folder: Path, steps: int, variant: Map
     return task
 
 
-def count_vocabulary(task: Task, pair: Pair, rows: Sequence[Row], draft_vocab: int) -> None:
+def count_vocabulary(task: Task, pair: Pair, rows: Sequence[TrainingRow], draft_vocab: int) -> None:
     """Let the task draft what these rows say most; no weight of a head depends on its draft vocabulary."""
     task.trunk = _counted(pair, rows, draft_vocab)
     task.config = replace(task.config, draft_vocab=len(task.trunk.ids))
 
 
-def _counted(pair: Pair, rows: Sequence[Row], draft_vocab: int) -> Trunk:
+def _counted(pair: Pair, rows: Sequence[TrainingRow], draft_vocab: int) -> Trunk:
     """The target's trunk over the tokens that these rows say most."""
     model = lean_target(pair)
     return _trunk(model, frequent_tokens(rows, draft_vocab, pair.stop, model.vocab_size).to(model.device))

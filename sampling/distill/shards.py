@@ -63,7 +63,7 @@ def _padded(states: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """A dialogue as read: ids `[n]`, where its answer starts, states `{layer: [n, H]}` (the last row is void)."""
 
     tokens: Tensor
@@ -77,12 +77,12 @@ class Row:
         return self.answer <= 1
 
 
-def read_shards(folder: Path) -> list[Row]:
+def read_shards(folder: Path) -> list[TrainingRow]:
     """All dialogues of a folder; the states stay views of the mapped files."""
     return [row for path in sorted(folder.glob(_EVERY)) for row in _rows(path)]
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[TrainingRow]:
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     states = {int(name.partition(".")[2]): tensor for name, tensor in tensors.items() if name.startswith("states.")}
@@ -90,7 +90,7 @@ def _rows(path: Path) -> Iterator[Row]:
     columns = (tensors[name].tolist() for name in ("lengths", "answers", "greedy"))
     for length, answer, greedy in zip(*columns, strict=True):
         part = slice(start, start + length)
-        yield Row(
+        yield TrainingRow(
             tensors["tokens"][part].long(), answer, bool(greedy), {layer: rows[part] for layer, rows in states.items()}
         )
         start += length

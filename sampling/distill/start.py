@@ -13,14 +13,14 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task
 
 _TOKENS = 100_000
 _DAMPING = 1e-3
 
 
-def start(task: Task, rows: Sequence[Row], checkpoint: Path, layers: int) -> None:
+def start(task: Task, rows: Sequence[TrainingRow], checkpoint: Path, layers: int) -> None:
     """Give the task's module its first weights.
 
     rows: data to regress on. checkpoint: safetensors of the target, of so many layers; where there is no such
@@ -46,7 +46,7 @@ def _inherit(task: Task, checkpoint: Path, sources: Mapping[str, str]) -> None:
     task.module.load_state_dict({**own, **fit})
 
 
-def _regression(task: Task, rows: Sequence[Row], step: int) -> Tensor:
+def _regression(task: Task, rows: Sequence[TrainingRow], step: int) -> Tensor:
     """The matrix that maps what a joining layer reads to the state `step + 1` places on, with least squares."""
     size = task.config.hidden_size
     width = (step + 2) * size
@@ -59,7 +59,7 @@ def _regression(task: Task, rows: Sequence[Row], step: int) -> Tensor:
     return found.T
 
 
-def _pairs(task: Task, rows: Sequence[Row], step: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _pairs(task: Task, rows: Sequence[TrainingRow], step: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(what is read `[n, (step + 2) * H]`, the state that follows `[n, H]`) of each row, as the module joins them."""
     embedding, last, seen = task.trunk.embedding.cpu(), task.trunk.last, 0
     for row in rows:

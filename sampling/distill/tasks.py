@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sampling.distill.batches import Batch
+from sampling.distill.batches import TrainingBatch
 from sampling.distill.low_rank import low_rank
 from sampling.distill.objective import LOSSES, Objective
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.heads.config import HeadConfig
 from sampling.heads.parallel import HydraHead, MedusaHead
 from sampling.heads.recurrent import RecurrentHead
@@ -73,7 +73,7 @@ class Task(ABC):
         """Weights that begin as the target's own, of so many layers: our prefix to the target's."""
         return {}
 
-    def begin(self, rows: Sequence[Row], guess: Guess) -> None:  # noqa: B027
+    def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:  # noqa: B027
         """First weights from data. guess: step -> matrix from what `joined` gives to the state `step + 1` places on."""
 
     def joined(self, states: Mapping[int, Tensor], between: Sequence[Tensor]) -> Iterable[Tensor]:
@@ -81,10 +81,10 @@ class Task(ABC):
         return states[self.trunk.last], *between
 
     @abstractmethod
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         """What is trained, in the order of the drafts."""
 
-    def drafts(self, batch: Batch) -> Iterator[TrainingPass]:
+    def drafts(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         """The rows of draft 1, 2, ... behind the same text: row t of each predicts from what is known at t."""
         return self.passes(batch)
 
@@ -96,7 +96,7 @@ class Task(ABC):
         """Raw logits over the draft vocabulary, `[..., D]`, of rows of a pass."""
         return rows @ self.trunk.output.T
 
-    def loss(self, batch: Batch, progress: float = 1.0, objective: Objective = Objective()) -> Tensor:  # noqa: B008
+    def loss(self, batch: TrainingBatch, progress: float = 1.0, objective: Objective = Objective()) -> Tensor:  # noqa: B008
         """Weighted mean over the trained passes of the distance to the target's distribution over the draft vocabulary.
 
         A pass that no dialogue of the batch is long enough for does not count.
@@ -119,7 +119,7 @@ class Task(ABC):
         return F.embedding(moved[:, : tokens.shape[1]], self.trunk.embedding)
 
 
-def _facing(one: TrainingPass, batch: Batch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _facing(one: TrainingPass, batch: TrainingBatch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(rows of the pass, rows of the target's distribution) that predict the same token of the text."""
     places = torch.arange(one.rows.shape[1], device=batch.tokens.device)
     sequence, row = (places[None, :] + one.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
@@ -136,7 +136,7 @@ class RecurrentTask(Task):
     def inherited(self, layers: int) -> dict[str, str]:
         return {"block.": f"model.layers.{layers - 1}."}
 
-    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+    def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:
         """Its states begin as linear guesses of the target's, which the target's output matrix can read."""
         head, last = self.head, self.trunk.last
         states = {layer: torch.cat([row.states[layer][:-1].float() for row in rows[:64]]) for layer in rows[0].states}
@@ -167,7 +167,7 @@ class RecurrentTask(Task):
         """One pass more at a time: the first is worth most, and the later ones build on what it has learned."""
         return min(self.config.steps, max(self.learned, 1 + int(progress * self.config.steps)))
 
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         state = self.head.read([batch.states[layer] for layer in self.config.features])
         past: list[tuple[Tensor, Tensor]] = []
         for step in range(self.config.steps):
@@ -208,7 +208,7 @@ class MedusaTask(Task):
         super().__init__(config, trunk)
         self.module = self.head = MedusaHead(config)
 
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         for step in range(self.config.steps):
             yield TrainingPass(self.head(batch.states[self.trunk.last], step), step + 2)
 
@@ -220,11 +220,11 @@ class HydraTask(Task):
         super().__init__(config, trunk)
         self.module = self.head = HydraHead(config)
 
-    def begin(self, rows: Sequence[Row], guess: Guess) -> None:
+    def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:
         for step in range(self.config.steps):
             self.head.get_parameter(f"residuals.{step}.weight").copy_(guess(step))
 
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         between: list[Tensor] = []
         for step in range(self.config.steps):
             between.append(self.embed(batch.tokens, step + 1))
@@ -244,10 +244,10 @@ class ModelTask(Task):
         blocks = {f"blocks.{place}.": f"model.layers.{layer}." for place, layer in enumerate(chosen)}
         return {**blocks, "norm.": "model.norm."}
 
-    def passes(self, batch: Batch) -> Iterator[TrainingPass]:
+    def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         yield TrainingPass(self.model(self.embed(batch.tokens, 0)), 1)
 
-    def drafts(self, batch: Batch) -> Iterator[TrainingPass]:
+    def drafts(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         """Draft k behind token t is the prediction of row t + k, when the drafts before it were right."""
         (first,) = self.passes(batch)
         for step in range(self.config.steps):

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from sampling.distill.accuracy import Accuracy, accuracy
-from sampling.distill.batches import Batch, batches
+from sampling.distill.batches import TrainingBatch, batches
 from sampling.distill.objective import Objective
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task
 from sampling.forward.kernels.probe import claims_bfloat16
 from utils.errors import UserError
@@ -68,8 +68,8 @@ class Trainer:
     def __init__(
         self,
         task: Task,
-        rows: Sequence[Row],
-        held_out: Sequence[Row],
+        rows: Sequence[TrainingRow],
+        held_out: Sequence[TrainingRow],
         schedule: Schedule,
         device: torch.device,
         began: str = "",
@@ -86,7 +86,7 @@ class Trainer:
         }
         self._layers = sorted({*task.config.features, task.trunk.last})
         self._held_out = [
-            Batch.of(part, self._layers, device)
+            TrainingBatch.of(part, self._layers, device)
             for part in batches(held_out, schedule.batch_tokens, schedule.seed, epoch=0)
         ]
         self._epoch_steps = sum(1 for _ in batches(rows, schedule.batch_tokens, schedule.seed, epoch=0))
@@ -103,7 +103,7 @@ class Trainer:
         done = self._resume(folder)
         before = clock() - self.history.seconds
         for step, rows in self._batches(done):
-            self._learn(step, Batch.of(rows, self._layers, self.device))
+            self._learn(step, TrainingBatch.of(rows, self._layers, self.device))
             self.history.tokens.append(sum(len(row.tokens) for row in rows))
             if (step + 1) % self.schedule.every == 0 or step + 1 == self.steps:
                 found = accuracy(self.task, self._held_out)
@@ -124,7 +124,7 @@ class Trainer:
                 if step >= done:
                     yield step, rows
 
-    def _learn(self, step: int, batch: Batch) -> None:
+    def _learn(self, step: int, batch: TrainingBatch) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = self.schedule.rate * self._factor(step)
         self._optimizer.zero_grad(set_to_none=True)

@@ -17,7 +17,7 @@ class Best:
     """The best token `[1]` of each logits `[1, V]`, and its logit `[1]`."""
 
     def run(self, feeds: Sequence[Tensor]) -> Sequence[tuple[Tensor, Tensor]]:
-        """See `Forwards.run`."""
+        """See `BatchExecutor.run`."""
         logits = feeds[0] if len(feeds) == 1 else torch.cat(list(feeds))
         tokens = argmax(logits)
         chances = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
@@ -34,7 +34,7 @@ class Drawing:
         self._processor = processor
 
     def run(self, feeds: Sequence[tuple[Tensor, Source]]) -> Sequence[tuple[Tensor, Tensor]]:
-        """See `Forwards.run`; each feeds its logits and its numbers."""
+        """See `BatchExecutor.run`; each feeds its logits and its numbers."""
         logits = feeds[0][0] if len(feeds) == 1 else torch.cat([one for one, _ in feeds])
         q, here = self._processor(logits), torch.device("cpu")
         coins = [uniform((1, 1), coins, here, wide(logits.device), "draft") for _, coins in feeds]

@@ -103,7 +103,7 @@ class _Step:
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, Tensor]]) -> abc.Sequence[Tensor]:
-        """See `Forwards.run`; each feeds its state and its paths."""
+        """See `BatchExecutor.run`; each feeds its state and its paths."""
         if len(feeds) == 1:
             return [self._logits(*feeds[0], None)] if self._graph is None else self._graph(*feeds[0])
         states, paths = zip(*feeds, strict=True)
@@ -122,7 +122,7 @@ class _AllSteps:
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
-        """See `Forwards.run`; each feeds its state and the steps that it looks at."""
+        """See `BatchExecutor.run`; each feeds its state and the steps that it looks at."""
         if self._graph is not None and len(feeds) == 1:
             state, steps = feeds[0]
             return self._graph(state, state.new_empty(steps.start, len(steps)))

@@ -25,7 +25,7 @@ from utils.events import Round
 from utils.logits_processor import no_distribution
 
 
-class Head(Protocol):
+class StagedHead(Protocol):
     """What is asked of a head that drafts for the drafter model, beside being a drafter."""
 
     needs_hidden: tuple[int, ...]
@@ -66,7 +66,7 @@ class StagedDrafter(Drafter):
 
     def __init__(self, inner: Drafter, model: ModelDrafter, staged_gamma: int = 2) -> None:
         self.inner, self.runner, self.steps = inner, model.runner, staged_gamma
-        self.head: Head | None = None if hasattr(inner, "continuation") else inner  # type: ignore[assignment]
+        self.head: StagedHead | None = None if hasattr(inner, "continuation") else inner  # type: ignore[assignment]
         self.states = inner.needs_hidden
         self._judge = RejectionVerifier()
 

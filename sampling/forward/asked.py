@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Forwards(Protocol):
+class BatchExecutor(Protocol):
     """What runs a model over all that is fed at once."""
 
     def run(self, feeds: Sequence[Any]) -> Sequence[Any]:
@@ -26,7 +26,7 @@ class Forwards(Protocol):
 class Ask:
     """One sequence's part of a forward: what runs it, and what it feeds."""
 
-    of: Forwards
+    of: BatchExecutor
     feed: Any
 
 

@@ -45,7 +45,7 @@ ForwardT = TypeVar("ForwardT", bound=HeadForward)
 
 
 class HeadRunner(ABC, Generic[ForwardT]):
-    """A head for any number of sequences, of which one alone is a batch of one. `run`: see `Forwards.run`.
+    """A head for any number of sequences, of which one alone is a batch of one. `run`: see `BatchExecutor.run`.
 
     graphs: whether the forwards of one sequence have fixed shapes and addresses, where the head can have that.
     """

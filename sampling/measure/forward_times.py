@@ -20,7 +20,7 @@ _BRANCHES, _FORKED = (-1, 0, 1, 2, -1, 4, 5, 6), 9
 T = TypeVar("T")
 
 
-class Forwards:
+class ForwardTimes:
     """The target's forward over each number of rows behind each context, in turns over all of them."""
 
     def __init__(self, pair: Pair, texts: Sequence[str]) -> None:

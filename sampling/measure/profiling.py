@@ -11,7 +11,7 @@ from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
 from sampling.loop import decode
-from sampling.measure.forward_times import Forwards
+from sampling.measure.forward_times import ForwardTimes
 from sampling.measure.shares import judged, shares
 from sampling.methods.settings import Settings
 from sampling.methods.tables import CHAIN, COPIERS, DRAFTERS, MODELS
@@ -49,7 +49,7 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
     Time between two steps does not count, and the pair's own caches are left alone: whoever is in between may
     generate. With a short budget there are fewer repeats, then fewer rows and texts; the first forward is always timed.
     """
-    forwards, drafts = Forwards(pair, TEXTS), _Drafts(pair)
+    forwards, drafts = ForwardTimes(pair, TEXTS), _Drafts(pair)
     spent = 0.0
     for steps, share in ((forwards.steps(), _FORWARD_SHARE), (drafts.steps(), 1.0)):
         while spent < share * budget_s or not forwards.enough:

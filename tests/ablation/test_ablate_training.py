@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from sampling.distill.objective import LOSSES
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.heads.head_files import load_head
 from sampling.loading.pairs import LoadOptions, load_pair
 from scripts import ablate_training
@@ -69,7 +69,7 @@ def test_each_choice_learns_as_much_and_what_is_done_is_not_done_again(tmp_path:
 
 
 def test_choices_that_answers_make_learn_from_others_of_the_same_data() -> None:
-    rows = [Row(torch.tensor([number] * 10), 4, number % 2 == 0, {}) for number in range(400)]
+    rows = [TrainingRow(torch.tensor([number] * 10), 4, number % 2 == 0, {}) for number in range(400)]
     learned, held_out = apart(rows)
     assert not {int(row.tokens[0]) for row in learned} & {int(row.tokens[0]) for row in held_out}
     assert len(held_out) > 40 and all(row.greedy for row in held_out)
@@ -79,10 +79,10 @@ def test_choices_that_answers_make_learn_from_others_of_the_same_data() -> None:
 
 
 def test_texts_are_held_out_as_well() -> None:
-    texts = [Row(torch.tensor([number] * 10), 1, False, {}) for number in range(60)]
+    texts = [TrainingRow(torch.tensor([number] * 10), 1, False, {}) for number in range(60)]
     learned, held_out = apart(texts)
     assert learned and len(learned) + len(held_out) == 60 and held_out
-    drawn = [Row(torch.tensor([number] * 10), 4, False, {}) for number in range(60)]
+    drawn = [TrainingRow(torch.tensor([number] * 10), 4, False, {}) for number in range(60)]
     with pytest.raises(UserError, match="60 pieces of data given, none held out to count on"):
         apart(drawn)
 

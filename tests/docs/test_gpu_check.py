@@ -16,7 +16,7 @@ from ablation.gpu_check.calls import CallFailed, call
 from ablation.gpu_check.fast import PROMPT
 from ablation.gpu_check.models import in_transformers, pair_of
 from ablation.gpu_check.predictions import EAGER, GRAPHS, LARGE, PREDICTIONS, SMALL, Prediction
-from ablation.gpu_check.record import LeftOut, Record
+from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rivals import _generate
 from ablation.gpu_check.rounds import settings_of
 from ablation.gpu_check.stages import run_stage
@@ -117,7 +117,7 @@ class Clock:
 
 def test_what_fails_and_what_no_time_is_left_for_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
     clock = Clock()
-    record = Record("right", tmp_path, CPU, clock=clock, seconds=100.0)
+    record = StageRecord("right", tmp_path, CPU, clock=clock, seconds=100.0)
 
     def broken() -> None:
         raise RuntimeError("no kernel\nand more")
@@ -165,7 +165,7 @@ def test_a_method_with_another_output_fails_the_stage(tmp_path: Path, monkeypatc
             return MethodReport(name, (Check("greedy", "FAIL", {"BUG": 3}),))
 
     monkeypatch.setattr(right, "Selftest", Failing)
-    record = Record("right", tmp_path, CPU, tiny=True)
+    record = StageRecord("right", tmp_path, CPU, tiny=True)
     right._check(record, "greedy, graphs on", tiny_pair(), 0)
     assert "'BUG': 3" in record.failed["greedy, graphs on: speculative"] and not record.finish()
     assert right._cell(record, "greedy, graphs on: speculative") == "FAIL"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sampling.loading.families.configs import FAMILIES, Family
+from sampling.loading.families.configs import FAMILIES, ModelFamily
 from sampling.loading.families.judge import judge
 from sampling.loading.families.page import families_without_row, page, rows_of
 from tests.docs.pages import ROOT
@@ -13,7 +13,7 @@ TOLD = {(row.family, row.setting): row for row in rows_of(PAGE.read_text(encodin
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-def test_a_family_does_what_the_page_says(family: Family) -> None:
+def test_a_family_does_what_the_page_says(family: ModelFamily) -> None:
     """After a change: uv run scripts/generate_models.py"""
     assert judge(family) == TOLD.get((family.model_type, family.setting))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from egag.draft_distribution import DraftDistribution, Token
 from egag.length_rule import FixedGamma
-from sampling.distill.batches import Batch
+from sampling.distill.batches import TrainingBatch
 from sampling.distill.one_pass import DsparkTask
 from sampling.drafters.dspark import DsparkDrafter
 from sampling.forward.asked import alone, together
@@ -131,7 +131,7 @@ def test_blocks_see_the_text_before_them_and_no_other_block(target: lean.LeanMod
     """Any number of blocks in one forward gives what each gives alone; what comes later in the text changes nothing."""
     task, row = task_of("dspark", target), rows_of(target, 1)[0]
     assert isinstance(task, DsparkTask)
-    batch = Batch.of([row], row.states, torch.device("cpu"))
+    batch = TrainingBatch.of([row], row.states, torch.device("cpu"))
     with torch.no_grad():
         many = task._blocks(batch, torch.tensor([2, 5, 6]))
         for place, anchor in enumerate((2, 5, 6)):
@@ -145,7 +145,7 @@ def test_blocks_see_the_text_before_them_and_no_other_block(target: lean.LeanMod
 def test_the_confidence_head_learns_how_much_of_its_law_is_the_targets(target: lean.LeanModel) -> None:
     task, rows = task_of("dspark", target, torch.arange(VOCAB)), rows_of(target, 8)
     assert isinstance(task, DsparkTask) and task.head.confidence is not None
-    batch, size = Batch.of(rows, rows[0].states, torch.device("cpu")), task.config.hidden_size
+    batch, size = TrainingBatch.of(rows, rows[0].states, torch.device("cpu")), task.config.hidden_size
     with torch.no_grad():
         first, *_ = (one.rows for one in task.passes(batch))
         p = torch.softmax(batch.states[task.trunk.last] @ task.trunk.output.T, dim=-1)

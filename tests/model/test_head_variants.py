@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from sampling.distill.accuracy import accuracy
-from sampling.distill.batches import Batch
+from sampling.distill.batches import TrainingBatch
 from sampling.distill.low_rank import low_rank
 from sampling.distill.objective import LOSSES, UNITS, Objective
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import RecurrentTask, Task, feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.forward.asked import alone
@@ -60,7 +60,7 @@ def variant_of(kind: str, target: lean.LeanModel, values: dict[str, Any]) -> Tas
 def test_what_drafts_is_what_was_trained(kind: str, name: str, target: lean.LeanModel, tmp_path: Path) -> None:
     task, tokens = variant_of(kind, target, VARIANTS[name]), ids(9, seed=3)
     states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
-    batch = Batch.of([Row(torch.tensor(tokens), 0, True, states)], states, CPU)
+    batch = TrainingBatch.of([TrainingRow(torch.tensor(tokens), 0, True, states)], states, CPU)
     known = 5
     with torch.no_grad():
         expected = [task.logits(one.rows)[0, known - 1] for one in task.drafts(batch)]
@@ -130,7 +130,7 @@ def test_every_loss_raises_the_acceptance(target: lean.LeanModel, tmp_path: Path
     for loss in LOSSES:
         task = task_of("mtp", target, torch.arange(VOCAB))
         schedule = Schedule(20, 64, 1e-2, 2, 10_000, 0, Objective(loss))
-        whole = Batch.of(rows, sorted({*task.config.features, task.trunk.last}), CPU)
+        whole = TrainingBatch.of(rows, sorted({*task.config.features, task.trunk.last}), CPU)
         before = task.loss(whole, 1.0, Objective("acceptance")).item()
         Trainer(task, rows, rows[:4], schedule, CPU).run(tmp_path / loss, lambda *_: None, float)
         found[loss] = task.loss(whole, 1.0, Objective("acceptance")).item()
@@ -140,7 +140,7 @@ def test_every_loss_raises_the_acceptance(target: lean.LeanModel, tmp_path: Path
 
 def test_later_drafts_weigh_what_the_decay_says(target: lean.LeanModel) -> None:
     task = task_of("medusa", target)
-    batch = Batch.of(rows_of(target, 4), [task.trunk.last], CPU)
+    batch = TrainingBatch.of(rows_of(target, 4), [task.trunk.last], CPU)
     one = replace(task.config, steps=1)
     first = task.loss(batch, 1.0, Objective("kl", 1e-9))
     task_of_one = task_of("medusa", target)
@@ -189,7 +189,7 @@ def test_a_low_rank_output_is_two_layers_by_any_kernel(target: lean.LeanModel, t
 
 def test_held_out_drafts_are_counted_by_the_heads_own_output(target: lean.LeanModel) -> None:
     task = variant_of("mtp", target, VARIANTS["low rank"])
-    batch = Batch.of(rows_of(target, 4), sorted({*task.config.features, task.trunk.last}), CPU)
+    batch = TrainingBatch.of(rows_of(target, 4), sorted({*task.config.features, task.trunk.last}), CPU)
     found = accuracy(task, [batch], ranks=VOCAB)
     assert isinstance(task, RecurrentTask) and task.head.output_up is not None
     with torch.no_grad():

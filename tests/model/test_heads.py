@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from egag.length_rule import FixedGamma
-from sampling.distill.batches import Batch
-from sampling.distill.shards import Row
+from sampling.distill.batches import TrainingBatch
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
@@ -43,7 +43,7 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
     """The module's passes over a whole text and the drafter, step by step, give the same logits."""
     task, tokens = task_of(kind, target), ids(9, seed=3)
     states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
-    batch = Batch.of([Row(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
+    batch = TrainingBatch.of([TrainingRow(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
     known, steps = 5, 3
     with torch.no_grad():
         drafts = list(task.drafts(batch))

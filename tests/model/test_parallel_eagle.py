@@ -11,9 +11,9 @@ from torch import Tensor
 from ablation.gpu_check.heads import save_random_heads
 from egag.draft_distribution import DraftDistribution
 from egag.length_rule import FixedGamma, LengthRule
-from sampling.distill.batches import Batch
+from sampling.distill.batches import TrainingBatch
 from sampling.distill.parallel_eagle import ParallelEagleTask
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.start import start
 from sampling.distill.tasks import Task, feature_layers
 from sampling.drafter import proposal_of
@@ -132,7 +132,7 @@ def test_every_row_is_trained_as_it_drafts(layers: int, target: lean.LeanModel, 
         torch.nn.init.normal_(weight, std=0.3)
         weight.data = weight.data.to(torch.bfloat16).float()
     states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
-    batch = Batch.of([Row(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
+    batch = TrainingBatch.of([TrainingRow(torch.tensor(tokens), 0, True, states)], states, torch.device("cpu"))
     with torch.no_grad():
         expected = torch.stack([(one.rows @ task.trunk.output.T)[0] for one in task.drafts(batch)])
     pair = pair_of(target, {KIND: saved(task, tmp_path)})
@@ -207,7 +207,7 @@ def test_it_begins_with_a_guess_of_the_next_state(target: lean.LeanModel, tmp_pa
     random, task = task_of(KIND, target), task_of(KIND, target)
     start(task, rows, tmp_path / "none", target.num_layers)
     layers = sorted({*task.config.features, task.trunk.last})
-    batch = Batch.of(rows, layers, torch.device("cpu"))
+    batch = TrainingBatch.of(rows, layers, torch.device("cpu"))
     with torch.no_grad():
         losses = [replace_steps(one, 1).loss(batch).item() for one in (task, random)]
     assert losses[0] < losses[1] - 0.3, losses

@@ -9,8 +9,8 @@ import torch
 
 from sampling.distill import training
 from sampling.distill.accuracy import accuracy
-from sampling.distill.batches import Batch, split
-from sampling.distill.shards import Row
+from sampling.distill.batches import TrainingBatch, split
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.forward.kernels.probe import claims_bfloat16
@@ -54,7 +54,7 @@ def test_training_learns_what_the_target_says(
     trainer = Trainer(task, train, train[:4], Schedule(30, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu"))
     assert trainer.products is products
     assert {weight.dtype for weight in task.module.parameters()} == {torch.float32}
-    whole = Batch.of(train, sorted({*task.config.features, task.trunk.last}), torch.device("cpu"))
+    whole = TrainingBatch.of(train, sorted({*task.config.features, task.trunk.last}), torch.device("cpu"))
     before = task.loss(whole).item()
     trainer.run(tmp_path, lambda *_: None, float)
     assert task.loss(whole).item() < 0.85 * before
@@ -73,7 +73,7 @@ def test_a_checkpoint_of_another_training_is_refused_with_what_differs(
     rows, schedule = rows_of(target, 6), Schedule(1, 64, 1e-2, warmup=2, every=2)
     cpu = torch.device("cpu")
 
-    def run(task: Task, rows: list[Row] = rows, schedule: Schedule = schedule, began: str = "") -> None:
+    def run(task: Task, rows: list[TrainingRow] = rows, schedule: Schedule = schedule, began: str = "") -> None:
         Trainer(task, rows, rows[:2], schedule, cpu, began).run(tmp_path, lambda *_: None, float)
 
     def refused(names: str, *given: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_pass_that_no_text_is_long_enough_for_does_not_count(target: lean.Lean
     task, cpu = task_of("medusa", target), torch.device("cpu")
     row = rows_of(target, 1)[0]
     short = replace(row, tokens=row.tokens[:3], states={layer: part[:3] for layer, part in row.states.items()})
-    batch = Batch.of([short], row.states, cpu)
+    batch = TrainingBatch.of([short], row.states, cpu)
     loss = task.loss(batch)
     assert torch.isfinite(loss)
     torch.testing.assert_close(loss, with_config(task, replace(task.config, steps=1)).loss(batch))
@@ -123,7 +123,7 @@ def test_coverage_counts_the_tokens_of_answers(target: lean.LeanModel) -> None:
     tokens = torch.tensor([0, 0, 0, 0, 1, 2, 3, 4])
     states = {layer: part[:8] for layer, part in row.states.items()}
     longer = rows_of(target, 2)[1]
-    batch = Batch.of([replace(row, tokens=tokens, states=states), replace(longer, answer=99)], row.states, cpu)
+    batch = TrainingBatch.of([replace(row, tokens=tokens, states=states), replace(longer, answer=99)], row.states, cpu)
     assert accuracy(task_of("medusa", target), [batch]).covered == 0.75
 
 
@@ -149,7 +149,7 @@ def test_held_out_accuracy_counts_what_greedy_decoding_accepts(target: lean.Lean
     Trainer(task, rows, rows, Schedule(40, 64, 1e-2, warmup=2, every=10_000), torch.device("cpu")).run(
         tmp_path / "run", lambda *_: None, float
     )
-    batch = Batch.of(rows[:1], feature_layers(target.num_layers), torch.device("cpu"))
+    batch = TrainingBatch.of(rows[:1], feature_layers(target.num_layers), torch.device("cpu"))
     counted = accuracy(task, [batch]).tokens_per_round
     engine = PairEngine(pair_of(target, {"eagle": saved(task, tmp_path / "head")}))
     tokens, values = rows[0].tokens.tolist(), {**Settings(), "gamma": 3, "length": 40}

@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from sampling.distill.batches import batches, frequent_tokens, split
-from sampling.distill.shards import Row, read_shards, save_shard
+from sampling.distill.shards import TrainingRow, read_shards, save_shard
 from sampling.distill.writing import Dialogue, Writer, Writing
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
@@ -32,9 +32,9 @@ def test_shards_keep_dialogues_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
-    rows = [Row(torch.tensor([number, 7, 7]), 2, greedy and number % 2 == 0, {}) for number in range(3000)]
+    rows = [TrainingRow(torch.tensor([number, 7, 7]), 2, greedy and number % 2 == 0, {}) for number in range(3000)]
 
-    def parts(rows: list[Row]) -> tuple[set[int], ...]:
+    def parts(rows: list[TrainingRow]) -> tuple[set[int], ...]:
         train, held_out = split(rows, 64)
         return {int(row.tokens[0]) for row in train}, {int(row.tokens[0]) for row in held_out}
 
@@ -50,7 +50,9 @@ def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
 
 def test_no_other_answer_to_a_held_out_prompt_is_learned_from() -> None:
     rows = [
-        Row(torch.tensor([number, 7, answer]), 2, answer == 3, {}) for answer in (3, 4, 5, 3) for number in range(200)
+        TrainingRow(torch.tensor([number, 7, answer]), 2, answer == 3, {})
+        for answer in (3, 4, 5, 3)
+        for number in range(200)
     ]
     train, held_out = split(rows, 64)
     prompts = {int(row.tokens[0]) for row in held_out}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sampling.distill.shards import Row
+from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task, Trunk, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
 from sampling.forward.models import lean
@@ -22,7 +22,7 @@ KINDS = tuple(MODELS)
 DRAFT_IDS = torch.tensor([token for token in range(VOCAB) if token % 3])
 
 
-def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
+def rows_of(target: lean.LeanModel, count: int = 24) -> list[TrainingRow]:
     """What the target goes on to say after different beginnings, greedily, with its states."""
     found = []
     for seed in range(count):
@@ -30,7 +30,7 @@ def rows_of(target: lean.LeanModel, count: int = 24) -> list[Row]:
         for _ in range(14 + seed % 3):
             tokens.append(int(catch_up(runner, tokens).logits.argmax()))
         states = prefill(ModelRunner(target), tokens, feature_layers(target.num_layers))
-        found.append(Row(torch.tensor(tokens), 4, True, {k: v.to(torch.bfloat16) for k, v in states.items()}))
+        found.append(TrainingRow(torch.tensor(tokens), 4, True, {k: v.to(torch.bfloat16) for k, v in states.items()}))
     return found
 
 
@@ -60,7 +60,9 @@ def task_of(kind: str, target: lean.LeanModel, draft_ids: torch.Tensor = DRAFT_I
     return task
 
 
-def check_goes_on_exactly(new: Callable[[], Task], rows: list[Row], schedule: Schedule, folder: Path) -> Trainer:
+def check_goes_on_exactly(
+    new: Callable[[], Task], rows: list[TrainingRow], schedule: Schedule, folder: Path
+) -> Trainer:
     """A training that ran to its end; one that is killed at its fifth step and run again ends with the same weights."""
 
     class Killed(Exception):

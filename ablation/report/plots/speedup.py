@@ -75,7 +75,7 @@ def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MethodFamily:
     """Configurations of which only the draft length differs: `rows` of the summary with `draft_length`, ascending.
 
     adaptive: that length is the most that a rule may ask for.
@@ -138,7 +138,7 @@ def _points(axis: Axes, rows: pd.DataFrame, places: Mapping[str, float], colours
     axis.axvline(1.0, color="black", linewidth=1.0)
 
 
-def _families(frame: pd.DataFrame, rows: pd.DataFrame) -> Iterator[Family]:
+def _families(frame: pd.DataFrame, rows: pd.DataFrame) -> Iterator[MethodFamily]:
     """Example: speculative gamma=2, gamma=4 and gamma=8 are one; egag_gamma_max 4 and 8 under egag_ema=0 another."""
     columns = [name for name in setting_columns() if name in frame and name not in ("length", "processor", "seed")]
     settings = frame.drop_duplicates("configuration").set_index("configuration")[columns].astype(object)
@@ -153,7 +153,7 @@ def _families(frame: pd.DataFrame, rows: pd.DataFrame) -> Iterator[Family]:
         for _, part in known.groupby(["method", *others], sort=False):
             part = part.drop_duplicates("draft_length").sort_values("mean_gamma")
             if len(part) > 1:
-                yield Family(_label(part, length), part, adaptive)
+                yield MethodFamily(_label(part, length), part, adaptive)
 
 
 def _label(part: pd.DataFrame, length: str) -> str:

@@ -26,7 +26,7 @@ _OWN = "method"
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class HeadLayout:
     """A layout: the kind of head in it, what in config.json tells it from others, and its reader."""
 
     name: str
@@ -61,20 +61,20 @@ def _one_pass(config: Mapping[str, Any]) -> bool:
 
 # The first one that knows a config.json reads it.
 FORMATS = (
-    Format("Medusa (medusa_num_heads)", "medusa", _has("medusa_num_heads"), read_medusa),
-    Format("Hydra (hydra_num_heads)", "hydra", _has("hydra_num_heads"), read_hydra),
-    Format(
+    HeadLayout("Medusa (medusa_num_heads)", "medusa", _has("medusa_num_heads"), read_medusa),
+    HeadLayout("Hydra (hydra_num_heads)", "hydra", _has("hydra_num_heads"), read_hydra),
+    HeadLayout(
         f"speculators P-EAGLE (speculators_model_type {SPECULATORS})",
         "parallel_eagle",
         _parallel_speculators,
         read_speculators_parallel,
     ),
-    Format("DFlash and DSpark (target_layer_ids)", "dspark", _one_pass, read_one_pass),
-    Format("speculators (speculators_model_type)", "eagle", _has("speculators_model_type"), read_speculators),
-    Format(f"built-in MTP ({', '.join(COUNTS)})", "mtp", _has(*COUNTS), read_mtp),
-    Format("P-EAGLE (ptd_token_id or pard_token)", "parallel_eagle", _parallel, read_parallel),
-    Format("EAGLE-3 (draft_vocab_size)", "eagle", _third, read_eagle3),
-    Format("EAGLE (num_hidden_layers 1)", "eagle", _first, read_eagle),
+    HeadLayout("DFlash and DSpark (target_layer_ids)", "dspark", _one_pass, read_one_pass),
+    HeadLayout("speculators (speculators_model_type)", "eagle", _has("speculators_model_type"), read_speculators),
+    HeadLayout(f"built-in MTP ({', '.join(COUNTS)})", "mtp", _has(*COUNTS), read_mtp),
+    HeadLayout("P-EAGLE (ptd_token_id or pard_token)", "parallel_eagle", _parallel, read_parallel),
+    HeadLayout("EAGLE-3 (draft_vocab_size)", "eagle", _third, read_eagle3),
+    HeadLayout("EAGLE (num_hidden_layers 1)", "eagle", _first, read_eagle),
 )
 
 
@@ -123,7 +123,7 @@ def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: st
         )
 
 
-def _format(folder: Path, config: Mapping[str, Any]) -> Format:
+def _format(folder: Path, config: Mapping[str, Any]) -> HeadLayout:
     for one in FORMATS:
         if one.known(config):
             return one

@@ -29,7 +29,7 @@ _SIZES: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """A family in one setting. setting: what differs from what is published. built: else its own defaults are read."""
 
     model_type: str
@@ -52,26 +52,26 @@ class Family:
         return kind(**{**sizes, **self.changes})
 
 
-def _plain(*names: str) -> list[Family]:
-    return [Family(name) for name in names]
+def _plain(*names: str) -> list[ModelFamily]:
+    return [ModelFamily(name) for name in names]
 
 
-def _full(*names: str, **changes: Any) -> list[Family]:
+def _full(*names: str, **changes: Any) -> list[ModelFamily]:
     """Families that are published with windows or other kinds of layers, with full attention in all."""
     return [
-        Family(name, "all layers full attention", {"layer_types": _FULL, "sliding_window": 64, **changes})
+        ModelFamily(name, "all layers full attention", {"layer_types": _FULL, "sliding_window": 64, **changes})
         for name in names
     ]
 
 
-def _published(*names: str) -> list[Family]:
-    return [Family(name, built=False) for name in names]
+def _published(*names: str) -> list[ModelFamily]:
+    return [ModelFamily(name, built=False) for name in names]
 
 
 _SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2, "pad_token_id": 0}
 _PER_LAYER = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8}
 
-DECODERS: list[Family] = [
+DECODERS: list[ModelFamily] = [
     *_plain(
         "llama", "qwen2", "qwen3", "internlm3", "iquestcoder",
         "apertus", "arcee", "aria_text", "axk1", "bert", "bert-generation", "big_bird", "biogpt", "bitnet", "camembert",
@@ -84,15 +84,15 @@ DECODERS: list[Family] = [
         "roberta-prelayernorm", "roformer", "trocr", "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2",
         "xglm", "xlm-roberta", "xlm-roberta-xl", "youtu",
     ),
-    Family("ctrl", changes={"n_embd": 32, "dff": 48}),
-    Family("gpt_neo", "all layers global", {"attention_types": [[["global"], 2]]}),
-    Family(
+    ModelFamily("ctrl", changes={"n_embd": 32, "dff": 48}),
+    ModelFamily("gpt_neo", "all layers global", {"attention_types": [[["global"], 2]]}),
+    ModelFamily(
         "gpt_neo", "a window of 8 in local layers", {"attention_types": [[["global", "local"], 1]], "window_size": 8}
     ),
-    Family("mistral", "no sliding window", {"sliding_window": None}),
-    Family("ministral3", "no sliding window", {"sliding_window": None}),
-    Family("roc_bert", changes={"enable_shape": False, "enable_pronunciation": False}),
-    Family("xmod", changes={"default_language": "en_XX"}),
+    ModelFamily("mistral", "no sliding window", {"sliding_window": None}),
+    ModelFamily("ministral3", "no sliding window", {"sliding_window": None}),
+    ModelFamily("roc_bert", changes={"enable_shape": False, "enable_pronunciation": False}),
+    ModelFamily("xmod", changes={"default_language": "en_XX"}),
     *_full(
         "afmoe", "beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "gemma2", "gemma3_text", "gpt_oss",
         "granite_swa", "granitemoe_swa", "kolibri1", "laguna", "lfm2", "lfm2_moe", "llama4_text", "mellum",
@@ -101,10 +101,10 @@ DECODERS: list[Family] = [
     *_full("gemma3n_text", **_PER_LAYER, num_kv_shared_layers=0, laurel_rank=4, activation_sparsity_pattern=[0.0] * 2),
     *_full("gemma4_text", **_PER_LAYER, global_head_dim=8),
     *_full("modernbert-decoder", **_SPECIAL),
-    Family("granitemoehybrid", "all layers attention", {"layer_types": ["attention"] * 2, "mamba_n_heads": 4}),
-    Family("falcon", "ALiBi", {"alibi": True}),
+    ModelFamily("granitemoehybrid", "all layers attention", {"layer_types": ["attention"] * 2, "mamba_n_heads": 4}),
+    ModelFamily("falcon", "ALiBi", {"alibi": True}),
     *_plain("bloom", "cpmant", "doge", "mpt", "openai-gpt", "xlm", "xlnet"),
-    Family("lfm2", changes={"full_attn_idxs": [2, 5]}, built=False),
+    ModelFamily("lfm2", changes={"full_attn_idxs": [2, 5]}, built=False),
     *_published(
         "afmoe", "bamba", "bailing_hybrid", "cohere2", "deepseek_v32", "falcon_h1", "falcon_mamba", "gemma2",
         "gemma3_text", "gpt_oss", "granitemoehybrid", "jamba", "kimi_linear", "llama4_text", "mamba", "mamba2",
@@ -116,17 +116,17 @@ _START = {"decoder_start_token_id": 2, "pad_token_id": 1}
 _T5 = {"decoder_start_token_id": 0, "pad_token_id": 0, "relative_attention_num_buckets": 8,
        "relative_attention_max_distance": 12}  # fmt: skip
 
-ENCODER_DECODERS: list[Family] = [
-    *(Family(name, changes=_T5) for name in ("t5", "mt5", "longt5", "umt5", "switch_transformers")),
+ENCODER_DECODERS: list[ModelFamily] = [
+    *(ModelFamily(name, changes=_T5) for name in ("t5", "mt5", "longt5", "umt5", "switch_transformers")),
     *(
-        Family(name, changes=_START)
+        ModelFamily(name, changes=_START)
         for name in (
             "bart", "plbart", "mvp", "mbart", "pegasus", "pegasus_x", "bigbird_pegasus", "blenderbot",
             "blenderbot-small", "m2m_100", "nllb-moe", "fsmt", "prophetnet",
         )
     ),
-    Family("marian", changes={"decoder_start_token_id": 127, "pad_token_id": 127}),
-    Family("led", changes={
+    ModelFamily("marian", changes={"decoder_start_token_id": 127, "pad_token_id": 127}),
+    ModelFamily("led", changes={
         **_START, "attention_window": 4, "max_encoder_position_embeddings": 128, "max_decoder_position_embeddings": 64,
     }),
     *_published("t5gemma", "whisper", "encoder-decoder"),

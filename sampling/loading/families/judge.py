@@ -26,7 +26,7 @@ from sampling.drafter import Drafter, NullDrafter
 from sampling.forward.models import lean
 from sampling.forward.runner import CausalModel, ModelRunner, prefill
 from sampling.loading.adapt import adapted
-from sampling.loading.families.configs import VOCABULARY, Family
+from sampling.loading.families.configs import VOCABULARY, ModelFamily
 from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loop import decode
 from sampling.proposal import Proposal
@@ -46,7 +46,7 @@ _SPREAD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FamilyResult:
     """What the page says of a family. result: `equal`, `equal, chains only` or `refused: ` and the reason."""
 
     family: str
@@ -88,7 +88,7 @@ def _wrong(token: int, step: int) -> int:
     return (token + step) % VOCABULARY
 
 
-def judge(family: Family) -> Row:
+def judge(family: ModelFamily) -> FamilyResult:
     """The row of a family. Raises `AssertionError` where ours and transformers' ids differ."""
     config = family.config()
     try:
@@ -98,7 +98,7 @@ def judge(family: Family) -> Row:
         ours, forward = _taken(family.model_type, copy.deepcopy(model))
     except UserError as error:
         reason = str(error).partition(": ")[2].rpartition("; expected")[0]
-        return Row(family.model_type, family.setting, "", f"refused: {reason}")
+        return FamilyResult(family.model_type, family.setting, "", f"refused: {reason}")
     trees = getattr(ours, "trees", True)
     for prompt, text in zip(PROMPTS, texts, strict=True):
         assert _said(ours, prompt, NullDrafter())[0] == text, f"{family}: other ids than transformers'"
@@ -108,7 +108,7 @@ def judge(family: Family) -> Row:
             said, accepted = _said(ours, prompt, drafter)
             assert said == text, f"{family}: other ids behind drafts{' in trees' if tree else ''}"
             assert accepted == drafter.right > LENGTH / 2, f"{family}: {accepted} of {drafter.right} accepted"
-    return Row(family.model_type, family.setting, forward, "equal" if trees else "equal, chains only")
+    return FamilyResult(family.model_type, family.setting, forward, "equal" if trees else "equal, chains only")
 
 
 def _stateful(config: PretrainedConfig) -> bool:

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from sampling.loading.families.configs import DECODERS, ENCODER_DECODERS, Family
-from sampling.loading.families.judge import Row, known_to_transformers
+from sampling.loading.families.configs import DECODERS, ENCODER_DECODERS, ModelFamily
+from sampling.loading.families.judge import FamilyResult, known_to_transformers
 
 _HEAD = """\
 # Model families
@@ -33,7 +33,7 @@ _COLUMNS = "| family | setting | forward | greedy output |\n|---|---|---|---|\n"
 _ROW = re.compile(r"^\| `([^`|]+)` \| ([^|]*)\| ([^|]*)\| ([^|]+) \|$", flags=re.MULTILINE)
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[FamilyResult]) -> str:
     """The page with these rows, by name."""
     told = {(row.family, row.setting): row for row in rows}
     parts = [_HEAD]
@@ -44,16 +44,16 @@ def page(rows: Sequence[Row]) -> str:
     return "".join([*parts, _untried()])
 
 
-def rows_of(text: str) -> list[Row]:
+def rows_of(text: str) -> list[FamilyResult]:
     """The rows that stand on a page."""
-    return [Row(*(cell.strip() for cell in cells)) for cells in _ROW.findall(text)]
+    return [FamilyResult(*(cell.strip() for cell in cells)) for cells in _ROW.findall(text)]
 
 
-def _line(row: Row) -> str:
+def _line(row: FamilyResult) -> str:
     return f"| `{row.family}` | {row.setting} | {row.forward} | {row.result} |\n"
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _counted(rows: Sequence[FamilyResult]) -> str:
     running = {row.family for row in rows if row.result.startswith("equal")}
     whole = {row.family for row in rows if row.result == "equal"}
     refused = {row.family for row in rows} - running
@@ -67,7 +67,7 @@ def _untried() -> str:
     return "\n## Not tried\n\n" + ", ".join(f"`{name}`" for name in names) + ".\n"
 
 
-def families_without_row(rows: Sequence[Row]) -> list[Family]:
+def families_without_row(rows: Sequence[FamilyResult]) -> list[ModelFamily]:
     """Families of the tables that a page does not tell of."""
     told = {(row.family, row.setting) for row in rows}
     return [family for family in (*DECODERS, *ENCODER_DECODERS) if (family.model_type, family.setting) not in told]
