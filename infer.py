@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.commands.checked import CheckedCommand, CheckedGroup
 from ablation.commands.cli import advise, methods, prefill, profile, quality, run, selftest
-from ablation.commands.opened import opened
-from ablation.commands.options import exit_statuses
+from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import exit_statuses
 from sampling.loading.options import LoadOptions, load_options
 from serve.command import serve
 from utils.device.torchrun import one_voice, refuse_under_torchrun

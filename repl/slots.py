@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ablation.plan.grid import PlannedGeneration, RowKey
 from ablation.results.record import Record
-from ablation.run.watcher import Unwatched
+from ablation.run.progress.watcher import Unwatched
 from repl.screen.live import PaintPace, coloured
 from sampling.engine import Engine
 from sampling.measure.answer import Answer

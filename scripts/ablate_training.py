@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses
 from ablation.plan.prompts.file import read_prompts
-from ablation.run.bar import told
+from ablation.run.progress.bar import told
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.methods.settings import Settings
 from sampling.methods.tables import HEADS

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses, out_console
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses, out_console
 from utils.device.torchrun import refuse_under_torchrun
 from utils.text import counted, shown
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses, out_console
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses, out_console
 
 Trace = Annotated[
     Path, typer.Argument(metavar="TRACE", help="what a run with --full-trace wrote, or a simulator's rows")

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses, out_console
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses, out_console
 from utils.provenance import ROOT
 from utils.text import shown
 
@@ -40,7 +40,7 @@ def main(
     with exit_statuses():
         # Late, so that --help and a wrong call need no pandas.
         from ablation.report.export import write_acceptance
-        from ablation.report.tables.spec_bench import write_spec_bench
+        from ablation.report.spec_bench import write_spec_bench
         from ablation.report.write import write_report
 
         report = write_report(results, out)

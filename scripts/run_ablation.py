@@ -5,7 +5,7 @@ import utils.threads  # noqa: F401
 import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
-from ablation.commands.checked import CheckedCommand
+from ablation.commands.shared.checked import CheckedCommand
 from utils.device.torchrun import one_voice
 
 app = typer.Typer(

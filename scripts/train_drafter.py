@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses
 from ablation.plan.prompts.file import read_prompts
 from ablation.plan.prompts.sets import measured_turns
 from sampling.loading.options import DEVICES, DTYPES
@@ -171,7 +171,7 @@ def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_
 
 def _write(pair: "Pair", data: "Data", seed: int) -> None:
     """Let the target write what lacks of the data."""
-    from ablation.run.bar import told
+    from ablation.run.progress.bar import told
 
     rows = data.rows(pair, seed, told)
     typer.echo(f"{len(rows):,} pieces of data, {sum(len(row.tokens) - row.answer for row in rows):,} answer tokens")
@@ -179,7 +179,7 @@ def _write(pair: "Pair", data: "Data", seed: int) -> None:
 
 def _train(pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path) -> None:
     from ablation.report.plots.training import card_of, write_card, write_picture
-    from ablation.run.bar import told
+    from ablation.run.progress.bar import told
     from sampling.distill.make_head import make_head
     from sampling.distill.objective import UNITS
     from sampling.distill.training import CHECKPOINT

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses, out_console
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses, out_console
 from ablation.growth import Growth
 from sampling.loading.options import DEVICES, DTYPES, EVERYWHERE, GRAPHS
 from sampling.loading.pairs import LoadOptions, load_pair

@@ -21,8 +21,8 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses
 from ablation.plan.choice import choose_runs
 from ablation.plan.prompts.file import read_prompts
 from sampling.loading.options import DTYPES

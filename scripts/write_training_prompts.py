@@ -18,8 +18,8 @@ from typing import Annotated
 
 import typer
 
-from ablation.commands.checked import run_checked
-from ablation.commands.options import exit_statuses
+from ablation.commands.shared.checked import run_checked
+from ablation.commands.shared.options import exit_statuses
 from sampling.distill.prompts.grounded import grounded, summaries
 from sampling.distill.prompts.maths import maths
 from sampling.distill.prompts.questions import questions

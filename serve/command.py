@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import exit_statuses, load_chosen
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import exit_statuses, load_chosen
 from engines.spec import OURS
 from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions

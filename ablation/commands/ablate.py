@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablation.commands.earlier_rows import EarlierRows
-from ablation.commands.opened import opened
-from ablation.commands.options import exit_statuses, out_console, refuse_for_several
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import exit_statuses, out_console, refuse_for_several
 from ablation.plan.overrides import Overrides
 from sampling.loading.options import LoadOptions
 from utils.device.torchrun import refuse_under_torchrun
@@ -138,7 +138,7 @@ def _dealt(experiment: "Experiment", out: Path, text: str) -> tuple["Experiment"
 
 
 def _engine(pair: Mapping[str, Any]) -> "PairEngine":
-    from ablation.commands.options import load_chosen
+    from ablation.commands.shared.options import load_chosen
     from ablation.plan.formats import to_load
     from sampling.pair.pair_engine import PairEngine
 
@@ -152,8 +152,8 @@ def _called() -> str:
 
 def _dry_run(experiment: "Experiment", ray: str | None) -> int:
     from ablation.plan.shard import jobs
-    from ablation.run.estimate import grid_table
-    from ablation.run.probe import foreseen
+    from ablation.run.costing.probe import foreseen
+    from ablation.run.progress.estimate import grid_table
     from ablation.run.rounded import memory_text
 
     out_console().print(grid_table(experiment.plan))

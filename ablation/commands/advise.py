@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
-from ablation.commands.written import command_line, plan_text, server_config
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import Json, exit_statuses, load_chosen, out_console
+from ablation.commands.shared.written import command_line, plan_text, server_config
 from sampling.loading.options import LoadOptions, load_options
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
@@ -64,7 +64,7 @@ def advise(
 
 def _measured(pair: "Pair", prompts: "Sequence[Prompt]", length: int, minutes: float) -> "Advice":
     from ablation.advise.advice import advise as found
-    from ablation.run.bar import told
+    from ablation.run.progress.bar import told
     from sampling.methods.settings import Settings
     from sampling.pair.pair_engine import PairEngine
     from utils.device.machine import Machine, disturbance

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ablation.commands.options import Json, exit_statuses, out_console
+from ablation.commands.shared.options import Json, exit_statuses, out_console
 from sampling.methods.method import Method
 from sampling.methods.part import OF_DRAFTER, Part
 from sampling.methods.rules import CONTROLLERS, DRAFT_RULE

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load_chosen
 from ablation.commands.run import Assignments
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import Json, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError

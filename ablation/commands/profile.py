@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import Json, exit_statuses, load_chosen, out_console
 from sampling.loading.options import LoadOptions
 from utils.parameter import Values
 
@@ -48,7 +48,7 @@ def profile(
 
 
 def _measured(pair: "Pair", seconds: float) -> "LatencyProfile":
-    from ablation.run.bar import told
+    from ablation.run.progress.bar import told
     from sampling.measure.profiling import measure
 
     with told("profile") as tell:

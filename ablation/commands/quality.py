@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load_chosen, out_console
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import Json, exit_statuses, load_chosen, out_console
 from sampling.loading.options import DTYPES, EVERYWHERE, LOAD, WEIGHTS, load_options
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, wrong_value
@@ -118,7 +118,7 @@ def _loaded(names: Iterable[str], models: Mapping[str, Any]) -> "FormatCompariso
 
 def _play(comparison: "FormatComparison", prompts: "Sequence[Prompt]", length: int) -> tuple[int, bool]:
     """How many prompts were left out, with the reason on stderr, and whether Ctrl-C ended it."""
-    from ablation.run.bar import told
+    from ablation.run.progress.bar import told
     from utils.device.machine import Machine, disturbance
     from utils.interrupt import Interrupt
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import Json, exit_statuses, load_chosen, refuse_for_several
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import Json, exit_statuses, load_chosen, refuse_for_several
 from sampling.loading.options import LoadOptions
 from utils.device.torchrun import speaks
 from utils.errors import UserError
@@ -145,7 +145,7 @@ def _execute(
     """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
     from rich.console import Console
 
-    from ablation.commands.printed import Printed
+    from ablation.commands.shared.printed import Printed
     from ablation.run.conduct import conduct
     from ablation.run.job import PlanJob
     from engines.fleet import ready

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ablation.commands.opened import opened
-from ablation.commands.options import Json, Methods, exit_statuses, load_chosen
+from ablation.commands.shared.opened import opened
+from ablation.commands.shared.options import Json, Methods, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 from utils.parameter import Values

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ablation.report.load import load_results
-from ablation.report.tables.requests import RequestAcceptance, RequestLine, acceptances
+from ablation.report.requests import RequestAcceptance, RequestLine, acceptances
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import METHODS, MODELS
 from utils.errors import UserError

@@ -7,11 +7,11 @@ from rich.console import Console
 
 from ablation.plan.file import Experiment
 from ablation.plan.traced import FULL, Traced
-from ablation.run.costs import ensure_costs
-from ablation.run.display import display
+from ablation.run.costing.costs import ensure_costs
 from ablation.run.job import Outcome, PlanJob
 from ablation.run.maker import OneEngine
 from ablation.run.prefills import share_prefills
+from ablation.run.progress.display import display
 from ablation.run.results_file import Files, ResultsFile
 from ablation.run.rounded import qualities
 from engines.fleet import ready

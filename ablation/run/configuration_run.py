@@ -12,7 +12,7 @@ from ablation.plan.grid import BatchLoad, Configuration, Plan, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record, make_record
 from ablation.run.conversation import Conversation
-from ablation.run.watcher import Watcher
+from ablation.run.progress.watcher import Watcher
 from sampling.arguments import check_room
 from sampling.engine import Description, Engine, Text
 from sampling.measure.comparison import Comparison

@@ -11,7 +11,7 @@ from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record
 from ablation.run.configuration_run import ConfigurationRun, EnginePass
 from ablation.run.conversation import Conversation
-from ablation.run.watcher import Unwatched, Watcher
+from ablation.run.progress.watcher import Unwatched, Watcher
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.methods.tables import METHODS, REFERENCE

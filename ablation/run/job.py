@@ -9,12 +9,12 @@ from typing import Protocol
 from ablation.plan.grid import Plan, PlannedGeneration, RowKey
 from ablation.results.record import Record
 from ablation.results.traces.trace import Tracer
-from ablation.run.costs import Watched
-from ablation.run.estimate import Estimate
+from ablation.run.costing.costs import Watched
+from ablation.run.costing.probe import estimated
 from ablation.run.execute import PlayedRow, execute
-from ablation.run.probe import estimated
-from ablation.run.quiet import Quiet
-from ablation.run.watcher import Watcher
+from ablation.run.progress.estimate import Estimate
+from ablation.run.progress.quiet import Quiet
+from ablation.run.progress.watcher import Watcher
 from engines.home import Foreign
 from sampling.engine import Engine
 from utils.events import Round

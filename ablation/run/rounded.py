@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ablation.plan.grid import Plan
 from ablation.plan.prompts.file import Prompt
-from ablation.run.bar import told
+from ablation.run.progress.bar import told
 from sampling.forward.traffic import weight_bytes
 from sampling.measure.quality import AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run

@@ -15,8 +15,8 @@ from ablation.results.table import key
 from ablation.run.execute import execute
 from ablation.run.job import Outcome, PlanJob
 from ablation.run.maker import OneEngine
+from ablation.run.progress.watcher import Unwatched, Watcher
 from ablation.run.results_file import Files, ResultsFile
-from ablation.run.watcher import Unwatched, Watcher
 from sampling.engine import Engine
 from sampling.pair.pair_engine import PairEngine
 from tests.ablation.mock_engine import mock_engine, mock_plan

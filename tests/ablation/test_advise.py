@@ -18,7 +18,7 @@ import infer
 from ablation.advise.advice import Advice, advise, halves
 from ablation.advise.choose import AdvisedChoice, Expected, choose
 from ablation.advise.sample import SampleRuns
-from ablation.commands.written import command_line, plan_text
+from ablation.commands.shared.written import command_line, plan_text
 from ablation.plan.choice import choose_runs
 from ablation.plan.file import read_experiment
 from ablation.plan.grid import Configuration

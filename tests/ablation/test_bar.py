@@ -9,9 +9,9 @@ from rich.text import Text
 
 from ablation.plan.grid import Configuration, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
-from ablation.run import bar as progress
-from ablation.run.bar import Bar, told
-from ablation.run.display import display
+from ablation.run.progress import bar as progress
+from ablation.run.progress.bar import Bar, told
+from ablation.run.progress.display import display
 from tests.ablation.synthetic import AR, GREEDY, record
 
 CURSOR_UP, ERASE_LINE = "\x1b[1A", "\x1b[2K"

@@ -20,7 +20,7 @@ from ablation.report.write import write_report
 from ablation.results import manifest
 from ablation.results.manifest import manifest_path
 from ablation.run.conduct import conduct
-from ablation.run.costs import Watched, ensure_costs, weighs_costs
+from ablation.run.costing.costs import Watched, ensure_costs, weighs_costs
 from ablation.run.job import PlanJob
 from sampling.measure import drift, profiling
 from sampling.measure.drift import Drift, settle

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompts.file import Prompt
-from ablation.run.estimate import Estimate, Timed, TokenPace, estimate, grid_table, most_tokens
-from ablation.run.priced import priced_pace
-from ablation.run.probe import estimated, foreseen
+from ablation.run.costing.priced import priced_pace
+from ablation.run.costing.probe import estimated, foreseen
+from ablation.run.progress.estimate import Estimate, Timed, TokenPace, estimate, grid_table, most_tokens
 from sampling.engine import Description
 from sampling.methods.settings import Settings
 from sampling.pair.profile import DraftTimes, LatencyProfile

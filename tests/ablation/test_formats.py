@@ -21,8 +21,8 @@ from ablation.plan.prompts.file import Prompt
 from ablation.results import manifest
 from ablation.run import rounded
 from ablation.run.conduct import conduct_into
-from ablation.run.estimate import grid_table
-from ablation.run.probe import estimated
+from ablation.run.costing.probe import estimated
+from ablation.run.progress.estimate import grid_table
 from ablation.run.results_file import Files
 from ablation.run.rounded import qualities
 from sampling.forward.kernels import int4, int8

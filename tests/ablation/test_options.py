@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import infer
 from ablation.commands.ablate import ablate
 from ablation.commands.cli import advise, profile, quality, run, selftest
-from ablation.commands.opened import opened
+from ablation.commands.shared.opened import opened
 from ablation.plan.file import read_experiment
 from ablation.plan.overrides import Overrides
 from sampling.loading.options import LOAD, LoadOptions, load_options

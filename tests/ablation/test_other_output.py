@@ -10,8 +10,8 @@ from ablation.plan.choice import choose_runs
 from ablation.plan.grid import plain_plan
 from ablation.plan.prompts.file import Prompt
 from ablation.report.load import load_results
+from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.tables.pairs import compare
-from ablation.report.tables.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.write import write_report
 from ablation.results.record import Record
 from sampling.methods.settings import Settings

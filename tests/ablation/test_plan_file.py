@@ -210,7 +210,7 @@ def test_a_parameter_of_the_command_line_replaces_the_file_s_and_what_falls_toge
 
 def test_no_torch_is_imported() -> None:
     code = (
-        "import sys, ablation.plan.file as f, ablation.run.estimate as e; "
+        "import sys, ablation.plan.file as f, ablation.run.progress.estimate as e; "
         "e.grid_table(f.read_experiment('quick').plan); "
         "sys.exit('torch' in sys.modules)"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from ablation.plan.grid import PlannedGeneration
 from ablation.run import job
-from ablation.run.quiet import Quiet
+from ablation.run.progress.quiet import Quiet
 from sampling.proof.selftest import MethodReport, Selftest
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import mock_engine, mock_plan

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ablation.report.load import load_results
 from ablation.report.plots.speedup import speedup_figure
 from ablation.report.plots.trace import trace_figure
-from ablation.report.tables.spec_bench import spec_bench_table, write_spec_bench
+from ablation.report.spec_bench import spec_bench_table, write_spec_bench
 from ablation.report.terminal import print_summary
 from ablation.report.write import Report, write_report
 from ablation.results.manifest import manifest_path
@@ -271,5 +271,5 @@ def test_the_script_reports_and_refuses(tmp_path: Path) -> None:
 
 
 def test_no_torch_is_loaded() -> None:
-    check = "import sys, ablation.report.write, ablation.report.tables.spec_bench; sys.exit('torch' in sys.modules)"
+    check = "import sys, ablation.report.write, ablation.report.spec_bench; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -16,8 +16,8 @@ from ablation.commands.show import show
 from ablation.plan.grid import CONTROL, Configuration
 from ablation.report.load import load_results
 from ablation.report.plots.trace import trace_figure
+from ablation.report.spec_bench import write_spec_bench
 from ablation.report.tables.formats import formats_section
-from ablation.report.tables.spec_bench import write_spec_bench
 from ablation.report.tables.summary import summarise
 from ablation.report.write import Report, write_report
 from ablation.results.manifest import add_quality, manifest_path

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablation.commands.printed import Printed
+from ablation.commands.shared.printed import Printed
 from ablation.plan.grid import Configuration, Plan, PlannedGeneration, plain_plan
 from ablation.plan.prompts.file import Prompt
-from ablation.run.display import BarDisplay
-from ablation.run.estimate import Estimate
+from ablation.run.costing.probe import estimated
 from ablation.run.job import Outcome
-from ablation.run.probe import estimated
-from ablation.run.watcher import Unwatched
+from ablation.run.progress.display import BarDisplay
+from ablation.run.progress.estimate import Estimate
+from ablation.run.progress.watcher import Unwatched
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up
 from sampling.methods.settings import Settings

@@ -15,7 +15,7 @@ from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path, read, write
 from ablation.results.merge import merge
 from ablation.results.table import key
-from ablation.run.estimate import most_tokens
+from ablation.run.progress.estimate import most_tokens
 from ablation.run.results_file import Files
 from tests.ablation.conftest import Invoke
 from tests.ablation.mock_engine import mock_plan

@@ -105,7 +105,7 @@ def test_a_command_runs(command: Command, after_a_run: Path, monkeypatch: pytest
         monkeypatch.setattr(module, folder, written)
     if words[:1] == ["run"]:
         words = _shortened(words)
-    monkeypatch.setattr("ablation.run.probe.TIMED_TOKENS", 2)
+    monkeypatch.setattr("ablation.run.costing.probe.TIMED_TOKENS", 2)
     monkeypatch.setattr("sampling.measure.profiling.BUDGET_S", 1.0)
     ended = CliRunner().invoke(_app(module), words, input=SESSION)
     assert ended.exit_code == 0, (ended.output, ended.exception)

@@ -13,8 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 import infer
-from ablation.commands.checked import CheckedCommand
-from ablation.commands.options import load_chosen
+from ablation.commands.shared.checked import CheckedCommand
+from ablation.commands.shared.options import load_chosen
 from repl.app import _run
 from repl.loading import Loading
 from repl.session import Session

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("ablation.commands.run.load_chosen", loaded)
     monkeypatch.setattr("ablation.commands.selftest.load_chosen", loaded)
     monkeypatch.setattr("ablation.commands.quality.load_chosen", loaded)
-    monkeypatch.setattr("ablation.commands.options.load_chosen", loaded)
+    monkeypatch.setattr("ablation.commands.shared.options.load_chosen", loaded)
     return tmp_path
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from sampling.forward.caches.cache import seen, seen_by_branches
 from sampling.forward.caches.rows import RowsCache, RowsSlot
 from sampling.forward.kernels import batch_invariant
-from sampling.forward.kernels.swiglu import silu_and_mul
 from sampling.forward.models.steps import BlockShape
+from sampling.forward.models.swiglu import silu_and_mul
 from sampling.forward.tree import depths
 
 KINDS = 64

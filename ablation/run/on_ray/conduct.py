@@ -12,7 +12,6 @@ from rich.console import Console
 from ablation.plan.file import Experiment
 from ablation.plan.grid import Plan
 from ablation.results.traces.trace import Tracer
-from ablation.run.bar import told
 from ablation.run.conduct import conclude, say, say_retried
 from ablation.run.job import Outcome
 from ablation.run.on_ray.cluster import LOCAL, import_ray, joined
@@ -20,6 +19,7 @@ from ablation.run.on_ray.dispatch import Dispatcher
 from ablation.run.on_ray.work_queue import WorkQueue
 from ablation.run.on_ray.worker import PlayedItem, WorkerReady
 from ablation.run.on_ray.worker_pool import WorkerPool, WorkerSlot
+from ablation.run.progress.bar import told
 from ablation.run.results_file import Files, ResultsFile
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError

@@ -70,7 +70,7 @@ class RayWorker:
         """Load the pair; the machine's name, and the manifest. rough: see `manifest.chosen`. Raises `UserError`."""
         from ablation.plan.formats import to_load
         from ablation.results.manifest import describe
-        from ablation.run.costs import Watched
+        from ablation.run.costing.costs import Watched
         from ablation.run.prefills import share_prefills
         from sampling.forward.kernels.int8 import decided
         from sampling.loading.options import load_options
@@ -96,9 +96,9 @@ class RayWorker:
         """Measure what rounds cost where that is weighed, and run each configuration once, unmeasured."""
         from rich.console import Console
 
-        from ablation.run.costs import ensure_costs
+        from ablation.run.costing.costs import ensure_costs
+        from ablation.run.costing.probe import estimated
         from ablation.run.maker import OneEngine
-        from ablation.run.probe import estimated
 
         plan, maker = self._experiment.plan, OneEngine(self._engine)
         ensure_costs(self._engine, plan, Console(stderr=True))
@@ -111,7 +111,7 @@ class RayWorker:
         from ablation.results.traces.full_trace import tracer
         from ablation.run.execute import execute
         from ablation.run.job import WatcherPair
-        from ablation.run.quiet import Quiet
+        from ablation.run.progress.quiet import Quiet
 
         plan = replace(self._experiment.plan, part=PlanPart(frozenset(units)))
         traced, lines = self._experiment.trace, StringIO()

@@ -19,8 +19,8 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import Tensor, nn
 
-from sampling.forward.kernels import int4, int8, linear, q8_0, swiglu
-from sampling.forward.models import flat, steps
+from sampling.forward.kernels import int4, int8, linear, q8_0
+from sampling.forward.models import flat, steps, swiglu
 from sampling.forward.models.blocks import Blocks
 from sampling.forward.models.flat import ROWS, Call, CompiledSteps, Formulas, Key, Run, examples, near
 from utils.errors import UserError

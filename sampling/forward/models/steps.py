@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.kernels.linear import Arithmetic, Prepared
-from sampling.forward.kernels.swiglu import silu_and_mul
+from sampling.forward.models.swiglu import silu_and_mul
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ablation.plan.grid import BatchLoad, PlannedGeneration
 from ablation.results.record import Record
-from ablation.run.bar import Bar, plain_line
-from ablation.run.watcher import Unwatched
+from ablation.run.progress.bar import Bar, plain_line
+from ablation.run.progress.watcher import Unwatched
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS

@@ -7,8 +7,8 @@ from typing import Any
 
 from ablation.plan.grid import Configuration, Plan
 from ablation.plan.prompts.file import Prompt
-from ablation.run.estimate import Estimate, Timed, TokenPace, estimate, pace, together
-from ablation.run.priced import priced_pace
+from ablation.run.costing.priced import priced_pace
+from ablation.run.progress.estimate import Estimate, Timed, TokenPace, estimate, pace, together
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt

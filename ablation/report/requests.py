@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ablation.report.tables.spec_bench import by_configuration
+from ablation.report.spec_bench import by_configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from ablation.run.estimate import TokenPace
+from ablation.run.progress.estimate import TokenPace
 from egag.cost_model import CostModel
 from sampling.methods.method import FIXED, Method
 from sampling.methods.tables import METHODS

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ablation.plan.grid import Plan
 from ablation.results.record import Record
-from ablation.run.bar import told
+from ablation.run.progress.bar import told
 from engines.spec import OURS
 from sampling.engine import Engine, in_formats
 from sampling.measure.drift import Drift, settle

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from ablation.plan.grid import PlannedGeneration
-from ablation.run.watcher import Unwatched
+from ablation.run.progress.watcher import Unwatched
 from utils.device.machine import BUSY_CORES, other_cores
 
 
