@@ -3,15 +3,14 @@
 uv run scripts/compare_checkouts.py OLD NEW [--formats float32,bfloat16,int8,int4] [--turns 3] [--prompts 3]
 
 Each turn is one `infer.py run` in one checkout, with that checkout's own environment (`uv sync` there first). The
-order is old, new, new, old, ..., so that a slow drift of the machine falls on both.
+order is old, new, new, old, ..., so that a slow drift of the machine falls on both. A checkout beside itself is the
+control.
 """
 
 import json
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -34,13 +33,8 @@ FORMATS = {
 SETS = Path(__file__).resolve().parent.parent / "ablation" / "prompts"
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The rows of one process, by (configuration, prompt)."""
-
-    rows: dict[tuple[str, str], Row]
+Turn = dict[tuple[str, str], Row]
+"""The rows of one process, by (configuration, prompt)."""
 
 
 def prompts_file(folder: Path, count: int) -> Path:
@@ -61,7 +55,7 @@ def play(checkout: Path, prompts: Path, options: tuple[str, ...], methods: str, 
         print(f"{checkout}: exit status {run.returncode}\n{run.stderr[-2000:]}", file=sys.stderr)
         raise typer.Exit(1)
     rows = [json.loads(line) for line in run.stdout.splitlines()]
-    return Turn({(row["configuration"], row["id"]): row for row in rows})
+    return {(row["configuration"], row["id"]): row for row in rows}
 
 
 def step_ms(row: Row) -> float:
@@ -74,10 +68,10 @@ def compared(old: list[Turn], new: list[Turn], configuration: str) -> Iterator[s
     ratios, before, after = list[float](), list[float](), list[float]()
     equal = total = 0
     for first, second in zip(old, new, strict=True):
-        for (name, prompt), row in first.rows.items():
+        for (name, prompt), row in first.items():
             if name != configuration:
                 continue
-            other = second.rows[name, prompt]
+            other = second[name, prompt]
             before.append(step_ms(row))
             after.append(step_ms(other))
             ratios.append(after[-1] / before[-1])
@@ -88,7 +82,7 @@ def compared(old: list[Turn], new: list[Turn], configuration: str) -> Iterator[s
     yield f"{median(after):.2f}"
     yield f"{middle:.3f} ({low:.3f} to {high:.3f})"
     yield f"{equal} of {total}"
-    peaks = [max(turn.rows[key]["peak_memory_mb"] for turn in side for key in turn.rows) for side in (old, new)]
+    peaks = [max(row["peak_memory_mb"] for turn in side for row in turn.values()) for side in (old, new)]
     yield f"{peaks[0]:.0f} / {peaks[1]:.0f}"
 
 
@@ -109,14 +103,15 @@ def main(
     with TemporaryDirectory() as folder:
         path = prompts_file(Path(folder), prompts)
         for name in formats.split(","):
-            sides: dict[Path, list[Turn]] = defaultdict(list)
+            played: tuple[list[Turn], list[Turn]] = ([], [])
             for turn in range(turns):
-                for checkout in (old, new) if turn % 2 == 0 else (new, old):
-                    sides[checkout].append(play(checkout, path, FORMATS[name], methods, length))
+                for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                    checkout = (old, new)[side]
+                    played[side].append(play(checkout, path, FORMATS[name], methods, length))
                     print(f"{name} {turn + 1}/{turns} {checkout}", file=sys.stderr)
-            for configuration in dict.fromkeys(key[0] for key in sides[old][0].rows):
-                table.add_row(name, configuration, *compared(sides[old], sides[new], configuration))
-            rows = [row for side in sides.values() for turn in side for row in turn.rows.values()]
+            for configuration in dict.fromkeys(key[0] for key in played[0][0]):
+                table.add_row(name, configuration, *compared(*played, configuration))
+            rows = [row for side in played for turn in side for row in turn.values()]
             if warning := disturbance(row["other_cores"] for row in rows):
                 console.print(f"{name}: {warning}")
     console.print(table)
