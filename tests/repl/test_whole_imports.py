@@ -26,7 +26,7 @@ import io, signal, sys
 from rich.console import Console
 from repl.loading import Loading
 from repl.screen.plain import PlainView
-from repl.player import Player
+from repl.player import SessionPlayer
 from repl.session import Session
 
 class Finger:
@@ -39,7 +39,7 @@ sys.meta_path.insert(0, Finger())
 for name in [name for name in sys.modules if name.startswith("matplotlib")]:
     del sys.modules[name]
 err = Console(file=io.StringIO(), width=200)
-player = Player(Session(Loading(None)), PlainView(err, err))
+player = SessionPlayer(Session(Loading(None)), PlainView(err, err))
 player.execute("/results")
 print(player.interrupted, "matplotlib" in sys.modules)
 player.execute("/results")
