@@ -61,7 +61,7 @@ class HydraHead(nn.Module):
         for parameter in (*self.joins.parameters(), *self.residuals.parameters()):
             nn.init.zeros_(parameter)
         for residual in residuals:
-            nn.init.eye_(residual.weight)
+            residual.weight.data.fill_diagonal_(1.0)
 
     def forward(self, state: Tensor, embedded: Tensor, step: int) -> Tensor:
         """`[..., H]` from the state `[..., H]` and the embeddings `[..., step + 1, H]` of the tokens behind it."""
