@@ -5,10 +5,26 @@ import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 
 from ablation.gpu_check.heads import save_random_heads
+from sampling.pair.drafting_pair import ArithmeticT
+from sampling.pair.pair import Pair
+
+_MADE: dict[Any, tuple[Any, Any]] = {}
+
+
+class CachingPair(Pair):
+    """A pair whose heads are read and laid out once a process: their weights are changed by nobody."""
+
+    def head_forward(self, kind: str, forward: type[ArithmeticT], wanted: str) -> ArithmeticT:
+        model = self.target.model
+        key = forward, self.heads.get(kind), wanted, id(model)
+        if key not in _MADE:
+            _MADE[key] = model, super().head_forward(kind, forward, wanted)
+        return _MADE[key][1]  # type: ignore[no-any-return]
 
 
 @cache

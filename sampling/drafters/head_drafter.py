@@ -10,7 +10,6 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.forward.kernels.int8 import Int8Linear
 from sampling.heads.runner import HeadForward, HeadRunner
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
@@ -50,9 +49,7 @@ class HeadDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
-        forward = cls.forward.of(pair.head(cls.method), pair.target.model)
-        if pair.drafts_in_int8(cls.method, values["draft_weights"]):
-            forward = forward.with_kernel(Int8Linear)
+        forward = pair.head_forward(cls.method, cls.forward, values["draft_weights"])
         runner = cls.runner(forward, pair.target.fixed_shapes)
         return cls(runner, cls.shape_of(forward.config, values), pair.cached)
 

@@ -1,81 +1,22 @@
 """Medusa and Hydra draft: heads that look several places ahead from one state of the target."""
 
-from abc import abstractmethod
 from collections import abc
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.forward.asked import Ask, Asking
-from sampling.forward.kernels.int8 import Int8Linear
-from sampling.forward.kernels.linear import Kernel, Linear
-from sampling.forward.kernels.probe import make_linear
-from sampling.forward.runner import CausalModel
-from sampling.heads.head_files import Head
-from sampling.heads.inference import output_matrix
+from sampling.heads.parallel_forward import HydraForward, MedusaForward
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from utils.device.graphed import Graphed
 from utils.device.sent import sent
 from utils.events import Round
-
-
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Where a drafter's layers come from: the head's weights, the target that it drafts for, a kernel.
-
-    The kernel is the output matrices'. What reads the target's states is never rounded: a few of their entries are
-    so large that nothing would be left of the others.
-    """
-
-    head: Head
-    target: CausalModel
-    kernel: Kernel = make_linear
-
-    def linear(self, name: str) -> Linear:
-        """A layer of the head, with its bias where it has one."""
-        bias, like = self.head.weights.get(f"{name}.bias"), self.target.embedding
-        return make_linear(self.head.weights[f"{name}.weight"].to(like), None if bias is None else bias.to(like))
-
-    def linears(self, name: str) -> list[Linear]:
-        """One layer of this name for each step."""
-        return [self.linear(f"{name}.{step}") for step in range(self.head.config.steps)]
-
-
-class _Residual:
-    """x + SiLU(W x + b), block after block."""
-
-    def __init__(self, weights: _Weights, prefix: str) -> None:
-        self._layers = [weights.linear(f"{prefix}.{place}.linear") for place in range(weights.head.config.layers)]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        for layer in self._layers:
-            x = x + F.silu(layer(x))
-        return x
-
-
-class _Outputs:
-    """The output matrix of each step: the target's rows, or one that each head brings."""
-
-    def __init__(self, weights: _Weights) -> None:
-        own = weights.head.config.own_output
-        self._own = [layer.with_kernel(weights.kernel) for layer in weights.linears("outputs")] if own else []
-        self._shared = None if own else output_matrix(weights.head, weights.target).with_kernel(weights.kernel)
-
-    def __call__(self, step: int, x: Tensor) -> Tensor:
-        return self._own[step](x) if self._shared is None else self._shared(x)
-
-    def each(self, steps: abc.Sequence[int], rows: abc.Sequence[Tensor]) -> Tensor:
-        """Raw logits `[n, V]` of rows `[1, H]`, each at its step; a matrix that they share is read once."""
-        if self._shared is not None:
-            return self._shared(torch.cat(list(rows)))
-        return torch.cat([self._own[step](row) for step, row in zip(steps, rows, strict=True)])
 
 
 @dataclass(slots=True)
@@ -95,7 +36,7 @@ class _Ahead:
 class _Step:
     """One step of the heads for all sequences that ask for it.
 
-    logits: see `_ParallelDrafter._logits`. graph: the same with a graph for each shape, for one sequence.
+    logits: see `MedusaForward.logits`. graph: the same with a graph for each shape, for one sequence.
     """
 
     def __init__(self, logits: abc.Callable[[Tensor, Tensor, Tensor | None], Tensor], graph: Graphed | None) -> None:
@@ -116,9 +57,9 @@ class _Step:
 class _AllSteps:
     """Several heads at once, for one sequence or many: heads that read nothing but the state."""
 
-    def __init__(self, residual: abc.Sequence[_Residual], outputs: _Outputs, device: torch.device | None) -> None:
-        self._residual, self._outputs = residual, outputs
-        self._graph = None if device is None else Graphed(self._shaped, device)
+    def __init__(self, forward: MedusaForward, graphs: bool) -> None:
+        self._forward = forward
+        self._graph = Graphed(self._shaped, forward.embedding.device) if graphs else None
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
@@ -129,8 +70,8 @@ class _AllSteps:
         return self._looked(feeds)
 
     def _looked(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
-        rows = [self._residual[step](state) for state, steps in feeds for step in steps]
-        logits = self._outputs.each([step for _, steps in feeds for step in steps], rows)
+        looks = [(step, state) for state, steps in feeds for step in steps]
+        logits = self._forward.logits_ahead([step for step, _ in looks], [state for _, state in looks])
         each: tuple[Tensor, ...] = logits.split([len(steps) for _, steps in feeds])
         return each
 
@@ -144,22 +85,23 @@ class _AllSteps:
 class _ParallelDrafter(ForwardDrafter):
     """Looks ahead from the target's last state."""
 
-    method: str
+    method: ClassVar[str]
+    forward: ClassVar[type[MedusaForward]]
 
-    def __init__(self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False) -> None:
-        self.config, self.shape = weights.head.config, shape
-        graph = Graphed(self._alone, weights.target.device) if graphs else None
-        self._steps = [_Step(self._logits, graph) for _ in range(self.config.steps + 1)]
-        self.needs_hidden = (weights.target.num_layers,)
-        self._residual = [_Residual(weights, f"heads.{step}") for step in range(self.config.steps)]
-        self._outputs = _Outputs(weights)
+    def __init__(
+        self, forward: MedusaForward, layer: int, shape: TreeShape | BestFirst | None = None, graphs: bool = False
+    ) -> None:
+        self.config, self.shape = forward.config, shape
+        self.needs_hidden = (layer,)
+        self._forward = forward
+        graph = Graphed(self._alone, forward.embedding.device) if graphs else None
+        self._steps = [_Step(forward.logits, graph) for _ in range(self.config.steps + 1)]
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
-        head, target = pair.head(cls.method), pair.target.model
-        rough = pair.drafts_in_int8(cls.method, values["draft_weights"])
-        weights = _Weights(head, target, Int8Linear if rough else make_linear)
-        return cls(weights, cls.shape_of(head.config, values), pair.target.fixed_shapes)
+        forward = pair.head_forward(cls.method, cls.forward, values["draft_weights"])
+        shape = cls.shape_of(forward.config, values)
+        return cls(forward, pair.target.model.num_layers, shape, pair.target.fixed_shapes)
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
@@ -202,15 +144,8 @@ class _ParallelDrafter(ForwardDrafter):
         return logits
 
     def _alone(self, state: Tensor, paths: Tensor) -> tuple[Tensor]:
-        """`_logits` of one sequence, as a graph takes it."""
-        return (self._logits(state, paths).contiguous(),)
-
-    @abstractmethod
-    def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
-        """Raw logits `[k, V]` behind paths of tokens `[k, d]`, which follow states `[m, H]`.
-
-        of: `[k]`, which state each follows; None: all follow the only one.
-        """
+        """The logits of one sequence, as a graph takes them."""
+        return (self._forward.logits(state, paths).contiguous(),)
 
     def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden
@@ -224,10 +159,13 @@ class MedusaDrafter(_ParallelDrafter):
     """Medusa (arXiv 2401.10774): what stands k places ahead, whatever stands between."""
 
     method = "medusa"
+    forward = MedusaForward
 
-    def __init__(self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False) -> None:
-        super().__init__(weights, shape, graphs)
-        self._ahead = _AllSteps(self._residual, self._outputs, weights.target.device if graphs else None)
+    def __init__(
+        self, forward: MedusaForward, layer: int, shape: TreeShape | BestFirst | None = None, graphs: bool = False
+    ) -> None:
+        super().__init__(forward, layer, shape, graphs)
+        self._ahead = _AllSteps(forward, graphs)
 
     def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
         ahead: _Ahead = seq.drafting[self]
@@ -236,26 +174,9 @@ class MedusaDrafter(_ParallelDrafter):
         logits: Tensor = yield Ask(self._ahead, (ahead.state, range(first, first + depth)))
         return logits
 
-    def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
-        step = paths.shape[1] - 1
-        ahead = self._outputs(step, self._residual[step](state))
-        return ahead.expand(len(paths), -1) if of is None else ahead.index_select(0, of)
-
 
 class HydraDrafter(_ParallelDrafter):
     """Hydra (arXiv 2402.05109): a draft depends on the drafts before it."""
 
     method = "hydra"
-
-    def __init__(self, weights: _Weights, shape: TreeShape | BestFirst | None = None, graphs: bool = False) -> None:
-        super().__init__(weights, shape, graphs)
-        self._embedding = weights.target.embedding
-        self._joins, self._residuals = weights.linears("joins"), weights.linears("residuals")
-
-    def _logits(self, state: Tensor, paths: Tensor, of: Tensor | None = None) -> Tensor:
-        step = paths.shape[1] - 1
-        between = F.embedding(paths, self._embedding).flatten(1)
-        above = state.expand(len(paths), -1) if of is None else state.index_select(0, of)
-        joined = torch.cat([above, between], dim=1)
-        first = self._residuals[step](joined) + F.silu(self._joins[step](joined))
-        return self._outputs(step, self._residual[step](first))
+    forward = HydraForward

@@ -49,7 +49,7 @@ class RecurrentForward:
     def of(cls, head: Head, target: CausalModel) -> "RecurrentForward":
         """The head's weights, with the target's embedding and, unless it brings its own, output rows."""
         config = head.config
-        weights = _placed(head, target)
+        weights = placed(head, target)
 
         def norm(name: str) -> Norm | None:
             weight = weights.get(f"{name}.weight")
@@ -126,7 +126,7 @@ class RecurrentForward:
         return state if self.norm is None else self.norm(state)
 
 
-def _placed(head: Head, target: CausalModel) -> dict[str, Tensor]:
+def placed(head: Head, target: CausalModel) -> dict[str, Tensor]:
     """The head's weights on the target's device, in its dtype."""
     return {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
 
@@ -140,7 +140,7 @@ def _blocks(config: HeadConfig, weights: dict[str, Tensor], target: CausalModel,
 
 def small_model(head: Head, target: CausalModel) -> LeanModel:
     """A distilled drafter as a causal model: its own blocks between the target's embedding and output rows."""
-    config, weights = head.config, _placed(head, target)
+    config, weights = head.config, placed(head, target)
     return LeanModel(
         target.embedding,
         _blocks(config, weights, target, [f"blocks.{place}." for place in range(config.layers)]),

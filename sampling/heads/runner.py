@@ -15,17 +15,13 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 
 
-class HeadForward(Protocol):
-    """The arithmetic of a head whose blocks keep keys and values of the text."""
+class HeadArithmetic(Protocol):
+    """What a trained head computes, with its weights on its target."""
 
     @property
     def config(self) -> HeadConfig: ...
     @property
     def embedding(self) -> Tensor: ...
-    @property
-    def blocks(self) -> Blocks: ...
-    @property
-    def window(self) -> int: ...
 
     @classmethod
     def of(cls, head: Head, target: CausalModel) -> Self:
@@ -35,6 +31,15 @@ class HeadForward(Protocol):
     def with_kernel(self, kernel: Kernel) -> Self:
         """The same head computed by another kernel, but for what reads the target's states."""
         ...
+
+
+class HeadForward(HeadArithmetic, Protocol):
+    """The arithmetic of a head whose blocks keep keys and values of the text."""
+
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def window(self) -> int: ...
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """What it takes of the target's states, one a layer, `[n, H]`."""

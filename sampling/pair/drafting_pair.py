@@ -1,11 +1,13 @@
 """What drafters read of the pair that they are built on."""
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sampling.forward.runner import Runners, WholeRunner
-from sampling.heads.head_files import Head
+from sampling.heads.runner import HeadArithmetic
 from sampling.pair.profile import LatencyProfile
 from sampling.vocabularies.crossing import Crossing
+
+ArithmeticT = TypeVar("ArithmeticT", bound=HeadArithmetic)
 
 
 class DraftingPair(Protocol):
@@ -28,8 +30,6 @@ class DraftingPair(Protocol):
 
     def has(self, drafter: str) -> bool: ...
 
-    def head(self, kind: str) -> Head: ...
+    def head_forward(self, kind: str, forward: type[ArithmeticT], wanted: str) -> ArithmeticT: ...
 
     def drafting(self, wanted: str) -> Runners: ...
-
-    def drafts_in_int8(self, drafter: str, wanted: str) -> bool: ...

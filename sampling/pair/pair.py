@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedTokenizerBase
 
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
-from sampling.forward.kernels.int8 import in_int8
+from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
@@ -20,6 +20,7 @@ from sampling.heads.published.formats import check_fit, read_head
 from sampling.methods.parameters import VOCABULARY
 from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
+from sampling.pair.drafting_pair import ArithmeticT
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.prompt_ids import prompt_ids
 from sampling.vocabularies.crossing import AUTO, Crossing
@@ -174,6 +175,14 @@ class Pair:
         info = self.target_info
         check_fit(head, info.name, info.place, self.target.model, self.digest)
         return head
+
+    def head_forward(self, kind: str, forward: type[ArithmeticT], wanted: str) -> ArithmeticT:
+        """What the trained head of this kind computes, under `draft_weights`.
+
+        Raises `UserError` as `head` and `drafts_in_int8` do.
+        """
+        made = forward.of(self.head(kind), self.target.model)
+        return made.with_kernel(Int8Linear) if self.drafts_in_int8(kind, wanted) else made
 
     def drafts_in_int8(self, drafter: str, wanted: str) -> bool:
         """What `draft_weights` comes to for the drafter model (`model`) or a kind of head, which this pair has.

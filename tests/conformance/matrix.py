@@ -225,13 +225,11 @@ def reads_distributions(rule: str) -> bool:
 def judges_of(drafter: str, processor: LogitsProcessor) -> Names:
     """The verifiers that a drafter meets: of those that are lossless under the processor.
 
-    Without drafts all of them draw from p. Under sampling, where a test is costly, the first meets all drafters, the
-    others each form of a proposal: what they judge is a form, and not who wrote it.
+    Without drafts all of them draw from p. The first meets all drafters, the others each form of a proposal: what
+    they judge is a form, and not who wrote it.
     """
     judges = tuple(name for name in JUDGES if VERIFIERS[name].build(None, {}).lossless(processor))
-    if not trait(drafter).drafts or not (processor.greedy or _first(drafter, _forms)):
-        return judges[:1]
-    return judges
+    return judges if trait(drafter).drafts and _first(drafter, _forms) else judges[:1]
 
 
 @cache
@@ -247,8 +245,14 @@ def sampled_combinations() -> tuple[Names, ...]:
 
 
 def combinations(processor: LogitsProcessor) -> Iterable[Names]:
-    """Drafter, rule and verifier of every combination that can differ under the processor."""
+    """Drafter, rule and verifier of every combination that can differ under the processor.
+
+    What a drafter computes shows under greedy, where every one is tested. The law of what is sampled hangs on how
+    drafts are drawn, and on the form of a proposal: a variant of the tests that does both as one before it is left out.
+    """
     for drafter in NAMES:
+        if not (processor.greedy or drafter in DRAFTERS or draws_anew(drafter)):
+            continue
         rules, judges = rules_of(drafter), judges_of(drafter, processor)
         others = rules[1:] if processor.greedy else _rules_that_could_bend(drafter)
         yield from ((drafter, rules[0], judge) for judge in judges)
@@ -258,7 +262,7 @@ def combinations(processor: LogitsProcessor) -> Iterable[Names]:
 def _rules_that_could_bend(drafter: str) -> Names:
     """Those of its other rules under which the distribution of a drafter's output is tested.
 
-    The first drafter with distributions, and that of the tests, meet all. Another way of drafting meets those that
+    The first drafter with distributions meets all. Another way of drafting meets those that
     read distributions; who drafts as another does, none: that one keeps them all. A copy is the same whatever a rule
     has seen: one that moves is enough.
     """
@@ -270,18 +274,23 @@ def _rules_that_could_bend(drafter: str) -> Names:
     return others if meets_all_sampled(drafter) else tuple(rule for rule in others if reads_distributions(rule))
 
 
+def draws_anew(drafter: str) -> bool:
+    """Whether no drafter before this one drafts by the same class and makes proposals of the same form."""
+    return _first(drafter, lambda name: (drafting_class(name), _forms(name)))
+
+
 def meets_all_sampled(drafter: str) -> bool:
     """Whether it is where every rule is tested under sampling: its forwards are cheap, so that runs can be many."""
-    return drafter in TREES or _first(drafter, lambda name: trait(name).distribution)
+    return _first(drafter, lambda name: trait(name).distribution)
 
 
 def cut_drafters(every_form: bool) -> list[str]:
     """Drafters to test under a processor that leaves tokens without probability.
 
-    It reaches a drafter that draws; certain drafts are the same under all processors, and p alone is cut: one
-    drafter of each form is enough. every_form: this is all that is wanted of drafters that draw as well.
+    It reaches who draws, in each way of drafting; certain drafts are the same under all processors, and p alone is
+    cut: one drafter of each form is enough. every_form: this is all that is wanted of drafters that draw as well.
     """
-    drawn = (name for name in NAMES if any(drawn for _, drawn in trait(name).forms))
+    drawn = (name for name in NAMES if any(drawn for _, drawn in trait(name).forms) and draws_anew(name))
     first = {name for name in NAMES if trait(name).drafts and _first(name, _forms)}
     return sorted(first if every_form else first.union(drawn), key=NAMES.index)
 

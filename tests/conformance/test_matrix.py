@@ -32,6 +32,7 @@ from tests.conformance.matrix import (
     cut_drafters,
     drafter_seeds,
     drafting_class,
+    draws_anew,
     greedy_combinations,
     judges_of,
     reads_distributions,
@@ -49,7 +50,8 @@ def test_every_line_of_the_tables_is_tested(processor: LogitsProcessor) -> None:
     met = list(combinations(processor))
     lossless = {name for name in VERIFIERS if VERIFIERS[name].build(None, {}).lossless(processor)}
     drafters, rules, judges = (set(names) for names in zip(*met, strict=True))
-    assert (drafters, rules, judges) == (set(NAMES), set(CONTROLLERS), lossless)
+    wanted = set(NAMES) if processor.greedy else {name for name in NAMES if name in DRAFTERS or draws_anew(name)}
+    assert (drafters, rules, judges) == (wanted, set(CONTROLLERS), lossless)
     assert set(DRAFTERS) <= drafters
     assert len(set(met)) == len(met)
 
@@ -118,7 +120,8 @@ def test_a_new_way_of_drafting_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(matrix, "TREES", {**matrix.TREES, "dropping": Dropping})
     monkeypatch.setattr(matrix, "NAMES", [*NAMES, "dropping"])
     met = {rule for drafter, rule, _ in combinations(MultinomialProcessor(1.0)) if drafter == "dropping"}
-    assert met == set(CONTROLLERS) == set(rules_of("dropping"))
+    assert met == {"fixed", *(rule for rule in CONTROLLERS if reads_distributions(rule))}
+    assert set(rules_of("dropping")) == set(CONTROLLERS)
     suite.check_greedy(case("dropping"), toy_pair())
     suite.check_law(case("dropping"), toy_pair(), MultinomialProcessor(1.0), runs=suite.FEW_RUNS)
     with pytest.raises(AssertionError):
@@ -126,14 +129,22 @@ def test_a_new_way_of_drafting_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_form_of_a_proposal_is_judged_by_every_verifier() -> None:
-    """By those of the first drafter that has it; under greedy by those of all."""
+    """By those of the first drafter that has it."""
     sampled = MultinomialProcessor(1.0)
     for forms in {trait(name).forms for name in NAMES if trait(name).drafts}:
         first, *others = (name for name in NAMES if trait(name).forms == forms)
         assert judges_of(first, sampled) == ("rejection", "block", "traversal", "target_match")
         assert first in cut_drafters(every_form=True)
         assert all(judges_of(name, sampled) == ("rejection",) for name in others)
-    assert judges_of("point tree", GreedyProcessor()) == tuple(VERIFIERS)
+        assert judges_of(first, GreedyProcessor()) == tuple(VERIFIERS)
+
+
+def test_every_form_of_every_way_of_drafting_is_sampled_and_cut() -> None:
+    drawn = {name for name in NAMES if any(drawn for _, drawn in trait(name).forms)}
+    for way in {(drafting_class(name), trait(name).forms) for name in NAMES}:
+        (first, *_) = (name for name in NAMES if (drafting_class(name), trait(name).forms) == way)
+        assert first in {drafter for drafter, _, _ in sampled_combinations()}
+        assert first in cut_drafters(every_form=False) or first not in drawn
 
 
 def test_the_twin_of_the_target_is_for_who_drafts_with_a_model() -> None:

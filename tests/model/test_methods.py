@@ -10,7 +10,7 @@ from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.pair import ModelInfo, Pair
 from sampling.pair.pair_engine import PairEngine
-from tests.heads import random_heads
+from tests.heads import CachingPair, random_heads
 from tests.model.tiny_models import LEAN, VOCAB, ids, make, runner
 
 PAIRS = ["llama", "qwen2", "qwen3", "gpt2"]
@@ -25,7 +25,7 @@ BY_THE_CLOCK = ("ucb", "survival")
 def pair_of(target: ModelRunner, drafter: ModelRunner) -> Pair:
     info = ModelInfo("tiny", "cpu", "float32")
     heads = random_heads(target.model.embedding.shape[1], target.model.num_layers, target.window, DRAFT_IDS, VOCAB)
-    return Pair(target, drafter, None, frozenset(), info, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]
+    return CachingPair(target, drafter, None, frozenset(), info, info, heads=heads, drafter_heads=heads)  # type: ignore[arg-type]
 
 
 def engine(name: str) -> tuple[PairEngine, PreTrainedModel]:
