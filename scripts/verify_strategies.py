@@ -29,9 +29,11 @@ from sampling.loading.options import DTYPES
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.loop import decode
 from sampling.measure.judging import EXPECTED
+from sampling.methods.choices import make_processor
 from sampling.methods.settings import Settings
-from sampling.methods.tables import JUDGING, METHODS
-from sampling.pair.pair_engine import PairEngine, make_processor
+from sampling.methods.tables import METHODS
+from sampling.methods.verifiers import JUDGING
+from sampling.pair.pair_engine import PairEngine
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict

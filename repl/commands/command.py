@@ -9,7 +9,8 @@ from repl.replies import Message, Reply
 from repl.screen.view import View
 from repl.session import Session
 from sampling.methods.rules import CONTROLLERS, DRAFT_RULE
-from sampling.methods.tables import DRAFTERS, JUDGING, METHODS, SEARCHES
+from sampling.methods.tables import DRAFTERS, METHODS, SEARCHES
+from sampling.methods.verifiers import JUDGING
 from utils.parameter import Parameter
 from utils.registry import Registry
 

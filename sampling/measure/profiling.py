@@ -13,11 +13,11 @@ from sampling.engine import Engine
 from sampling.loop import decode
 from sampling.measure.forward_times import ForwardTimes
 from sampling.measure.shares import judged, shares
+from sampling.methods.choices import make_processor
 from sampling.methods.settings import Settings
 from sampling.methods.tables import CHAIN, COPIERS, DRAFTERS, MODELS
 from sampling.pair.local_engine import is_local
 from sampling.pair.pair import Pair
-from sampling.pair.pair_engine import make_processor
 from sampling.pair.profile import NOTHING, DraftTimes, LatencyProfile
 from sampling.pair.profile_store import keep
 from sampling.verify.lossy import RejectAllVerifier

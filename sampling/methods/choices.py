@@ -1,11 +1,15 @@
 """Tables of what a setting's value names, with arguments: `nucleus 0.8 0.9`, `basic 3`. No torch is imported here."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sampling.methods.part import Part
-from utils.parameter import integer
+from utils.parameter import Chosen, integer
 from utils.registry import Registry
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
+
+if TYPE_CHECKING:
+    from utils.logits_processor import LogitsProcessor
 
 ORDER = integer("n", None, "order of the n-grams", minimum=2)
 
@@ -52,3 +56,9 @@ PROCESSORS = Registry[Part](
         parameters=(TEMPERATURE, TOP_K, TOP_P),
     ),
 )
+
+
+def make_processor(chosen: Chosen) -> "LogitsProcessor":
+    """The processor behind a setting such as `nucleus 0.8 0.9`."""
+    processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
+    return processor

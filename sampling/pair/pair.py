@@ -17,7 +17,7 @@ from sampling.forward.runner import CausalModel, Runners, WholeRunner
 from sampling.forward.sharing import Shared
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
-from sampling.methods.parameters import VOCABULARY
+from sampling.methods.parameters import VOCABULARY, WEIGHTS
 from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.drafting_pair import ArithmeticT
@@ -208,6 +208,25 @@ class Pair:
         rough = self.drafts_in_int8(MODEL, wanted)
         runner = self.drafter.on(self.drafter.model.int8) if rough else self.drafter  # type: ignore[attr-defined]
         return self.share(runner) if self.share else runner
+
+    def runner(self, method: "Method") -> WholeRunner:
+        """The model that a method's text comes from. Raises `UserError` where there is none."""
+        if method.runs == "target":
+            return self.target
+        if self.drafter is None:
+            raise UserError(f"{method.name}: no drafter model is loaded; start with --drafter")
+        return self.drafter
+
+    def resolve(self, method: "Method", values: Values) -> dict[str, Any]:
+        """What a method's `auto` settings come to: whether drafters compute in int8, how they cross vocabularies."""
+        read, resolved = method.relevant(values), {}
+        needed = method.needs(values)
+        drafter = MODEL if needed is not None and needed.startswith(OF_DRAFTER) else needed
+        if WEIGHTS in read and drafter is not None and self.has(drafter):
+            resolved[WEIGHTS.name] = "int8" if self.drafts_in_int8(drafter, values[WEIGHTS.name]) else "full"
+        if VOCABULARY in read and self.crossing is not None:
+            resolved[VOCABULARY.name] = self.crossing.chosen(values[VOCABULARY.name])
+        return resolved
 
     def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """Ids of a prompt: see `prompt_ids`; the turns of an encoder's prompt stand without a template."""

@@ -8,26 +8,24 @@ from typing import Any, TypeVar
 
 import torch
 
-from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import FixedGamma, LengthRule
-from sampling import sequence
 from sampling.batch import Batch, Request, decode_many
 from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
-from sampling.forward.kernels.formats import FULL
 from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.referee import Refereed, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.loop import decode
-from sampling.methods.choices import PROCESSORS
+from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
-from sampling.methods.parameters import VOCABULARY, WEIGHTS
-from sampling.methods.part import OF_DRAFTER
-from sampling.methods.tables import DRAFTERS, JUDGING, METHODS, SEARCHES, VERIFIERS
-from sampling.pair.pair import MODEL, Pair
-from sampling.pair.profile import NOTHING, LatencyProfile
+from sampling.methods.tables import METHODS, SEARCHES
+from sampling.methods.verifiers import make_verifier
+from sampling.pair.kept_drafting import KeptDrafting
+from sampling.pair.pair import Pair
+from sampling.pair.pair_messages import out_of_memory
+from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
 from sampling.raw import Raw
@@ -35,31 +33,9 @@ from sampling.verify.lossy import RejectAllVerifier
 from sampling.verify.verifier import Verifier
 from utils.errors import UserError
 from utils.events import Event
-from utils.logits_processor import LogitsProcessor
-from utils.parameter import Chosen
-from utils.text import first_line
 
 T = TypeVar("T")
 _VERSION = version("speculative-workbench")
-
-
-def make_processor(chosen: Chosen) -> LogitsProcessor:
-    """The processor behind a setting such as `nucleus 0.8 0.9`."""
-    processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
-    return processor
-
-
-def make_verifier(method: Method, values: Mapping[str, Any]) -> Verifier:
-    """How a method's drafts are judged; where nothing is drafted, every way draws from p."""
-    part = JUDGING if method.drafts else VERIFIERS["rejection"]
-    verifier: Verifier = part.build(None, values)
-    return verifier
-
-
-def _plain(profile: LatencyProfile | None) -> CostModel:
-    """What plain decoding costs, guessed where nobody has measured it."""
-    price = None if profile is None else profile.cost_model(NOTHING)
-    return price or ASSUMED_COSTS
 
 
 class PairEngine:
@@ -71,9 +47,7 @@ class PairEngine:
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
-        self._earlier: dict[tuple[str, str], Drafter] = {}
-        self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
-        self._rules: dict[tuple[str, str], LengthRule] = {}
+        self._kept = KeptDrafting()
         self._formats: dict[str, PairEngine] = {}
         self.raw: Raw | None = None
         self.prefills: Prefills | None = None
@@ -134,35 +108,24 @@ class PairEngine:
         return refereed(self.pair.target, prompt, output)
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Engine.resolve`: whether drafters compute in int8, and how they cross from another vocabulary."""
-        return self._weights(name, values) | self._vocabulary(name, values)
-
-    def _vocabulary(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """How the drafts of a model of another tokenizer cross, where the method has such."""
-        crossing, read = self.pair.crossing, METHODS[name].relevant(values)
-        if crossing is None or VOCABULARY not in read:
-            return {}
-        return {VOCABULARY.name: crossing.chosen(values[VOCABULARY.name])}
-
-    def _weights(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        needed = METHODS[name].needs(values)
-        drafter = MODEL if needed is not None and needed.startswith(OF_DRAFTER) else needed
-        if WEIGHTS not in METHODS[name].relevant(values) or drafter is None or not self.pair.has(drafter):
-            return {}
-        return {WEIGHTS.name: "int8" if self.pair.drafts_in_int8(drafter, values[WEIGHTS.name]) else "full"}
+        """See `Engine.resolve`."""
+        return self.pair.resolve(METHODS[name], values)
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
     ) -> Iterator[Event]:
         """See `Engine.stream`. Raises `UserError` when the method needs what the pair has not."""
         method, pair, settings = self._asked(name, values)
-        target = self._target(method, pair)
+        target = pair.runner(method)
         if method.search:
             search: BeamSearch = SEARCHES[method.search].build(pair, settings)
             searched = partial(search.decode, target, prompt, max_new_tokens=values["length"], stop=pair.stop)
             return self._within_memory(self._begun(searched, target, (), prompt), target.device)
-        drafter = self._drafter(method, pair, settings, run or name)
-        rule = self._rule(method, pair, settings, run or name, len(prompt))
+        drafter = self._kept.drafter(method, pair, settings, run or name)
+        rule = self._kept.rule(method, pair, settings, run or name)
+        if pair.profile and (price := method.cost_model(pair.profile, settings, len(prompt))):
+            rule.use_cost_model(price)
+        self._kept.keep_rule(method, run or name, rule)
         return self._decoded(target, drafter, rule, make_verifier(method, settings), values, prompt, self.raw)
 
     def stream_many(
@@ -185,20 +148,17 @@ class PairEngine:
         if method.search or not values["cache"]:
             what = method.name if method.search else "cache off"
             raise UserError(f"batch {size} and {what} given; expected no batch, or another method with a cache")
-        target, shared = shared_runner(self._target(method, pair)), replace(pair, share=shared_runner)
+        target, shared = shared_runner(pair.runner(method)), replace(pair, share=shared_runner)
         key = run or name
-
-        def learnt(seq: sequence.Sequence) -> None:
-            self._rules[key, method.name] = seq.control
 
         return Batch(
             target,
-            self._drafter(method, shared, settings, key),
-            lambda: self._built(method, pair, settings, key),
+            self._kept.drafter(method, shared, settings, key),
+            lambda: self._kept.rule(method, pair, settings, key),
             make_verifier(method, settings),
             size,
-            learnt,
-            _plain(pair.profile),
+            lambda seq: self._kept.keep_rule(method, key, seq.control),
+            plain_cost(pair.profile),
         )
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
@@ -231,10 +191,7 @@ class PairEngine:
         still be generated, and is learnt from then. raw: what watches. Raises `UserError` as `stream` does.
         """
         method, pair, settings = self._asked(name, values)
-        drafter: Drafter = DRAFTERS[method.drafter].build(pair, settings)
-        key = run or name, name
-        if earlier := self._drafters[key][1] if key in self._drafters else self._earlier.get(key):
-            drafter.adopt(earlier)
+        drafter = self._kept.new_drafter(method, pair, settings, run or name)
         rule, verifier = FixedGamma(most), RejectAllVerifier()
         return self._decoded(pair.target.another(), drafter, rule, verifier, values, prompt, raw)
 
@@ -242,7 +199,7 @@ class PairEngine:
         """The drafter that `stream` uses with these values, with what it remembers."""
         method = METHODS[name]
         pair = self.pair if values["cache"] else self._recomputing
-        return self._drafter(method, pair, {**values, **method.preset}, name)
+        return self._kept.drafter(method, pair, {**values, **method.preset}, name)
 
     def lossless(self, name: str, values: Mapping[str, Any]) -> bool:
         """See `Engine.lossless`."""
@@ -262,21 +219,18 @@ class PairEngine:
         New drafters go on with what the ones before remember of earlier prompts.
         """
         self.pair = self.pair.fresh()
-        self._set_aside()
+        self.__dict__.pop("_recomputing", None)
+        self._kept.set_aside()
         for engine in self._formats.values():
             engine.renew()
 
     def memories(self) -> list[tuple[str, str]]:
         """(run, what it keeps) of each drafter and rule that was used and keeps something."""
-        drafters = ((run, drafter.memory()) for (run, _), (_, drafter) in self._drafters.items())
-        kept = (*drafters, *((run, rule.memory()) for (run, _), rule in self._rules.items()))
-        return [(name, text) for name, text in kept if text]
+        return self._kept.memories()
 
     def forget(self) -> None:
         """See `Engine.forget`."""
-        self._drafters.clear()
-        self._rules.clear()
-        self._earlier.clear()
+        self._kept = KeptDrafting()
 
     def in_format(self, name: str) -> "PairEngine":
         """See `Engine.in_format`; made once, because many layers take seconds."""
@@ -285,12 +239,6 @@ class PairEngine:
         if name not in self._formats:
             self._formats[name] = PairEngine(with_stored(self.pair.in_format(name)))
         return self._formats[name]
-
-    def _set_aside(self) -> None:
-        """Build anew what was built on the pair as it was; new drafters ask these what they remember."""
-        self.__dict__.pop("_recomputing", None)
-        self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
-        self._drafters = {}
 
     def _asked(self, name: str, values: Mapping[str, Any]) -> tuple[Method, Pair, dict[str, Any]]:
         """The method, the pair that it runs on with these values, and all settings of its parts."""
@@ -344,45 +292,4 @@ class PairEngine:
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             info = self.pair.target_info
-            less = "" if info.stored != FULL else ", --target-weights int8"
-            graphs = ", --graphs off" if info.graphs else ""
-            raise UserError(
-                f"out of memory on {device} ({first_line(error)}): expected a shorter text, "
-                f"--dtype bfloat16{less}{graphs}, a smaller model, or another --device"
-            ) from error
-
-    def _target(self, method: Method, pair: Pair) -> Runner:
-        if method.runs == "target":
-            return pair.target
-        if pair.drafter is None:
-            raise UserError(f"{method.name}: no drafter model is loaded; start with --drafter")
-        return pair.drafter
-
-    def _drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
-        part = DRAFTERS[method.drafter]
-        own = tuple(str(values.get(p.name, p.default)) for p in part.all_parameters)
-        weighed = pair.profile if method.weighs_costs(values) else None
-        wanted = (pair.cached, pair.share, weighed, *own)
-        key = run, method.name
-        built, earlier = self._drafters.get(key, (None, self._earlier.get(key)))
-        if earlier is not None and built == wanted:
-            return earlier
-        drafter: Drafter = part.build(pair, values)
-        if earlier is not None:
-            drafter.adopt(earlier)
-        self._drafters[key] = wanted, drafter
-        return drafter
-
-    def _rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, context: int) -> LengthRule:
-        """A rule for one sequence, which goes on with what the run's last one remembers."""
-        rule = self._built(method, pair, values, run)
-        if pair.profile and (price := method.cost_model(pair.profile, values, context)):
-            rule.use_cost_model(price)
-        self._rules[run, method.name] = rule
-        return rule
-
-    def _built(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> LengthRule:
-        rule: LengthRule = method.rule.build(pair, values)
-        if earlier := self._rules.get((run, method.name)):
-            rule.adopt(earlier)
-        return rule
+            raise UserError(out_of_memory(device, error, info.stored, info.graphs)) from error

@@ -1,7 +1,11 @@
 """What users are told where a pair cannot do what is asked of it."""
 
+import torch
+
+from sampling.forward.kernels.formats import FULL
 from sampling.methods.parameters import VOCABULARY
 from sampling.vocabularies.crossing import AUTO
+from utils.text import first_line
 
 NO_DRAFTER_MODEL = "no drafter model is loaded; start with --drafter ID, DIR or FILE.gguf"
 NO_INT8_DRAFTER = (
@@ -67,4 +71,14 @@ def own_layers(asked: str, target: str) -> str:
     return (
         f"{asked} given, and {target} runs on transformers' own layers, whose weights are left as they are; "
         "expected full, or a model with a lean forward (docs/models.md)"
+    )
+
+
+def out_of_memory(device: torch.device, error: Exception, stored: str, graphs: bool) -> str:
+    """Memory ran out on a device. stored: the format of the target's weights."""
+    less = "" if stored != FULL else ", --target-weights int8"
+    ungraphed = ", --graphs off" if graphs else ""
+    return (
+        f"out of memory on {device} ({first_line(error)}): expected a shorter text, "
+        f"--dtype bfloat16{less}{ungraphed}, a smaller model, or another --device"
     )

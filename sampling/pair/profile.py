@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-from egag.cost_model import CostModel
+from egag.cost_model import ASSUMED_COSTS, CostModel
 from utils.errors import wrong_value
 
 ROWS = (*range(1, 18), 24, 32)
@@ -123,6 +123,12 @@ class LatencyProfile:
             measured,
             _number("tree", given["tree"], above=0.0),
         )
+
+
+def plain_cost(profile: LatencyProfile | None) -> CostModel:
+    """What plain decoding costs, guessed where nobody has measured it."""
+    cost = None if profile is None else profile.cost_model(NOTHING)
+    return cost or ASSUMED_COSTS
 
 
 def _times(name: str, given: Any) -> Times:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from sampling.batch import Batch, Request, decode_many
 from sampling.forward.runner import catch_up
+from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair
-from sampling.pair.pair_engine import make_processor
 from sampling.proof.memo import MemoProcessor, memorised
 from sampling.verify.verifier import Verifier
 from utils.events import Round

@@ -26,11 +26,13 @@ from sampling.forward.runner import WholeRunner
 from sampling.loop import begin
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import judge
+from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, METHODS, REFERENCE
+from sampling.methods.verifiers import make_verifier
 from sampling.pair.pair import Pair
-from sampling.pair.pair_engine import PairEngine, make_processor, make_verifier
+from sampling.pair.pair_engine import PairEngine
 from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
 from sampling.proof.rows import compare_rows, faulty
 from sampling.verify.lossy import UnadjustedVerifier

@@ -23,7 +23,8 @@ from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter
 from sampling.methods.method import FIXED
 from sampling.methods.rules import CHOOSERS, CONTROLLERS
-from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, METHODS, VERIFIERS
+from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, METHODS
+from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.pair import Pair
 from tests.conformance import suite
 from tests.conformance.suite import Case

@@ -24,7 +24,7 @@ from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import Shared, SharedRunner
 from sampling.loop import decode
-from sampling.methods.tables import VERIFIERS
+from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.pair import ModelInfo, Pair
 from sampling.pair.share import shared_runner
 from sampling.verify.rejection import RejectionVerifier

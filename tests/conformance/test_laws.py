@@ -2,7 +2,7 @@
 
 import pytest
 
-from sampling.methods.tables import VERIFIERS
+from sampling.methods.verifiers import VERIFIERS
 from tests.conformance import suite
 from tests.conformance.matrix import (
     case,

@@ -21,7 +21,8 @@ from sampling.drafters.staged import StagedDrafter
 from sampling.drafters.target_first import TargetFirst
 from sampling.forward.asked import Asking
 from sampling.methods.rules import CONTROLLERS
-from sampling.methods.tables import DRAFTERS, VERIFIERS
+from sampling.methods.tables import DRAFTERS
+from sampling.methods.verifiers import VERIFIERS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from tests.conformance import matrix, suite

@@ -11,7 +11,7 @@ import pytest
 from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
-from sampling.methods.tables import VERIFIERS
+from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.pair import ModelInfo, Pair
 from sampling.verify import graphed
 from tests.conformance import suite

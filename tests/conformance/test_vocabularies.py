@@ -15,7 +15,8 @@ from sampling.drafters.tli import TliDrafter
 from sampling.forward.asked import Asking
 from sampling.forward.runner import ask
 from sampling.methods.rules import CHOOSERS, CONTROLLERS
-from sampling.methods.tables import DRAFTERS, VERIFIERS
+from sampling.methods.tables import DRAFTERS
+from sampling.methods.verifiers import VERIFIERS
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.vocabularies.own_text import OwnText

@@ -16,10 +16,11 @@ from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.loop import decode
+from sampling.methods.choices import make_processor
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, METHODS
+from sampling.methods.verifiers import make_verifier
 from sampling.pair.pair import ModelInfo, Pair
-from sampling.pair.pair_engine import make_processor, make_verifier
 from tests.heads import random_heads
 from tests.pretend_cuda import Crossings, Pretend, pretended, watched
 from tests.tiny import TOKENS, WIDE, llama, random_model

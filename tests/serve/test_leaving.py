@@ -131,4 +131,4 @@ def test_idle_groups_give_way() -> None:
             extra = {"speculative": {"method": "speculative", "gamma": gamma}}
             found.client().completions.create(prompt="a", max_tokens=3, extra_body=extra, **GREEDY)
         assert len(found.server.driver._groups) <= 5
-        assert len(found.server.driver.engine._drafters) <= 2
+        assert len(found.server.driver.engine._kept) <= 2

@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from sampling.measure.judging import EXPECTED
-from sampling.methods.tables import VERIFIERS
+from sampling.methods.verifiers import VERIFIERS
 from sampling.proposal import Proposal
 from sampling.verify import traversal
 from sampling.verify.block import BlockVerifier, kept, weights

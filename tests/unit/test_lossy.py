@@ -7,7 +7,7 @@ import torch
 
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.pair_engine import make_verifier
+from sampling.methods.verifiers import make_verifier
 from sampling.proposal import Proposal
 from sampling.verify.lossy import (
     AcceptAllVerifier,

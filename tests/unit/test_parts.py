@@ -14,7 +14,8 @@ from sampling.methods.choices import PROCESSORS, STORAGES
 from sampling.methods.part import OF_DRAFTER, OneOf, Part, chosen_by, unless
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import PARAMETERS, Settings
-from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, JUDGING, METHODS, MODELS, POLICIES, VERIFIERS
+from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, METHODS, MODELS
+from sampling.methods.verifiers import JUDGING, POLICIES, VERIFIERS
 from sampling.pair.pair import MODEL, Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.proof.selftest import testable as runnable

@@ -11,7 +11,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.methods.rules import CHOOSERS
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.pair_engine import make_verifier
+from sampling.methods.verifiers import make_verifier
 from sampling.proposal import Proposal
 from sampling.verify.synthetic import SyntheticVerifier
 from tests.conformance import suite
