@@ -1,17 +1,17 @@
 """A request's body, read strictly: every field is known, of its type and within its limits, or refused by name."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ablation.plan.choice import choose_runs
 from ablation.plan.grid import Configuration
-from ablation.plan.methods_table import check_values, foreign, lister
-from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import METHODS
-from serve.errors import ApiError
+from serve.errors import ApiError, refused_as, wrong_field
+from serve.messages import conversation
 from serve.order import ParsedRequest, TextOrder
+from serve.requested_method import requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
 from utils.parameter import Chosen
@@ -88,8 +88,8 @@ def read_completion(content: bytes, model: Model) -> ParsedRequest:
 def read_chat(content: bytes, model: Model) -> ParsedRequest:
     """The body of `/v1/chat/completions`. Raises `ApiError`."""
     fields = _Fields.read(content, (*_COMMON, "messages", "max_completion_tokens"))
-    turns, system = fields.conversation()
-    ids = _refused("messages", lambda: model.tokenise(turns, True, system))
+    turns, system = conversation(fields.given.get("messages"))
+    ids = refused_as("messages", lambda: model.tokenise(turns, True, system))
     return fields.asked("chat", [tuple(ids)], model, model.longest)
 
 
@@ -138,54 +138,26 @@ class _Fields:
         """A field of this type. Raises `ApiError`."""
         value = self.given.get(name, default)
         if type(value) is not kind:
-            raise _wrong(name, value, {bool: "true or false", str: "a text", int: "an integer"}[kind])
+            raise wrong_field(name, value, {bool: "true or false", str: "a text", int: "an integer"}[kind])
         return value
 
     def prompts(self, model: Model) -> list[list[int]]:
         """The ids of each prompt: one text or list of ids, or a list of either."""
         given: Any = self.given.get("prompt")
-        several = isinstance(given, list) and given and not any(type(one) is int for one in given)
+        several = isinstance(given, list) and given and not any(type(token) is int for token in given)
         if several and len(given) > model.places:
             raise ApiError(400, f"prompt: {len(given)} prompts given; expected {model.places} at most", "prompt")
-        return [self._ids(one, model) for one in (given if several else [given])]
+        return [self._ids(prompt, model) for prompt in (given if several else [given])]
 
     def _ids(self, given: Any, model: Model) -> list[int]:
         if isinstance(given, str) and given:
-            return _refused("prompt", lambda: model.tokenise([checked_text(given, "prompt")], False))
-        if not isinstance(given, list) or not given or not all(type(one) is int for one in given):
-            raise _wrong("prompt", given, "a text, a list of token ids, or a list of such, none of them empty")
-        for one in given:
-            if not 0 <= one < model.vocab_size:
-                raise _wrong("prompt", one, f"ids from 0 to {model.vocab_size - 1}")
+            return refused_as("prompt", lambda: model.tokenise([checked_text(given, "prompt")], False))
+        if not isinstance(given, list) or not given or not all(type(token) is int for token in given):
+            raise wrong_field("prompt", given, "a text, a list of token ids, or a list of such, none of them empty")
+        for token in given:
+            if not 0 <= token < model.vocab_size:
+                raise wrong_field("prompt", token, f"ids from 0 to {model.vocab_size - 1}")
         return list(given)
-
-    def conversation(self) -> tuple[list[str], str | None]:
-        """The turns, the user's and the assistant's in turn, the user's last; and the system message."""
-        messages = self.given.get("messages")
-        expected = "a list of messages: a system message at most, then the user's and the assistant's in turn"
-        if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-            raise _wrong("messages", messages, expected)
-        said = [self._message(number, one) for number, one in enumerate(messages)]
-        system = said.pop(0)[1] if said and said[0][0] == "system" else None
-        roles = [role for role, _ in said]
-        if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2) or len(roles) % 2 == 0:
-            raise _wrong("messages", ", ".join(roles) or "none", f"{expected}, the last one the user's")
-        return [text for _, text in said], system
-
-    def _message(self, number: int, message: Mapping[str, Any]) -> tuple[str, str]:
-        where = f"messages[{number}]"
-        for name, value in message.items():
-            if name not in ("role", "content", "name") and value not in (None, []):
-                raise ApiError(400, f"{where}.{name} given; expected role and content", f"{where}.{name}")
-        role, content = message.get("role"), message.get("content")
-        role = "system" if role == "developer" else role
-        if role not in ("system", "user", "assistant"):
-            raise _wrong(f"{where}.role", role, "system, user or assistant")
-        if isinstance(content, list):
-            content = _text_of(content)
-        if not isinstance(content, str):
-            raise _wrong(f"{where}.content", message.get("content"), "a text, or parts of type text")
-        return str(role), _refused(f"{where}.content", lambda: checked_text(content, f"{where}.content"))
 
     def _check_model(self, model: Model) -> None:
         name = self.get("model", str, model.name)
@@ -209,7 +181,7 @@ class _Fields:
             return min(usual, model.longest, room)
         length = self.get(names[0], int, 0)
         if not 1 <= length <= model.longest:
-            raise _wrong(names[0], length, f"an integer from 1 to {model.longest}")
+            raise wrong_field(names[0], length, f"an integer from 1 to {model.longest}")
         return length
 
     def _seed(self) -> int:
@@ -221,15 +193,17 @@ class _Fields:
         if (
             not isinstance(stops, list)
             or len(stops) > MOST_STOPS
-            or not all(isinstance(one, str) and 0 < len(one) <= LONGEST_STOP for one in stops)
+            or not all(isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops)
         ):
-            raise _wrong("stop", given, f"a text or up to {MOST_STOPS} of them, each of 1 to {LONGEST_STOP} characters")
+            raise wrong_field(
+                "stop", given, f"a text or up to {MOST_STOPS} of them, each of 1 to {LONGEST_STOP} characters"
+            )
         return tuple(stops)
 
     def _include_usage(self, stream: bool) -> bool:
         options = self.given.get("stream_options", {})
         if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
-            raise _wrong("stream_options", options, '{"include_usage": true}')
+            raise wrong_field("stream_options", options, '{"include_usage": true}')
         if options and not stream:
             raise ApiError(400, "stream_options given without stream; expected both", "stream_options")
         return _Fields(options).get("include_usage", bool, False)
@@ -248,13 +222,13 @@ class _Fields:
         return self._chosen(f"{name} {temperature!r}{kept}{nucleus}", "temperature")
 
     def _chosen(self, text: str, name: str) -> Chosen:
-        chosen: Chosen = _refused(name, lambda: PARAMETERS["processor"].parse(text))
+        chosen: Chosen = refused_as(name, lambda: PARAMETERS["processor"].parse(text))
         return chosen
 
     def _number(self, name: str, default: float) -> float:
         value = self.given.get(name, default)
         if type(value) not in (int, float) or not abs(value) <= _LARGEST:
-            raise _wrong(name, value, f"a number up to {_LARGEST:g}")
+            raise wrong_field(name, value, f"a number up to {_LARGEST:g}")
         return float(value)
 
     def _configuration(self, model: Model) -> Configuration:
@@ -263,64 +237,14 @@ class _Fields:
         if given is None:
             return model.default
         if not isinstance(given, dict) or not isinstance(given.get("method"), str):
-            raise _wrong("speculative", given, f'an object with "method", {one_of(METHODS)}, and its parameters')
+            raise wrong_field("speculative", given, f'an object with "method", {one_of(METHODS)}, and its parameters')
 
         def read() -> Configuration:
-            configuration = _configuration(given)
+            configuration = requested_method(given)
             model.refuse(configuration)
             return configuration
 
-        return _refused("speculative", read)
-
-
-def _configuration(given: Mapping[str, Any]) -> Configuration:
-    """Raises `UserError`."""
-    method = METHODS[given["method"]]
-    own = {parameter.name: parameter for parameter in method.parameters}
-    for name in given:
-        if name not in ("method", *own):
-            if name in PARAMETERS:
-                raise UserError(foreign(name, method.name))
-            raise UnknownName(f"parameter of {method.name}", name, own, lister(method.name))
-    values = tuple((name, _value(own[name], given[name])) for name in own if name in given)
-    configuration = Configuration(method.name, values)
-    check_values(configuration, Settings())
-    return configuration
-
-
-def _value(parameter: Any, given: Any) -> Any:
-    if isinstance(given, bool):
-        given = "on" if given else "off"
-    if not isinstance(given, str | int | float | list):
-        raise UserError(f"{parameter.name}: {quoted(given)} given; expected {parameter.usage}")
-    return parameter.checked(given)
-
-
-def read_default(text: str) -> Configuration:
-    """The method that answers requests which name none, such as `mtp gamma=2`. Raises `UserError`."""
-    runs = choose_runs(text, Settings())
-    if len(runs) != 1:
-        raise UserError(f"--method {quoted(text)} given; expected one method")
-    return runs[0]
-
-
-def _refused(name: str, read: Callable[[], T]) -> T:
-    """What is read; a `UserError` becomes an `ApiError` at this field."""
-    try:
-        return read()
-    except UserError as error:
-        raise ApiError(400, str(error), name) from None
-
-
-def _wrong(name: str, value: object, expected: str) -> ApiError:
-    return ApiError(400, f"{name}: {quoted(value)} given; expected {expected}", name)
-
-
-def _text_of(parts: list[Any]) -> str | None:
-    """The text of a message's parts; None where they are something else."""
-    texts = [one.get("text") for one in parts if isinstance(one, dict) and one.get("type") == "text"]
-    known = [text for text in texts if isinstance(text, str)]
-    return "".join(known) if len(known) == len(parts) else None
+        return refused_as("speculative", read)
 
 
 def _kind(value: object) -> str:
