@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ablation.plan.grid import Configuration, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
-from ablation.results.record import Record, make_record
+from ablation.results.make_record import make_record
+from ablation.results.record import Record
 from repl.answers import Answers
 from repl.own_settings import TURNS
 from sampling.measure.answer import Answer, Decode, Span

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ablation.results.column import measured
-from ablation.results.record import Record, relevant_settings
+from ablation.results.record import Record
 from sampling.measure.metrics import RunMetrics
-from sampling.methods.settings import Settings
+from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import METHODS
 from serve.driver import TextJob
 from serve.order import ParsedRequest

@@ -23,6 +23,7 @@ _SOURCES = (
     "ablation/run/configuration_run.py",
     "ablation/run/execute.py",
     "ablation/plan/grid.py",
+    "ablation/results/make_record.py",
     "ablation/results/record.py",
 )
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")

@@ -7,14 +7,14 @@ from typing import Any
 
 from ablation.results.column import measured
 from ablation.results.computed import REPLAYED
-from ablation.results.record import Record, relevant_settings
+from ablation.results.record import Record
 from ablation.results.traces.replay import ReplayRequest, Replays
 from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, in_batch, oracle, replayed
 from sampling.measure.replay.simulator import simulator_row, simulator_walks
-from sampling.methods.settings import Settings
+from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import METHODS, REFERENCE
 from utils.errors import UserError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablation.plan.grid import Plan
-from ablation.results.record import resolved_settings
+from ablation.results.make_record import resolved_settings
 from sampling.measure.quality import Quality
 from sampling.methods.parameters import WEIGHTS
 from sampling.methods.part import OF_DRAFTER

@@ -1,25 +1,11 @@
 """One measured generation: the object that `run --json` prints and a row of a results file."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ablation.results.column import column, measured, metric
-from engines.spec import OURS, SERVER
+from ablation.results.column import column, metric
 from sampling.measure.ledger import PARTS, Ledger
-from sampling.methods.settings import GENERAL, PARAMETERS
-from sampling.methods.tables import METHODS
-from utils.parameter import Chosen, Values
-
-if TYPE_CHECKING:
-    from ablation.plan.grid import PlannedGeneration
-    from sampling.engine import Description, Engine
-    from sampling.forward.traffic import Traffic
-    from sampling.measure.comparison import Comparison
-    from sampling.measure.metrics import RunMetrics
-    from utils.device.machine import Machine
-
 
 CONSISTENT, DIFFERS = "consistent", "differs"
 
@@ -264,106 +250,3 @@ class Record:
     def to_json(self) -> str:
         """The object on one line, in ASCII."""
         return json.dumps(asdict(self), allow_nan=False)
-
-
-def relevant_settings(method: str, values: Values) -> dict[str, Any]:
-    """What a method's run depends on: the general settings and its own parameters, as JSON values."""
-    names = [parameter.name for parameter in (*GENERAL, *METHODS[method].relevant(values))]
-    shown = ((name, values[name]) for name in names)
-    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen | tuple) else value for name, value in shown}
-
-
-def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str, Any]:
-    """The same with what `auto` came to on this engine, where it can run the method."""
-    return {**relevant_settings(method, values), **engine.resolve(method, values)}
-
-
-def make_record(
-    comparison: "Comparison",
-    place: "PlannedGeneration",
-    machine: "Machine",
-    error: str | None,
-    about_engine: "Description",
-) -> Record:
-    """The record of a generation that has run, or has failed with `error`, in this comparison."""
-    configuration, engine = place.configuration, comparison.engine
-    values = {**comparison.values, **dict(configuration.parameters)}
-    if error is None:
-        settings = resolved_settings(place.method, values, engine)
-    else:
-        settings = relevant_settings(place.method, values)
-    about: dict[str, Any] = {
-        "id": place.prompt.id,
-        "task": place.prompt.task,
-        "turn": place.turn,
-        "method": place.method,
-        "lossless": place.lossless,
-        "settings": settings,
-        "repeat": place.repeat,
-        "configuration": configuration.name,
-        "started": machine.started,
-        "cpu_mhz": machine.cpu_mhz,
-        "other_cores": machine.other_cores,
-        "kernel": about_engine.target.kernel,
-        "target_weights": about_engine.target.stored,
-        "compiled": about_engine.target.compiled,
-        "graphs": about_engine.target.graphs,
-        "capture_s": machine.capture_s if about_engine.target.graphs else None,
-        "batch": place.batch,
-        "rate": place.rate,
-        "engine": place.engine,
-        "engine_version": about_engine.version,
-        "concurrency": None if place.engine == OURS else place.batch,
-    }
-    if error is not None:
-        return Record(**about, error=error)
-    from sampling.forward.traffic import copy_bandwidth
-    from utils.device.memory import peak_memory_mb  # with torch, which reading results does not need
-
-    name = configuration.name
-    metrics, divergence = comparison.metrics[name], comparison.divergence(name)
-    known: dict[str, Any] = {one: None if one in metrics.unknown else getattr(metrics, one) for one in measured(Record)}
-    return Record(
-        **about,
-        **known,
-        text=engine.text(metrics.output_ids),
-        peak_memory_mb=None if about_engine.target.device == SERVER else peak_memory_mb(about_engine.device),
-        speedup=comparison.speedup(name),
-        c=comparison.cost_ratio(name),
-        **_ledger(comparison, name),
-        **_roofline(about_engine.traffic, metrics, place.method, values, lambda: copy_bandwidth(about_engine.device)),
-        first_divergence=divergence.index if divergence else None,
-        divergence_verdict=divergence.verdict if divergence else None,
-        **_refereed(comparison, name),
-    )
-
-
-def _refereed(comparison: "Comparison", name: str) -> dict[str, Any]:
-    """What our target says of another engine's answer; nothing where it was drawn, or not meant to be the target's."""
-    found = comparison.referee(name)
-    if found is None:
-        return {}
-    verdict = CONSISTENT if found.place is None else DIFFERS
-    return {"referee": verdict, "referee_place": found.place, "referee_behind": found.behind}
-
-
-def _ledger(comparison: "Comparison", name: str) -> dict[str, Any]:
-    """Where the time went, in ms a token, and what would have been enough; only what is known."""
-    found, predicted = comparison.ledger(name), comparison.predicted(name)
-    values: dict[str, Any] = {"predicted_token_ms": predicted.total * 1e3} if predicted else {}
-    if found is not None:
-        values |= {f"token_{part}_ms": getattr(found, part) * 1e3 for part in PARTS}
-        values |= {"break_even_tokens": found.break_even, "break_even_alpha": found.needed_alpha}
-    return values
-
-
-def _roofline(
-    traffic: "Traffic | None", metrics: "RunMetrics", method: str, values: Values, bandwidth: Callable[[], float]
-) -> dict[str, Any]:
-    """What its tokens cost in reads, against what the memory gives; nothing where that is not known."""
-    if traffic is None or metrics.opaque or METHODS[method].other is not None or not values["cache"]:
-        return {}
-    read = traffic.a_token(metrics.prompt_tokens, metrics.tokens_by_round)
-    if read is None or metrics.tokens_per_s is None:
-        return {}
-    return {"bytes_per_token": read, "roofline_share": read * metrics.tokens_per_s / bandwidth()}

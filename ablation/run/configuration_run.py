@@ -10,7 +10,8 @@ from typing import Any
 
 from ablation.plan.grid import BatchLoad, Configuration, Plan, PlannedGeneration, PlanPass, RowKey
 from ablation.plan.prompts.file import Prompt
-from ablation.results.record import Record, make_record
+from ablation.results.make_record import make_record
+from ablation.results.record import Record
 from ablation.run.conversation import Conversation
 from ablation.run.progress.watcher import Watcher
 from sampling.arguments import check_room

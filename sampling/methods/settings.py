@@ -7,7 +7,7 @@ from sampling.methods.choices import PROCESSORS
 from sampling.methods.part import Bound
 from sampling.methods.tables import METHODS
 from utils.errors import UserError
-from utils.parameter import Chosen, Parameter, chosen, integer, toggle
+from utils.parameter import Chosen, Parameter, Values, chosen, integer, toggle
 from utils.registry import Registry
 
 GENERAL = (
@@ -82,6 +82,13 @@ class Settings(Mapping[str, Any]):
             yield name, PARAMETERS[name].show(PARAMETERS[name].least)
         for name in sorted(self, key=_height):
             yield name, self.show(name)
+
+
+def relevant_settings(method: str, values: Values) -> dict[str, Any]:
+    """What a method's run depends on: the general settings and its own parameters, as JSON values."""
+    names = [parameter.name for parameter in (*GENERAL, *METHODS[method].relevant(values))]
+    shown = ((name, values[name]) for name in names)
+    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen | tuple) else value for name, value in shown}
 
 
 def _height(name: str) -> int:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ablation.plan.grid import CONTROL, Configuration
-from ablation.results.record import Record, relevant_settings
+from ablation.results.record import Record
 from ablation.results.table import columns, row
-from sampling.methods.settings import Settings
+from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import REFERENCE
 from utils.parameter import Chosen
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ablation.results.record import resolved_settings
+from ablation.results.make_record import resolved_settings
 from sampling.forward.kernels import int8
 from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.linear import DenseLinear, PackedLinear, ReducedOutput, WideningLinear

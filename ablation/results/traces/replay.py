@@ -6,14 +6,14 @@ from typing import Any
 
 from ablation.results.column import measured
 from ablation.results.computed import REPLAYED
-from ablation.results.record import Record, relevant_settings
+from ablation.results.record import Record
 from ablation.results.traces.generations import Generation, along, furthest
 from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Ahead, Sample, Walk, fitted, in_batch, replayed, scaled
 from sampling.methods.rules import CONTROLLERS
-from sampling.methods.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS, relevant_settings
 from sampling.methods.tables import DRAFTERS, METHODS, REFERENCE
 from utils.errors import UserError, one_of
 from utils.parameter import Values
