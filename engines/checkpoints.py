@@ -6,7 +6,7 @@ from typing import Any
 
 import transformers
 
-from sampling.forward.runner import CausalModel
+from sampling.forward.causal_model import CausalModel
 from sampling.heads.head_files import load_head
 from sampling.loading.gguf.convert import quiet
 from sampling.pair.pair import ModelInfo, Pair

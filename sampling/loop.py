@@ -12,7 +12,8 @@ from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
 from sampling.drafter import Drafter, stepwise
 from sampling.forward.asked import Asking, together
-from sampling.forward.runner import Output, Runner, ask
+from sampling.forward.causal_model import Output
+from sampling.forward.runner import Runner, ask
 from sampling.handover import Handover, prefilled, read_in
 from sampling.proposal import Proposal
 from sampling.rounds import make_round

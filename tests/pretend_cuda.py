@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sampling.forward.graphs import static
+from sampling.forward.graphs import sequence_graphs
 from utils.device import sent, timing
 
 ROOT = str(Path(__file__).parent.parent)
@@ -168,7 +168,7 @@ def _line() -> str:
 
 def forget_kept() -> None:
     """Drop what is made once for a device: a device of one test is none of the next one's."""
-    for made in (static.chain, sent.kept):
+    for made in (sequence_graphs.chain, sent.kept):
         made.cache_clear()
 
 

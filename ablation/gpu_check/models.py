@@ -9,7 +9,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from ablation.gpu_check.heads import save_random_heads
-from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
 from sampling.loading.checkpoint import Placement
@@ -88,7 +87,7 @@ def pair_of(
 ) -> Pair:
     """A pair of models that were made here; nothing ends an answer early."""
     info = ModelInfo(name, str(model.device), str(model.dtype).removeprefix("torch."), graphs=graphs)
-    runner = StaticRunner if graphs else ModelRunner
+    runner = ModelRunner.with_graphs if graphs else ModelRunner
     return Pair(
         runner(model),
         None if drafter is None else runner(drafter),

@@ -14,7 +14,8 @@ from sampling.drafter import Drafter, stepwise
 from sampling.drafters.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.asked import Asking
-from sampling.forward.runner import Output, ask, prefill
+from sampling.forward.causal_model import Output
+from sampling.forward.runner import ask, prefill
 from sampling.proposal import Proposal
 from sampling.rounds import make_round
 from sampling.sequence import Sequence

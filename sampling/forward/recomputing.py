@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import refuse_crop
-from sampling.forward.runner import CausalModel, Output, Reading, as_ids
+from sampling.forward.causal_model import CausalModel, Output, Reading, as_ids
 from utils.device.sent import sent
 
 

@@ -1,114 +1,22 @@
 """One model and the rows of one sequence: tokens in, logits out, and back again.
 
-A model is weights and nothing else: anything with the `CausalModel` forward below, be it a transformers model behind
-an adapter (`models/adapter.py`) or the lean Llama-family forward (`models/lean.py`). A runner holds what one sequence
-has of it: the rows of its cache.
+A model is a `CausalModel`, be it a transformers model behind an adapter (`models/adapter.py`) or the lean Llama-family
+forward (`models/lean.py`). A runner holds what one sequence has of it: the rows of its cache.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, cast, runtime_checkable
+from typing import Protocol, Self, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from sampling.forward.asked import Asking, Sharing, alone
 from sampling.forward.caches.cache import KeptCache, Rows, SequenceCache, seen_by_branches
-from utils.device.sent import sent
-from utils.errors import UserError
+from sampling.forward.causal_model import CausalModel, Output, Reading, Shareable, as_ids
+from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 
 PREFILL_CHUNK = 512
-
-
-class CausalModel(Protocol):
-    """What a runner asks of a model. `window` is its context length, `vocab_size` its rows of logits."""
-
-    @property
-    def num_layers(self) -> int: ...
-
-    @property
-    def window(self) -> int: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def trees(self) -> bool:
-        """Whether its attention goes by positions and mask alone, as trees of drafts and beams need.
-
-        One that counts rows of the cache, as GPT-Neo's local layers do, is right on chains only.
-        """
-        ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def embedding(self) -> Tensor:
-        """`[V, H]`."""
-        ...
-
-    def output_rows(self, ids: Tensor) -> Tensor:
-        """Rows `[m, H]` of the output matrix for the token ids `[m]`."""
-        ...
-
-    def landmarks(self) -> dict[str, Tensor]:
-        """Weights that tell this model from others: the embedding and every norm."""
-        ...
-
-    def new_cache(self) -> SequenceCache:
-        """An empty cache for one sequence."""
-        ...
-
-    def read(self, prompt: Sequence[int]) -> "Reading":
-        """What the model makes of a prompt (ids).
-
-        A decoder-only model makes nothing of it: its text begins with the prompt. An encoder passes over it once.
-        """
-        ...
-
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        mask: Tensor | None,
-        cache: Any,
-        hidden: Sequence[int],
-        rows: int,
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits `[rows, V]` of the last `rows` of the tokens `[n]`, and the asked hidden states `[n, H]`.
-
-        positions: `[n]`. mask: additive, `[n, cache.length + n]` in the model's dtype; None when n is 1 or
-        when `rows` see everything. cache: what `new_cache` gave; keys and values go into it behind
-        `cache.length`, which the caller advances. Layer numbers count as transformers' `hidden_states` do: 0 is
-        the embedding, i the output of layer i, the last one after the final norm.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A prompt as read: the ids that the text begins with.
-
-    encoder_ids: what an encoder read, which is no part of the text; empty for a decoder-only model. memory: what
-    the decoder needs of it, which the cache keeps.
-    """
-
-    tokens: list[int]
-    encoder_ids: tuple[int, ...] = ()
-    memory: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """logits `[rows, V]` in the model's dtype; hidden `{layer: [n, H]}` for the layers asked for."""
-
-    logits: Tensor
-    hidden: dict[int, Tensor] = field(default_factory=dict)
 
 
 class ModelHolder(Protocol):
@@ -191,7 +99,8 @@ class WholeRunner(Runner, Protocol):
     fixed_shapes: whether its forwards have fixed shapes and addresses, which are captured where it is on CUDA.
     """
 
-    fixed_shapes: bool
+    @property
+    def fixed_shapes(self) -> bool: ...
 
     def on(self, model: CausalModel) -> Self:
         """A runner for another model of the same vocabulary."""
@@ -200,15 +109,6 @@ class WholeRunner(Runner, Protocol):
     def another(self) -> Self:
         """A runner of the same model for another sequence."""
         ...
-
-
-def chains_only(model: Any) -> UserError:
-    """The error for a tree on a model that runs chains."""
-    return UserError(
-        f"{type(getattr(model, 'hf', model)).__name__} counts rows of its cache and not positions, so a tree of drafts "
-        "is not exact on it; expected chains: draft_tree chain, use_tree_spec off, "
-        "no recycling, no logitspec and no beam search"
-    )
 
 
 def ask(
@@ -256,11 +156,6 @@ def feed(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> d
         for i in range(0, len(tokens), PREFILL_CHUNK)
     ]
     return {layer: torch.cat([part[layer] for part in parts]) for layer in hidden} if parts else {}
-
-
-def as_ids(tokens: Tensor | Sequence[int], device: torch.device) -> Tensor:
-    """Token ids `[n]` on a device."""
-    return tokens.to(device) if isinstance(tokens, Tensor) else sent(tokens, device)
 
 
 @runtime_checkable
@@ -320,14 +215,22 @@ class CachedRunner(ABC):
 
 
 class ModelRunner(CachedRunner):
-    """A model with the cache of one sequence."""
+    """A model with the cache of one sequence. graphs: captures its forwards, where their shapes are fixed."""
 
-    fixed_shapes = False
-
-    def __init__(self, model: CausalModel, vocab_size: int | None = None) -> None:
+    def __init__(self, model: CausalModel, vocab_size: int | None = None, graphs: SequenceGraphs | None = None) -> None:
         super().__init__(model, vocab_size)
-        self.model = model
-        self._cache = model.new_cache()
+        self.model, self.graphs = model, graphs
+        self._cache = model.new_cache() if graphs is None else graphs.cache
+
+    @classmethod
+    def with_graphs(cls, model: Shareable, vocab_size: int | None = None) -> "ModelRunner":
+        """A runner whose forwards have fixed shapes. An output holds until the next forward."""
+        return cls(model, vocab_size, SequenceGraphs(model))
+
+    @property
+    def fixed_shapes(self) -> bool:
+        """See `WholeRunner.fixed_shapes`."""
+        return self.graphs is not None
 
     @property
     def cache(self) -> SequenceCache:
@@ -341,11 +244,11 @@ class ModelRunner(CachedRunner):
 
     def on(self, model: CausalModel) -> "ModelRunner":
         """See `WholeRunner.on`."""
-        return ModelRunner(model, self.vocab_size)
+        return ModelRunner(model, self.vocab_size, self.graphs and SequenceGraphs(cast(Shareable, model)))
 
     def another(self) -> "ModelRunner":
-        """See `WholeRunner.another`."""
-        return self.on(self.model)
+        """See `WholeRunner.another`; it takes over the cache and the graphs of one that is gone."""
+        return ModelRunner(self.model, self.vocab_size, self.graphs and self.graphs.another())
 
     @torch.inference_mode()
     def forward(
@@ -358,8 +261,12 @@ class ModelRunner(CachedRunner):
         """See `Runner.forward`."""
         ids = as_ids(tokens, self.device)
         count = ids.shape[0]
+        wanted = count if rows is None else rows
+        if self.graphs is not None and self.graphs.can_replay(count):
+            logits, states = self.graphs.replay(ids, parents, hidden, wanted)
+            return self._output(count, logits, states)
         positions, mask = self._cache.lay_out(count, parents)
-        return self._run(ids, positions, mask, hidden, count if rows is None else rows)
+        return self._eager(ids, positions, mask, hidden, wanted)
 
     @torch.inference_mode()
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
@@ -367,9 +274,12 @@ class ModelRunner(CachedRunner):
         count = len(tokens)
         positions = torch.full((count,), base + lines.shape[1], device=self.device)
         mask = self._cache.lay_out_seen(positions, seen_by_branches(self.length, base, lines).to(self.device))
-        return self._run(as_ids(tokens, self.device), positions, mask, (), count)
+        return self._eager(as_ids(tokens, self.device), positions, mask, (), count)
 
-    def _run(self, ids: Tensor, positions: Tensor, mask: Tensor | None, hidden: Sequence[int], rows: int) -> Output:
-        logits, states = self.model.forward(ids, positions, mask, self._cache, hidden, rows)
-        self._cache.advance(ids.shape[0])
+    def _eager(self, ids: Tensor, positions: Tensor, mask: Tensor | None, hidden: Sequence[int], rows: int) -> Output:
+        logits, states = self.model.forward(ids, positions, mask, self._cache.storage, hidden, rows)
+        return self._output(ids.shape[0], logits, states)
+
+    def _output(self, count: int, logits: Tensor, states: dict[int, Tensor]) -> Output:
+        self._cache.advance(count)
         return Output(logits[:, : self.vocab_size], states)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol, Self
 
 import torch
@@ -9,8 +10,10 @@ from torch import Tensor
 
 from sampling.forward.asked import Ask, Sharing
 from sampling.forward.caches import cache
-from sampling.forward.caches.rows import Fed, RowsCache, RowsSlot
-from sampling.forward.runner import CachedRunner, CausalModel, Output, Runner, Runners, as_ids
+from sampling.forward.caches.rows import Fed, RowsSlot
+from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
+from sampling.forward.graphs.shared_graphs import SharedGraphs
+from sampling.forward.runner import CachedRunner, Runner, Runners
 from utils.device.sent import sent
 
 
@@ -43,20 +46,6 @@ class Shared(Runners, Protocol):
 
     def run(self, feeds: Sequence[Any]) -> list[Output]:
         """For each sequence that feeds what `Runner.forward` gives; it holds until the next call."""
-        ...
-
-
-class Shareable(CausalModel, Protocol):
-    """A model whose forward runs over the flat rows of many sequences as well."""
-
-    def rows_cache(self) -> RowsCache:
-        """An empty cache for many sequences."""
-        ...
-
-    def forward(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, hidden: Sequence[int], rows: Any
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        """See `CausalModel.forward`. rows: how many from the end, or which `[m]`."""
         ...
 
 
@@ -128,19 +117,20 @@ class Slot(CachedRunner, Sharing):
         places = torch.full((count,), base + lines.shape[1], device=self.device)
         seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
         fed = Fed(self._cache, count, places, seen)
-        return self._owner.flat([Feed(self, fed, as_ids(tokens, self.device), (), count)])[0]
+        return self._owner.run_eager([Feed(self, fed, as_ids(tokens, self.device), (), count)])[0]
 
 
 class SharedRunner:
-    """A model and the rows of all sequences that have a slot of it.
+    """A model and the rows of all sequences that have a slot of it. Every result holds until the next call.
 
-    Every result holds until the next call.
+    fixed_shapes: its forwards but those of prompts are captured.
     """
 
-    def __init__(self, model: Shareable, vocab_size: int | None = None) -> None:
+    def __init__(self, model: Shareable, vocab_size: int | None = None, fixed_shapes: bool = False) -> None:
         self.model, self.vocab_size = model, vocab_size or model.vocab_size
         self.window, self.device = model.window, model.device
         self.cache = model.rows_cache()
+        self.graphs = SharedGraphs(model, self.cache) if fixed_shapes else None
 
     def another(self) -> Slot:
         """See `Shared.another`."""
@@ -148,27 +138,43 @@ class SharedRunner:
 
     def on(self, model: Any) -> Self:
         """The same for another model of the same vocabulary."""
-        return type(self)(model, self.vocab_size)
-
-    def run(self, feeds: Sequence[Feed]) -> list[Output]:
-        """See `Shared.run`."""
-        return self.flat(feeds)
+        return type(self)(model, self.vocab_size, self.graphs is not None)
 
     @torch.inference_mode()
-    def flat(self, feeds: Sequence[Feed]) -> list[Output]:
+    def run(self, feeds: Sequence[Feed]) -> list[Output]:
+        """See `Shared.run`."""
+        laid = [feed.fed for feed in feeds]
+        if self.graphs is None or not self.graphs.can_replay(laid):
+            return self.run_eager(feeds)
+        logits, states = self.graphs.replay(laid, [feed.ids for feed in feeds], _layers(feeds))
+        ends = accumulate(feed.fed.count for feed in feeds)
+        return self._outputs(
+            feeds, [logits[end - feed.rows : end] for feed, end in zip(feeds, ends, strict=True)], states
+        )
+
+    @torch.inference_mode()
+    def run_eager(self, feeds: Sequence[Feed]) -> list[Output]:
         """The same in shapes that follow what is fed; the products of the model see all rows at once, and no other."""
-        positions = self.cache.lay_out([one.fed for one in feeds])
-        ids = feeds[0].ids if len(feeds) == 1 else torch.cat([one.ids for one in feeds])
-        layers = sorted({layer for one in feeds for layer in one.hidden})
-        logits, states = self.model.forward(ids, positions, None, self.cache, layers, _wanted(feeds, self.device))
-        outputs, start, told = list[Output](), 0, 0
-        for one in feeds:
-            count = one.fed.count
-            one.fed.slot.advance(count)
-            own = {layer: states[layer][start : start + count] for layer in one.hidden}
-            outputs.append(Output(logits[told : told + one.rows, : self.vocab_size], own))
-            start, told = start + count, told + one.rows
+        positions = self.cache.lay_out([feed.fed for feed in feeds])
+        ids = feeds[0].ids if len(feeds) == 1 else torch.cat([feed.ids for feed in feeds])
+        rows = _wanted(feeds, self.device)
+        logits, states = self.model.forward(ids, positions, None, self.cache, _layers(feeds), rows)
+        return self._outputs(feeds, logits.split([feed.rows for feed in feeds]), states)
+
+    def _outputs(self, feeds: Sequence[Feed], logits: Sequence[Tensor], states: dict[int, Tensor]) -> list[Output]:
+        """What each feed gets; its rows count from now on. states: of all rows, one feed behind the other."""
+        outputs, start = list[Output](), 0
+        for feed, rows in zip(feeds, logits, strict=True):
+            count = feed.fed.count
+            feed.fed.slot.advance(count)
+            hidden = {layer: states[layer][start : start + count] for layer in feed.hidden}
+            outputs.append(Output(rows[:, : self.vocab_size], hidden))
+            start += count
         return outputs
+
+
+def _layers(feeds: Sequence[Feed]) -> list[int]:
+    return sorted({layer for feed in feeds for layer in feed.hidden})
 
 
 def _wanted(feeds: Sequence[Feed], device: torch.device) -> int | Tensor:

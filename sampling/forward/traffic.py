@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Product
 from sampling.forward.models.lean import LeanModel
-from sampling.forward.runner import CausalModel
 from utils.errors import UserError
 
 _BYTES, _TURNS = 1 << 28, 5

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.models.blocks import Attending, Blocks, fuse, rotary_table
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import BlockShape, Norm
-from sampling.forward.runner import CausalModel
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from sampling.forward.asked import Ask, Asking
 from sampling.forward.caches.rows import Fed, RowsSlot
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.models.blocks import Attending, Blocks, fuse, rotary_table
 from sampling.forward.models.steps import BlockShape, Norm
-from sampling.forward.runner import CausalModel
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head

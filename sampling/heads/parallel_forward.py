@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import make_linear
-from sampling.forward.runner import CausalModel
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.inference import output_matrix, placed

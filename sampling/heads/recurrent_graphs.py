@@ -1,6 +1,6 @@
 """Forwards of a recurrent head with fixed shapes and addresses, for one sequence: what a CUDA graph can hold."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import additive
-from sampling.forward.caches.fixed import ROOM, columns_for, seen_by
+from sampling.forward.caches.fixed import ROOM, CapturedSteps, grow, seen_by, whole_buckets
 from sampling.forward.caches.rows import RowsCache
-from sampling.forward.graphs.static import EXACT
+from sampling.forward.graphs.sequence_graphs import EXACT
 from sampling.heads.inference import RecurrentForward
 from utils.device.graphed import Graphed, Tensors
 from utils.device.sent import sent
@@ -24,8 +24,7 @@ class RecurrentGraphs:
 
     def __init__(self, forward: RecurrentForward, cache: RowsCache) -> None:
         self._forward, self._cache = forward, cache
-        self._steps: dict[Hashable, Graphed] = {}
-        self._address = 0
+        self._captured = CapturedSteps(cache)
 
     def can_replay(self, feeds: Sequence["RecurrentFeed"]) -> bool:
         """Whether this is one sequence's, and no prompt: lengths of those are many."""
@@ -34,23 +33,17 @@ class RecurrentGraphs:
     def replay(self, feed: "RecurrentFeed") -> tuple[Tensor, Tensor]:
         """See `RecurrentRunner.run`."""
         count, rows = len(feed.tokens), feed.slot.length + len(feed.tokens)
-        self._cache.make_room(max(ROOM, rows))
-        columns = columns_for(rows, self._cache.keys.shape[3])
+        grow(self._cache, rows, whole_buckets(self._forward.window + rows), ROOM)
+        columns = min(self._cache.keys.shape[3], whole_buckets(rows))
         seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
         base = sent([rows - seen.shape[1]], feed.tokens.device)
         state, logits = self._step(feed.slot.index, columns, feed.wanted)(feed.tokens, feed.above, base, seen)
         return state, logits
 
     def _step(self, index: int, columns: int, wanted: int) -> Graphed:
-        """The graph of these sizes; when the cache grew all are made anew, for they know the old addresses."""
-        if self._cache.keys.data_ptr() != self._address:
-            self._steps.clear()
-            self._address = self._cache.keys.data_ptr()
-        key = index, columns, wanted
-        if key not in self._steps:
-            step = partial(_forward, self._forward, self._cache, index, columns, wanted)
-            self._steps[key] = Graphed(step, self._cache.device)
-        return self._steps[key]
+        """The graph of these sizes."""
+        step = partial(_forward, self._forward, self._cache, index, columns, wanted)
+        return self._captured.step((index, columns, wanted), step)
 
 
 @lru_cache(maxsize=64)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.rows import RowsCache
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel
 from sampling.forward.models.blocks import Blocks
-from sampling.forward.runner import CausalModel
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from transformers import PreTrainedModel
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.encoder_decoder import EncoderDecoderModel, Opening
 from sampling.forward.models.longrope import LongRopeModel, border_of
-from sampling.forward.runner import CausalModel
 from sampling.loading.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees
 from sampling.loading.refusals.checks import has_encoder
 from utils.errors import UserError

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.formats import FORMATS, FULL
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
-from sampling.forward.runner import CausalModel
 from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes, refuse_untrained, unused_weights
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf.cache import META

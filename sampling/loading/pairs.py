@@ -6,13 +6,12 @@ from typing import cast
 
 import torch
 
-from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.causal_model import CausalModel, Shareable
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels.probe import refuse_unpacked, use_packed
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
-from sampling.forward.runner import CausalModel, ModelRunner, WholeRunner
-from sampling.forward.sharing import Shareable
+from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.loading.checkpoint import Loaded, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
@@ -129,7 +128,7 @@ def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunn
         return runner, info, ()
     why = _why_not_fixed(model)
     if why is None:
-        fixed = StaticRunner(cast(Shareable, model), runner.vocab_size)
+        fixed = ModelRunner.with_graphs(cast(Shareable, model), runner.vocab_size)
         return fixed, replace(info, graphs=True), ()
     if wanted == "on":
         raise UserError(f"graphs on given, and {info.name} cannot have them: {why}; expected auto or off")

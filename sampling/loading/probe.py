@@ -15,11 +15,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.caches.cache import row_shapes
-from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, LENGTH, all_close
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.steps import BlockShape
-from sampling.forward.runner import CausalModel, ModelRunner
+from sampling.forward.runner import ModelRunner
 from sampling.loading.refusals.checks import ROLLS_BACK
 from utils.errors import UserError
 from utils.text import first_line
@@ -113,15 +113,14 @@ def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None
         if len(shapes) != 1:
             return "its layers keep rows of several shapes"
         model.rows_shape = BlockShape(0, *shapes.pop())
-        fixed = StaticRunner(model)
+        fixed = ModelRunner.with_graphs(model)
         for part, logits in zip((tokens[:2], tokens[2:4], tokens[4:]), expected, strict=True):
             if not all_close(logits, fixed.forward(part).logits):
                 return "over fixed shapes it says something else"
         tree = (tokens[:3], (-1, -1))
         if model.trees and not all_close(dynamic.forward(*tree).logits, fixed.forward(*tree).logits):
             return "over fixed shapes its trees say something else"
-        reasons = [graph.reason for graph in fixed.graphs if graph.reason]
-        return reasons[0] if reasons else None
+        return next(iter(fixed.graphs.reasons), None) if fixed.graphs else None
     except torch.OutOfMemoryError:
         raise
     except FORWARD_ERRORS as error:

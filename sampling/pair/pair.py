@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
-from sampling.forward.runner import CausalModel, Runners, WholeRunner
+from sampling.forward.runner import Runners, WholeRunner
 from sampling.forward.sharing import Shared
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head

@@ -5,8 +5,6 @@ from itertools import chain
 import torch
 
 from sampling.forward.caches.cache import row_shapes
-from sampling.forward.graphs.static import StaticRunner
-from sampling.forward.graphs.static_sharing import StaticShared
 from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, all_close, probe_tokens
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.lean import LeanModel
@@ -29,8 +27,8 @@ def shared_runner(runner: Runner) -> SharedRunner:
             raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
     elif not isinstance(model, LeanModel):
         raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
-    fixed = isinstance(runner, StaticRunner) and isinstance(model, LeanModel) and not model.batch_invariant
-    return (StaticShared if fixed else SharedRunner)(model, runner.vocab_size)
+    lean = isinstance(model, LeanModel) and not model.batch_invariant
+    return SharedRunner(model, runner.vocab_size, lean and isinstance(runner, ModelRunner) and runner.fixed_shapes)
 
 
 @torch.inference_mode()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import refuse_crop
-from sampling.forward.runner import CausalModel, Output, Reading, WholeRunner
+from sampling.forward.causal_model import CausalModel, Output, Reading
+from sampling.forward.runner import WholeRunner
 from sampling.pair.pair import Pair
 from utils.logits_processor import LogitsProcessor
 

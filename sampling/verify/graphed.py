@@ -1,41 +1,34 @@
 """Processor and verdict of a round as one function of fixed shapes, which a graph can hold."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sampling import sequence
-from sampling.forward.runner import Runner
+from sampling.forward.graphs.sequence_graphs import SequenceGraphs
+from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, unpack
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify, follows_argmax, packed_verdict, verify
-from utils.device.graphed import Graphed, Tensors
+from utils.device.graphed import Tensors
 from utils.logits_processor import LogitsProcessor
 from utils.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
 
 _PARTS = ("probs", "first", "chances")
 
 
-@runtime_checkable
-class Capturing(Protocol):
-    """A runner that captures functions of fixed shapes with its forwards."""
-
-    def graph(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
-        """The function as a graph, for this key once."""
-        ...
-
-
 def verification(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verify:
     """How the rounds of one text are verified: as a graph, where the target's forwards are graphs."""
-    if isinstance(target, Capturing) and _plain(verifier, processor):
-        return GraphedVerification(target, verifier, processor)
+    graphs = target.graphs if isinstance(target, ModelRunner) else None
+    if graphs is not None and _plain(verifier, processor):
+        return GraphedVerification(graphs, verifier, processor)
     return partial(verify, verifier)
 
 
@@ -69,8 +62,8 @@ class GraphedVerification:
     a form is verified without a graph and tells which. So verdicts are the same with a graph and without.
     """
 
-    def __init__(self, target: Capturing, verifier: Verifier, processor: LogitsProcessor) -> None:
-        self._target, self._verifier, self._processor = target, verifier, processor
+    def __init__(self, graphs: SequenceGraphs, verifier: Verifier, processor: LogitsProcessor) -> None:
+        self._graphs, self._verifier, self._processor = graphs, verifier, processor
         self._requests: dict[tuple[_Form, int], list[RandomRequest]] = {}
 
     def __call__(
@@ -90,7 +83,7 @@ class GraphedVerification:
         else:
             key = "verify", _about(self._verifier), _about(self._processor), form
             function = partial(_replayed, self._verifier, self._processor, form, len(inputs))
-            (packed,) = self._target.graph(key, function)(*inputs, *draw_all(requests, seq.draws, device))
+            (packed,) = self._graphs.graph(key, function)(*inputs, *draw_all(requests, seq.draws, device))
         return unpack(ProposalBatch(proposals, device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:

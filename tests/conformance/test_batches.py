@@ -18,7 +18,6 @@ from sampling.drafters.model import ModelDrafter
 from sampling.forward import sharing
 from sampling.forward.caches import attention_metadata
 from sampling.forward.caches.rows import RowsCache, RowsSlot
-from sampling.forward.graphs.static_sharing import StaticShared
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
@@ -164,12 +163,12 @@ def test_drawn_texts_are_those_of_one_sequence(drafter: str, processor: LogitsPr
 @pytest.mark.parametrize("drafter", SHARED)
 def test_forwards_of_fixed_shapes_say_the_same(drafter: str) -> None:
     """What fills them up is never read: rows that nobody asked for, places without a text, and columns behind it."""
-    one, target = case(drafter, forgetful=True), StaticShared(weights(0))
-    shared = pair(shared=True, share=lambda runner: StaticShared(runner.model))  # type: ignore[arg-type]
+    one, target = case(drafter, forgetful=True), SharedRunner(weights(0), fixed_shapes=True)
+    shared = pair(shared=True, share=lambda runner: SharedRunner(runner.model, fixed_shapes=True))  # type: ignore[arg-type]
     for processor in (GREEDY, SAMPLED[0]):
         found = together(one, processor, 3, shuffled(3), one.drafter(shared), target)
         assert found == alone((drafter,), processor)
-    assert target.shapes
+    assert target.graphs is not None and target.graphs.shapes
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if name not in BY_THE_CLOCK])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.methods.verifiers import VERIFIERS
@@ -40,7 +39,7 @@ def lean_pair(fixed: bool) -> Pair:
 
 
 def runner(model: LeanModel, fixed: bool) -> WholeRunner:
-    return StaticRunner(model) if fixed else ModelRunner(model)
+    return ModelRunner.with_graphs(model) if fixed else ModelRunner(model)
 
 
 @pytest.mark.parametrize("drafter", NAMES)

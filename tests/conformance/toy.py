@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import RollbackCache
-from sampling.forward.runner import ModelRunner, Reading
+from sampling.forward.causal_model import Reading
+from sampling.forward.runner import ModelRunner
 from sampling.pair.pair import ModelInfo, Pair
 from tests.heads import CachingPair, random_heads
 

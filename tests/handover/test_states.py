@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.longrope import LongRopeModel
 from sampling.forward.recomputing import RecomputingRunner
@@ -58,7 +57,7 @@ def test_a_state_is_what_a_prefill_leaves(name: str, form: str) -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 def test_a_long_prompt_takes_the_room_that_it_needs(fixed: bool) -> None:
     model = tiny_llama(0, window=4096)
-    make_one = StaticRunner if fixed else ModelRunner
+    make_one = ModelRunner.with_graphs if fixed else ModelRunner
     prompt = [int(token) for token in torch.randint(0, 260, (2 * PREFILL_CHUNK + 77 + 2048,))]
     own, other = make_one(model), make_one(model)
     prefill(own, prompt[:-1])
@@ -70,7 +69,7 @@ def test_a_long_prompt_takes_the_room_that_it_needs(fixed: bool) -> None:
 def test_fixed_and_following_caches_take_each_others_rows() -> None:
     model = tiny_llama(0)
     kept = state_of(ModelRunner(model), PROMPT)
-    fixed, back = StaticRunner(model), ModelRunner(model)
+    fixed, back = ModelRunner.with_graphs(model), ModelRunner(model)
     put(kept, fixed, ())
     put(taken(fixed, PROMPT[:-1], {}), back, ())
     assert same_rows(fixed, back)

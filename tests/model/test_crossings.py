@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.loop import decode
@@ -47,7 +46,7 @@ def there(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def runner(model: lean.LeanModel, fixed: bool) -> WholeRunner:
-    return StaticRunner(model) if fixed else ModelRunner(model)
+    return ModelRunner.with_graphs(model) if fixed else ModelRunner(model)
 
 
 def rounds_of(pair: Pair, name: str, given: Mapping[str, str]) -> Iterator[Round]:

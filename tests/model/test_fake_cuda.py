@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward.asked import Asking, alone
-from sampling.forward.graphs import static
-from sampling.forward.graphs.static import StaticRunner
+from sampling.forward.graphs import sequence_graphs
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
+from sampling.forward.runner import ModelRunner
 from sampling.proposal import Proposal
 from sampling.verify import proposals
 from sampling.verify.block import BlockVerifier
@@ -87,11 +87,11 @@ def model(layers: int) -> LeanModel:
 
 
 def launched(layers: int, rows: int) -> Counter[str]:
-    runner = StaticRunner(model(layers))
-    columns = runner._slot.columns(rows)
-    given = torch.empty(rows, device=CUDA, dtype=torch.long), *static.chain(rows, rows, CUDA)
+    runner = ModelRunner.with_graphs(model(layers))
+    columns = runner.cache.columns(rows)
+    given = torch.empty(rows, device=CUDA, dtype=torch.long), *sequence_graphs.chain(rows, rows, CUDA)
     with Kernels() as kernels:
-        static._step(runner.model, runner.cache, columns, rows, (), *given)
+        sequence_graphs._step(runner.model, runner.cache, columns, rows, (), *given)
     return kernels.found
 
 

@@ -16,7 +16,6 @@ from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
 from sampling.forward.asked import Asking, alone
-from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.head_files import load_head
@@ -71,7 +70,7 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
 def test_one_pass_says_what_place_by_place_says(graphs: bool, target: lean.LeanModel, tmp_path: Path) -> None:
     """Also where the text went on without the heads, so that the next place is not their first."""
     pair = pair_of(target, {"medusa": saved(task_of("medusa", target), tmp_path)})
-    pair = replace(pair, target=StaticRunner(target)) if graphs else pair
+    pair = replace(pair, target=ModelRunner.with_graphs(target)) if graphs else pair
     drafter = DRAFTERS["medusa"].build(pair, {**Settings(), "draft_weights": "full", "draft_tree": "best_first"})
     seq = sequence(ids(9), pair.target)
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)

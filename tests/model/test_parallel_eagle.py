@@ -20,7 +20,6 @@ from sampling.drafter import proposal_of
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.forward.asked import alone
-from sampling.forward.graphs.static import StaticRunner
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.inference import MASK, RecurrentForward
@@ -150,7 +149,7 @@ def test_every_row_is_trained_as_it_drafts(layers: int, target: lean.LeanModel, 
 def test_graphs_int8_and_a_shared_head_draft_alike(tree: str, target: lean.LeanModel, tmp_path: Path) -> None:
     """Fixed shapes draft what free ones do; rounded weights keep the target's output."""
     pair = pair_of(target, {KIND: saved(task_of(KIND, target), tmp_path)})
-    fixed = replace(pair, target=StaticRunner(target))
+    fixed = replace(pair, target=ModelRunner.with_graphs(target))
 
     def run(pair: Any, **more: str) -> tuple[list[tuple[int, ...]], list[int]]:
         values = Settings()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sampling.forward.caches import fixed as fixed_cache
 from sampling.forward.caches import rows
-from sampling.forward.graphs import static
-from sampling.forward.graphs.static import StaticRunner, width_for
+from sampling.forward.graphs import sequence_graphs
+from sampling.forward.graphs.sequence_graphs import width_for
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed, prefill
 from sampling.methods.settings import Settings
@@ -27,9 +27,9 @@ TREE = (-1, -1, 0, 0, 1, 3)
 PROMPT = [5, 9, 2, 7, 7, 30, 4]
 
 
-def both(dtype: torch.dtype = torch.float64) -> tuple[ModelRunner, StaticRunner]:
+def both(dtype: torch.dtype = torch.float64) -> tuple[ModelRunner, ModelRunner]:
     weights: LeanModel = from_transformers(random_model(llama()).to(dtype))
-    return ModelRunner(weights), StaticRunner(weights)
+    return ModelRunner(weights), ModelRunner.with_graphs(weights)
 
 
 def alike(one: Tensor, other: Tensor) -> None:
@@ -116,18 +116,18 @@ def test_addresses_and_shapes_stay() -> None:
         fixed.keep(fixed.length - 5, (0, 1))
         found.append(places())
     assert all(one == found[0] for one in found)
-    assert {step.shapes for step in fixed._slot.steps.values()} == {1}
+    assert {step.shapes for step in fixed.graphs._captured.steps.values()} == {1}
 
 
 def test_a_runner_that_is_gone_leaves_its_cache_and_graphs_to_the_next() -> None:
     _, first = both()
     feed(first, PROMPT)
     second = first.another()
-    assert second._slot is not first._slot and second.length == 0
-    slot = first._slot
+    assert second.cache is not first.cache and second.length == 0
+    slot, captured = first.cache, first.graphs._captured
     del first
     third = second.another()
-    assert third._slot is slot and third.length == 0 and slot.steps
+    assert third.cache is slot and third.length == 0 and captured.steps
 
 
 def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
@@ -135,14 +135,14 @@ def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
     _, fixed = both(torch.float32)
     feed(fixed, PROMPT)
     step = torch.compile(
-        partial(static._step, fixed.model, fixed.cache, fixed._slot.columns(7), 7, ()),
+        partial(sequence_graphs._step, fixed.model, fixed.cache, fixed.cache.columns(7), 7, ()),
         backend="eager",
         fullgraph=True,
         dynamic=False,
     )
     with torch.inference_mode():
         ids = torch.arange(7)
-        chain, tree = static.chain(7, 7, fixed.device), static._tree(TREE, 7, fixed.device)
+        chain, tree = sequence_graphs.chain(7, 7, fixed.device), sequence_graphs._tree(TREE, 7, fixed.device)
         step(ids + 0, *chain)
         with torch.compiler.set_stance("fail_on_recompile"):
             for turn in range(20):
@@ -174,7 +174,7 @@ def test_methods_say_the_same_on_it(method: str, values: dict[str, int]) -> None
     assert pair.drafter is not None
     models = pair.target.model, pair.drafter.model
     assert isinstance(models[0], LeanModel) and isinstance(models[1], LeanModel)
-    fixed = replace(pair, target=StaticRunner(models[0]), drafter=StaticRunner(models[1]))  # type: ignore[arg-type]
+    fixed = replace(pair, target=ModelRunner.with_graphs(models[0]), drafter=ModelRunner.with_graphs(models[1]))  # type: ignore[arg-type]
     asked = {**Settings(), "length": 40, **values}
     one, other = (
         [event for event in PairEngine(made).stream(method, asked, PROMPT) if isinstance(event, Round)]
@@ -217,7 +217,7 @@ def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
     ]
 
 
-def planted(name: str, fixed: StaticRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def planted(name: str, fixed: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = fixed.cache
     if name == "nan behind the text":
         with torch.inference_mode():
@@ -225,11 +225,11 @@ def planted(name: str, fixed: StaticRunner, monkeypatch: pytest.MonkeyPatch) -> 
     elif name == "a length one too high":
         cache.length_there += 1
     elif name == "a padding row that is seen":
-        made = static.chain(20, 24, fixed.device)
-        monkeypatch.setattr(static, "chain", lambda *given: (made[0], torch.ones_like(made[1])))
+        made = sequence_graphs.chain(20, 24, fixed.device)
+        monkeypatch.setattr(sequence_graphs, "chain", lambda *given: (made[0], torch.ones_like(made[1])))
     else:
-        stale = static._tree(TREE, 7, fixed.device)
-        monkeypatch.setattr(static, "_tree", lambda *given: stale)
+        stale = sequence_graphs._tree(TREE, 7, fixed.device)
+        monkeypatch.setattr(sequence_graphs, "_tree", lambda *given: stale)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 import torch
 
-from sampling.forward.runner import ModelRunner, Output, prefill
+from sampling.forward.causal_model import Output
+from sampling.forward.runner import ModelRunner, prefill
 from sampling.proof.memo import MemoProcessor, MemoRunner
 from tests.tiny import tiny_llama
 from utils.logits_processor import MultinomialProcessor

@@ -15,7 +15,8 @@ from sampling.drafter import proposal_of
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
 from sampling.forward.asked import Asking
-from sampling.forward.runner import ModelRunner, Output, prefill
+from sampling.forward.causal_model import Output
+from sampling.forward.runner import ModelRunner, prefill
 from sampling.measure.metrics import RunMetrics, stages
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import Settings

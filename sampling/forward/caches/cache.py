@@ -107,6 +107,11 @@ class SequenceCache(ABC):
     length: int = 0
     memory: Any = None
 
+    @property
+    def storage(self) -> Any:
+        """The cache that a model's forward writes to: this one, or that of many sequences of which it is a part."""
+        return self
+
     @abstractmethod
     def move(self, rows: Tensor, to: int) -> None:
         """Copy `rows` `[m]` to the row `to` and those behind it, in all layers."""

@@ -5,13 +5,16 @@ attends over all of a bucket of rows, of which a mask hides those that do not co
 numbers all the same, for 0 times NaN is NaN.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import finalize
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from sampling.forward.caches import cache
 from sampling.forward.caches.rows import RowsCache, RowsSlot
 from utils.device.graphed import Graphed, Tensors
 
@@ -22,16 +25,12 @@ BUCKET = 256
 
 
 class FixedSlot(RowsSlot):
-    """A slot whose length lies on the device as well: `length_there` `[1]`."""
+    """A slot whose length lies on the device as well: `length_there` `[1]`. most: rows that its longest text takes."""
 
-    def __init__(self, owner: RowsCache) -> None:
+    def __init__(self, owner: RowsCache, most: int) -> None:
         super().__init__(owner)
+        self._most = most
         self.length_there = torch.zeros(1, dtype=torch.long, device=self.device)
-
-    @property
-    def capacity(self) -> int:
-        """Rows that it has room for."""
-        return self.owner.keys.shape[3]
 
     def advance(self, rows: int) -> None:
         """See `SequenceCache.advance`."""
@@ -43,18 +42,49 @@ class FixedSlot(RowsSlot):
         super().crop(length)
         self._send_length()
 
+    def columns(self, count: int) -> int:
+        """Columns of the next forward, which writes so many rows: whole buckets. There is room for them then."""
+        rows = self.length + count
+        grow(self.owner, rows, self._most, ROOM)
+        return min(self.owner.keys.shape[3], whole_buckets(rows))
+
+    def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
+        """See `SequenceCache.lay_out`."""
+        positions = self.positions(count, parents)
+        self.lay_out_seen(positions, cache.seen(self.length, count, parents, self.device))
+        return positions, None
+
+    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> None:
+        """See `SequenceCache.lay_out_seen`."""
+        count = len(positions)
+        seen = F.pad(seen, (0, self.columns(count) - self.length - count))
+        rows = torch.arange(self.length, self.length + count, device=self.device)
+        self.lay_out_rows(rows, self.additive(seen))
+
     def lay_out_rows(self, rows: Tensor, mask: Tensor) -> None:
         """See `RowsCache.lay_out_fixed`."""
         self.owner.lay_out_fixed(self.index, rows, mask)
+
+    def fill(self, rows: Mapping[int, cache.Rows], count: int) -> None:
+        """See `KeptCache.fill`."""
+        self.crop(0)
+        self.columns(count)
+        super().fill(rows, count)
 
     @torch.inference_mode()
     def _send_length(self) -> None:
         self.length_there.fill_(self.length)
 
 
-def columns_for(rows: int, capacity: int) -> int:
-    """How many columns a forward attends over that writes up to so many rows: whole buckets."""
-    return min(capacity, -(-rows // BUCKET) * BUCKET)
+def whole_buckets(rows: int) -> int:
+    """The multiple of `BUCKET` that holds so many."""
+    return -(-rows // BUCKET) * BUCKET
+
+
+def grow(owner: RowsCache, rows: int, most: int, least: int = 0) -> None:
+    """Room for so many rows of a sequence, twice of what there was where that is too little: graphs are rarely lost."""
+    capacity = owner.keys.shape[3]
+    owner.make_room(min(most, max(rows, 2 * capacity, least)) if rows > capacity else capacity)
 
 
 def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
@@ -68,34 +98,38 @@ def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
 
 
 @dataclass(slots=True)
-class CacheSlot:
-    """A slot of a cache of its own, with the graphs that know its addresses: what outlives a sequence.
+class CapturedSteps:
+    """Functions captured over a cache. When it grows they are forgotten: they know its old addresses."""
 
-    most: rows that its longest text takes.
-    """
-
-    cache: FixedSlot
-    most: int
+    cache: RowsCache
     steps: dict[Hashable, Graphed] = field(default_factory=dict)
-
-    @property
-    def capture_s(self) -> float:
-        """Seconds that capturing took so far."""
-        return sum(step.capture_s for step in self.steps.values())
+    address: int = 0
 
     def step(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
         """The function as a graph; key: what it was made for, beside the shapes of its inputs."""
+        if self.cache.keys.data_ptr() != self.address:
+            self.steps.clear()
+            self.address = self.cache.keys.data_ptr()
         if key not in self.steps:
             self.steps[key] = Graphed(function, self.cache.device)
         return self.steps[key]
 
-    def columns(self, width: int) -> int:
-        """Columns of the next forward, which writes so many rows; there is room for them then."""
-        rows, capacity = self.cache.length + width, self.cache.capacity
-        if rows > capacity:
-            self.cache.owner.make_room(min(self.most, max(rows, 2 * capacity, ROOM)))
-            self.steps.clear()
-        return columns_for(rows, self.cache.capacity)
+    @property
+    def shapes(self) -> int:
+        """How many were captured, or called where nothing is."""
+        return sum(step.shapes for step in self.steps.values())
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why some could not be captured."""
+        return [step.reason for step in self.steps.values() if step.reason]
+
+
+class PooledSlot(NamedTuple):
+    """A slot of a cache of its own, with what was captured over it: what outlives a sequence."""
+
+    cache: FixedSlot
+    captured: CapturedSteps
 
 
 class CachePool:
@@ -106,11 +140,15 @@ class CachePool:
 
     def __init__(self, make: Callable[[], RowsCache], most: int) -> None:
         self._make, self._most = make, most
-        self._free: list[CacheSlot] = []
+        self._free: list[PooledSlot] = []
 
-    def take(self, owner: object) -> CacheSlot:
+    def take(self, owner: object) -> PooledSlot:
         """One that nobody has, empty, for as long as `owner` lives."""
-        slot = self._free.pop() if self._free else CacheSlot(FixedSlot(self._make()), self._most)
+        slot = self._free.pop() if self._free else self._made()
         slot.cache.crop(0)
         finalize(owner, self._free.append, slot)
         return slot
+
+    def _made(self) -> PooledSlot:
+        storage = self._make()
+        return PooledSlot(FixedSlot(storage, self._most), CapturedSteps(storage))

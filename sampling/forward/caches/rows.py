@@ -243,6 +243,11 @@ class RowsSlot(cache.SequenceCache):
         self.owner, self.index, self.layers = owner, owner.take(self), owner.layers
         self.device, self.dtype = owner.device, owner.keys.dtype
 
+    @property
+    def storage(self) -> RowsCache:
+        """See `SequenceCache.storage`."""
+        return self.owner
+
     def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
         """See `SequenceCache.lay_out`; its layers need no mask."""
         return self.owner.lay_out([self.fed(count, parents)]), None

@@ -10,9 +10,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward.caches.cache import RollbackCache, RollbackLayer
 from sampling.forward.caches.rows_transformers import TransformersRowsCache, ViewedCache
+from sampling.forward.causal_model import Reading, chains_only
 from sampling.forward.kernels import attention
 from sampling.forward.models.steps import BlockShape
-from sampling.forward.runner import Reading, chains_only
 from sampling.forward.sharded.cut import whole
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
+from sampling.forward.causal_model import Reading
 from sampling.forward.models.adapter import TransformersCache, TransformersWeights
 from sampling.forward.models.decoders import FAMILIES
-from sampling.forward.runner import Reading
 from utils.errors import UserError
 
 

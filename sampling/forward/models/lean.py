@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.causal_model import Reading
 from sampling.forward.kernels.formats import FORMATS, FULL, Format
 from sampling.forward.kernels.int8 import Int8Linear
 from sampling.forward.kernels.linear import Kernel, Linear
@@ -18,7 +19,6 @@ from sampling.forward.models.blocks import Attending, Blocks, Layer, Weights, fu
 from sampling.forward.models.compiled import compiled
 from sampling.forward.models.fused import fused
 from sampling.forward.models.steps import BlockShape, Norm
-from sampling.forward.runner import Reading
 from utils.errors import UserError
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from sampling.forward.caches.cache import SequenceCache
-from sampling.forward.runner import CausalModel
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.sharded.command import Command, Op, seen_again
 from sampling.forward.sharded.group import Group
 from sampling.forward.sharded.model import new_part

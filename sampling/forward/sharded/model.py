@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import RollbackCache, SequenceCache
-from sampling.forward.runner import CausalModel, Reading
+from sampling.forward.causal_model import CausalModel, Reading
 from sampling.forward.sharded.command import Command, Op, sight_of
 from sampling.forward.sharded.group import Group
 from utils.interrupt import Held

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sampling.forward.runner import CausalModel
+from sampling.forward.causal_model import CausalModel
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, Head, load_head, read_json
 from sampling.heads.published.eagle import read_eagle, read_eagle3, read_speculators

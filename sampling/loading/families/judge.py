@@ -23,8 +23,9 @@ from transformers import (
 
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import Drafter, NullDrafter
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.models import lean
-from sampling.forward.runner import CausalModel, ModelRunner, prefill
+from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import adapted
 from sampling.loading.families.configs import VOCABULARY, ModelFamily
 from sampling.loading.refusals.checks import has_encoder, refuse_config

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import torch
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import PackedLinear
 from sampling.forward.kernels.probe import kernel, use_packed
-from sampling.forward.runner import CausalModel
 from sampling.forward.sharded.follow import Follower
 from sampling.forward.sharded.group import Group
 from sampling.forward.sharded.model import Leader, ShardedModel
