@@ -65,13 +65,13 @@ class LogitSpecDrafter(Drafter):
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:
-        state = seq.drafting[self] = _State()
+        state = seq.drafter_state[self] = _State()
         state.index.read(seq.text)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
-        state: _State = seq.drafting[self]
+        state: _State = seq.drafter_state[self]
         state.index.read(seq.text)
         deep, text = min(gamma.gamma, limit), seq.text
         copy, match = _copied(state.index, text, (), deep)
@@ -86,7 +86,7 @@ class LogitSpecDrafter(Drafter):
         row = seq.logits[round.path[-1] + 1 if round.path else 0]
         best: list[int] = row.topk(min(self.guesses + 1, row.shape[-1])).indices.tolist()
         others = [token for token in best if token != round.next_token]
-        seq.drafting[self].candidates = others[: self.guesses]
+        seq.drafter_state[self].candidates = others[: self.guesses]
 
 
 def _copied(index: GramIndex, text: abc.Sequence[int], guess: abc.Sequence[int], limit: int) -> tuple[_Path, int]:

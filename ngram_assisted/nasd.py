@@ -37,12 +37,12 @@ class NgramDrafter(Drafter):
         if self.reset:
             self.storage = copy(self.storage)
             self.storage.reset()
-        seq.drafting[self] = self.storage
+        seq.drafter_state[self] = self.storage
         self.storage.initialize(seq.text)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         drafts: list[int] = []
-        following = self._following(seq.drafting[self], seq.tokens)
+        following = self._following(seq.drafter_state[self], seq.tokens)
         while len(drafts) < limit and gamma.before(len(drafts), None):
             token = next(following, None)
             if token is None:
@@ -55,7 +55,7 @@ class NgramDrafter(Drafter):
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The most frequent tokens after text and `pending` drafts, until a context is unknown."""
-        storage: NGramStorage = seq.drafting[self]
+        storage: NGramStorage = seq.drafter_state[self]
         text = [*seq.tokens[1 - storage.n :], *pending]
         return list(islice(self._following(storage, text), max(0, limit)))
 
@@ -76,7 +76,7 @@ class NgramDrafter(Drafter):
             window = [*window, token][-order:]
 
     def observe(self, seq: Sequence, round: Round) -> None:
-        storage: NGramStorage = seq.drafting[self]
+        storage: NGramStorage = seq.drafter_state[self]
         rows = [0, *(row + 1 for row in round.path)][: len(round.emitted)]
         candidates = self._candidates(seq, rows)
         start = len(seq.tokens) - len(round.emitted)

@@ -62,7 +62,7 @@ class PromptLookupDrafter(Drafter):
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:
-        index = seq.drafting[self] = GramIndex(self.sizes, self.latest)
+        index = seq.drafter_state[self] = GramIndex(self.sizes, self.latest)
         index.read(seq.text)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
@@ -78,7 +78,7 @@ class PromptLookupDrafter(Drafter):
 
     def found(self, seq: Sequence, limit: int, pending: abc.Sequence[int] = ()) -> tuple[abc.Sequence[int], int]:
         """The same, and how many tokens of the text it was found by."""
-        text, index = seq.text, seq.drafting[self]
+        text, index = seq.text, seq.drafter_state[self]
         index.read(text)
         place = index.find([*text[-self.sizes[0] - 1 :], *pending])
         if place is None or limit < 1:

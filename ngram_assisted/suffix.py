@@ -58,7 +58,7 @@ class SuffixDrafter(Drafter):
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:
-        trees = seq.drafting[self] = _Trees(TextTree(self.depth), Recollection(self.memory_tree))
+        trees = seq.drafter_state[self] = _Trees(TextTree(self.depth), Recollection(self.memory_tree))
         trees.read(seq.text)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
@@ -71,7 +71,7 @@ class SuffixDrafter(Drafter):
 
     def draft(self, seq: Sequence, budget: int, room: int) -> Draft:
         """The better of both trees' drafts by score, `budget` tokens in all and `room` deep at most."""
-        trees: _Trees = seq.drafting[self]
+        trees: _Trees = seq.drafter_state[self]
         trees.read(seq.text)
         limits = Limits(budget, min(room, budget), self.factor, self.min_prob, self.tree)
         here = best_draft(trees.text, limits)
@@ -80,7 +80,7 @@ class SuffixDrafter(Drafter):
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The best path after text and `pending` drafts, which count as matched where a tree knows them."""
-        trees: _Trees = seq.drafting[self]
+        trees: _Trees = seq.drafter_state[self]
         trees.read(seq.text)
         if limit < 1:
             return []

@@ -55,7 +55,7 @@ class TokenRecyclingDrafter(Drafter):
     def begin(self, seq: Sequence) -> None:
         if not self.remember:
             self.table = {}
-        seq.drafting[self] = self.table
+        seq.drafter_state[self] = self.table
         text = seq.text
         for token, following in pairwise(text):
             others = [other for other in self.table.get(token, ()) if other != following]
@@ -65,7 +65,7 @@ class TokenRecyclingDrafter(Drafter):
         """The first `gamma` nodes of the tree, `limit` deep at most, as far as the table knows what follows."""
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
-        table: Table = seq.drafting[self]
+        table: Table = seq.drafter_state[self]
         tokens, parents, rows = list[int](), list[int](), {-1: -1}
         chances: list[float] = []
         for node, (parent, rank, depth) in enumerate(template(gamma.gamma, self.width)):
@@ -87,7 +87,7 @@ class TokenRecyclingDrafter(Drafter):
             return
         root = seq.tokens[-len(round.emitted) - 1]
         best: list[list[int]] = seq.logits.topk(min(self.width, seq.logits.shape[-1]), dim=-1).indices.tolist()
-        seq.drafting[self].update(zip((root, *round.drafts), best, strict=True))
+        seq.drafter_state[self].update(zip((root, *round.drafts), best, strict=True))
 
     def adopt(self, earlier: Drafter) -> None:
         if isinstance(earlier, TokenRecyclingDrafter) and self.remember:

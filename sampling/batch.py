@@ -15,7 +15,7 @@ from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.runner import feed
-from sampling.forward.sharing import Place, Shared
+from sampling.forward.sharing import SharedModel, SlotRunner
 from sampling.loop import begin, finish, step
 from sampling.sequence import Sequence
 from sampling.verify.verifier import Verifier
@@ -53,7 +53,7 @@ class Live:
 
     request: Request
     seq: Sequence
-    slot: Place
+    slot: SlotRunner
     waited_s: float = 0.0
 
 
@@ -67,7 +67,7 @@ class Batch:
     is shared out. now_s: its clock, which counts rounds and prefills and stands still between them.
     """
 
-    target: Shared
+    target: SharedModel
     drafter: Drafter
     rule: Callable[[], LengthRule]
     verifier: Verifier
@@ -127,7 +127,7 @@ class Batch:
         """Give up a text: its place is free, and nothing is learnt of it."""
         self._unlearnt.remove(live.seq)
         self._leave(live)
-        live.seq.drafting.clear()
+        live.seq.drafter_state.clear()
 
     def _share(self, one: Live) -> None:
         """Tell a sequence and its rule how many share a round, where that has changed."""
@@ -135,7 +135,7 @@ class Batch:
         if one.seq.live != count:
             one.seq.live = count
             if one.request.price is not None:
-                one.seq.control.use_cost_model(one.request.price.among(count))
+                one.seq.rule.use_cost_model(one.request.price.among(count))
 
     def _played(
         self, rounds: list[Round], seconds: dict[str, float], drafting_s: list[float]
@@ -148,7 +148,7 @@ class Batch:
             played.append((live, replace(round.timed(seconds), live=count, waited_s=live.waited_s)))
             live.waited_s = 0.0
             if live.seq.reason is not None:
-                live.seq.control.update(live.seq.last)
+                live.seq.rule.update(live.seq.last)
                 self._leave(live)
         while self._unlearnt and self._unlearnt[0].reason is not None:
             seq = self._unlearnt.popleft()

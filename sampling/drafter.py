@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from egag.length_rule import LengthRule
-from sampling.forward.asked import Asking, alone
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -15,8 +15,8 @@ from utils.events import Round
 class Drafter(ABC):
     """Proposes what the target may say next.
 
-    What it keeps for one sequence lies in `seq.drafting[self]`; its own attributes are weights, parameters and what
-    it remembers of earlier prompts.
+    What it keeps for one sequence lies in `seq.drafter_state[self]`; its own attributes are weights, parameters and
+    what it remembers of earlier prompts.
 
     needs_hidden: layers of the target whose states it wants. keeps_rows: what it keeps for a sequence holds rows of a
     model, which are given up when the text is over, before `finish`.
@@ -34,7 +34,7 @@ class Drafter(ABC):
         """A new sequence: read `seq.tokens[:-1]` if that helps. Timed as prefill."""
 
     @abstractmethod
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal | Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal | StepGenerator[Proposal]:
         """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR.
 
         A drafter that needs forwards yields each as a request and returns the proposal, so that sequences share them.
@@ -68,13 +68,13 @@ class NullDrafter(Drafter):
         return Proposal.empty(seq.device)
 
 
-def stepwise(work: Proposal | Asking[Proposal]) -> Asking[Proposal]:
+def stepwise(work: Proposal | StepGenerator[Proposal]) -> StepGenerator[Proposal]:
     """What `Drafter.propose` gives as a generator of forward requests; none where it is the proposal at once."""
     if isinstance(work, Proposal):
         return work
     return (yield from work)
 
 
-def proposal_of(work: Proposal | Asking[Proposal]) -> Proposal:
+def proposal_of(work: Proposal | StepGenerator[Proposal]) -> Proposal:
     """The proposal that `Drafter.propose` comes to, every forward this sequence's own."""
-    return alone(stepwise(work))
+    return run_single(stepwise(work))

@@ -11,13 +11,12 @@ from egag.length_rule import LengthRule
 from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
 from sampling.drafter import Drafter, stepwise
-from sampling.forward.asked import Asking, together
 from sampling.forward.causal_model import Output
-from sampling.forward.runner import Runner, ask
+from sampling.forward.requests import StepGenerator, run_batched
+from sampling.forward.runner import Runner, request_forward
 from sampling.handover import Handover, prefilled, read_in
 from sampling.proposal import Proposal
 from sampling.rounds import make_round
-from sampling.sequence import kept_states
 from sampling.verify.graphed import verification
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify
@@ -33,9 +32,9 @@ def step(
     seqs: Sequence[sequence.Sequence], drafter: Drafter, verify: Verify, clock: PhaseClock
 ) -> tuple[list[Round], list[float]]:
     """A round of each sequence, which has the tokens and draws that it has alone; the host's seconds of drafting."""
-    proposals, drafting_s = together([draft(seq, drafter) for seq in seqs])
+    proposals, drafting_s = run_batched([draft(seq, drafter) for seq in seqs])
     clock.lap("draft")
-    outputs, _ = together([forward(*pair, drafter.needs_hidden) for pair in zip(seqs, proposals, strict=True)])
+    outputs, _ = run_batched([forward(*pair, drafter.needs_hidden) for pair in zip(seqs, proposals, strict=True)])
     clock.lap("verify")
     verdicts = verify(seqs, proposals, [output.logits for output in outputs])
     rounds = [make_round(*each) for each in zip(seqs, proposals, verdicts, strict=True)]
@@ -47,30 +46,30 @@ def step(
     return rounds, drafting_s
 
 
-def draft(seq: sequence.Sequence, drafter: Drafter) -> Asking[Proposal]:
+def draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
     """The round's drafts. The rule first learns what the last round brought and what it took."""
-    assert seq.slot.length == len(seq.tokens) - 1, "the cache holds every token but the last"
+    assert seq.runner.length == len(seq.tokens) - 1, "the cache holds every token but the last"
     if seq.last is not None:
-        seq.control.update(seq.last)
-    seq.draws.at(seq.position)
-    return (yield from stepwise(drafter.propose(seq, seq.control, seq.room)))
+        seq.rule.update(seq.last)
+    seq.rng.at(seq.position)
+    return (yield from stepwise(drafter.propose(seq, seq.rule, seq.room)))
 
 
-def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> Asking[Output]:
+def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> StepGenerator[Output]:
     """The target reads the last token and the drafts, n + 1 rows."""
     tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
-    return (yield from ask(seq.slot, tokens, proposal.parents, hidden))
+    return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
 
 
 def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
     """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
     base = len(seq.tokens) - 1
-    seq.slot.keep(base, round.path)
-    seq.slot.crop(base + len(round.emitted))
+    seq.runner.keep(base, round.path)
+    seq.runner.crop(base + len(round.emitted))
     seq.tokens.extend(round.emitted)
     seq.rounds += 1
     seq.logits = output.logits
-    seq.hidden = kept_states(output.hidden, round.path, seq.device)
+    seq.hidden = sequence.kept_states(output.hidden, round.path, seq.device)
     seq.reason = seq.finish_reason
 
 
@@ -148,4 +147,4 @@ def finish(seq: sequence.Sequence, drafter: Drafter) -> None:
     """Let the drafter learn from a whole text; then nothing is kept for it."""
     seq.release_rows()
     drafter.finish(seq)
-    seq.drafting.clear()
+    seq.drafter_state.clear()

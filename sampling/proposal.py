@@ -15,11 +15,11 @@ class Proposal:
     """n drafts, parents before children.
 
     tokens: `[n]` int64. parents: n row numbers, -1 = the last committed token, on the host or as `Parents` of a device;
-    None = a chain (row i hangs off row i - 1). probs: `[n, V]` float32, the q each token was drawn from, given its
-    earlier siblings (drawn without replacement: they are 0 in it); None = a point mass (the drafter was certain, as
-    an n-gram match is). first: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None where
-    there are none. chances: `[n]`, the probability of each point mass that comes from logits: 1, NaN where they are
-    no distribution. inner: the rounds of a drafter model that is drafted for itself, none of any other.
+    None = a chain (row i hangs off row i - 1). draft_probs: `[n, V]` float32, the q each token was drawn from, given
+    its earlier siblings (drawn without replacement: they are 0 in it); None = a point mass (the drafter was certain, as
+    an n-gram match is). first_logits: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None
+    where there are none. point_mass_check: `[n]`, the probability of each point mass that comes from logits: 1, NaN
+    where they are no distribution. inner: the rounds of a drafter model that is drafted for itself, none of any other.
     source: see `Round`.
 
     Example: the tree  root -> a, root -> b, a -> c  is tokens [a, b, c], parents (-1, -1, 0).
@@ -27,9 +27,9 @@ class Proposal:
 
     tokens: Tensor
     parents: Sequence[int] | None = None
-    probs: Tensor | None = None
-    first: Tensor | None = None
-    chances: Tensor | None = None
+    draft_probs: Tensor | None = None
+    first_logits: Tensor | None = None
+    point_mass_check: Tensor | None = None
     inner: tuple[Round, ...] = ()
     source: str = ""
 

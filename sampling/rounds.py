@@ -17,7 +17,7 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
     round = Round(
         number=seq.rounds,
         position=seq.position,
-        gamma=seq.control.gamma,
+        gamma=seq.rule.gamma,
         drafts=verdict.drafts,
         parents=verdict.parents,
         q=verdict.q,
@@ -25,7 +25,7 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
         path=verdict.path,
         next_token=verdict.token,
         entropy=verdict.entropy,
-        vocab_size=seq.slot.vocab_size,
+        vocab_size=seq.runner.vocab_size,
         inner=proposal.inner,
         source=proposal.source,
     )

@@ -21,27 +21,26 @@ class Sequence:
     """The tokens of one text and everything that is kept for it.
 
     tokens: prompt and output so far; where an encoder read the prompt (`encoder_ids`), what the decoder began with
-    and the output. slot: its rows in the target's cache. draws: its randomness. control: its draft-length rule.
-    drafting: what each
-    drafter keeps for it, by the drafter, so that one inside another has its own. logits `[n + 1, V]` are the
-    target's raw rows of the round just judged (row 0 = root, row i + 1 = after draft i), and `hidden` maps each
-    layer of `needs_hidden` to the states `[m, H]` of the positions just committed. last: the last round, with its
-    times, of which a batch has each of its sequences its share. live: how many sequences share its forwards. reason:
-    why it is over; None while it is not.
+    and the output. runner: its rows in the target's cache. rng: its randomness. rule: its draft-length rule.
+    drafter_state: what each drafter keeps for it, by the drafter, so that one inside another has its own. logits:
+    `[n + 1, V]`, the target's raw rows of the round just verified (row 0 = root, row i + 1 = after draft i). hidden:
+    for each layer of `needs_hidden` the states `[m, H]` of the positions just committed. last: the last round, with
+    its share of a batch's times. live: how many sequences share its forwards. reason: why it is over; None while it is
+    not.
     """
 
     tokens: list[int]
-    slot: Runner
+    runner: Runner
     processor: LogitsProcessor
-    draws: CounterRNG
-    control: LengthRule
+    rng: CounterRNG
+    rule: LengthRule
     max_new_tokens: int
     stop: abc.Collection[int] = ()
     encoder_ids: tuple[int, ...] = ()
     prompt_length: int = 0
     rounds: int = 0
     reason: FinishReason | None = None
-    drafting: dict[Any, Any] = field(default_factory=dict)
+    drafter_state: dict[Any, Any] = field(default_factory=dict)
     logits: Tensor | None = None
     hidden: dict[int, Tensor] = field(default_factory=dict)
     last: Round | None = None
@@ -63,12 +62,12 @@ class Sequence:
     @property
     def device(self) -> torch.device:
         """Where proposals and probabilities live."""
-        return self.slot.device
+        return self.runner.device
 
     @property
     def end(self) -> int:
         """The length of `tokens` at which it is over."""
-        return min(self.prompt_length + self.max_new_tokens, self.slot.window)
+        return min(self.prompt_length + self.max_new_tokens, self.runner.window)
 
     @property
     def room(self) -> int:
@@ -90,8 +89,8 @@ class Sequence:
 
     def release_rows(self) -> None:
         """Give up the rows of models that drafters keep for a text that is over."""
-        for drafter in [drafter for drafter in self.drafting if drafter.keeps_rows]:
-            del self.drafting[drafter]
+        for drafter in [drafter for drafter in self.drafter_state if drafter.keeps_rows]:
+            del self.drafter_state[drafter]
 
 
 def kept_states(hidden: abc.Mapping[int, Tensor], path: abc.Sequence[int], device: torch.device) -> dict[int, Tensor]:

@@ -13,7 +13,7 @@ from sampling.drafter import Drafter, stepwise
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.methods.tables import MODELS
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.pair.profile import NOTHING, LatencyProfile
@@ -84,7 +84,7 @@ class AutoDrafter(Drafter):
         for drafter in self._all():
             drafter.begin(seq)
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         if not isinstance(gamma, DrafterChooser):
             raise UserError(f"{type(gamma).__name__} given as the rule of drafters in turns; expected a DrafterChooser")
         self._use_costs(seq, gamma)
@@ -119,9 +119,9 @@ class AutoDrafter(Drafter):
     def _use_costs(self, seq: Sequence, chooser: DrafterChooser) -> None:
         """Tell the rules what rounds cost behind a text of this length, now and then as it grows."""
         context = len(seq.tokens) // _PRICED * _PRICED
-        if self.profile is None or seq.drafting.get(self) == (context, seq.live):
+        if self.profile is None or seq.drafter_state.get(self) == (context, seq.live):
             return
-        seq.drafting[self] = context, seq.live
+        seq.drafter_state[self] = context, seq.live
         plain = self.profile.cost_model(NOTHING, context)
         assert plain is not None
         chooser.use_cost_model(plain.among(seq.live))
@@ -148,11 +148,11 @@ class AutoDrafter(Drafter):
 
     def _drafted(
         self, seq: Sequence, chooser: DrafterChooser, name: str, copy: Copy | None, room: int
-    ) -> Asking[Proposal]:
+    ) -> StepGenerator[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
         rule = chooser.rule_for(name)
         own = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or own.probs is not None or not self.trees:
+        if copy is None or own.draft_probs is not None or not self.trees:
             return replace(own, source=name)
         both, rows = joined(own, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:

@@ -25,5 +25,5 @@ class CrossingDrafter(Drafter):
         return cls(pair.drafting(values["draft_weights"]), pair.crossing)
 
     def begin(self, seq: Sequence) -> None:
-        text = seq.drafting[self] = OwnText(self.runner.another(), self.crossing)
+        text = seq.drafter_state[self] = OwnText(self.runner.another(), self.crossing)
         text.begin(seq.tokens)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
 from utils.device.sent import OnDevice, kept
@@ -20,7 +20,7 @@ from utils.parameter import Values
 # Ranks of a head that was published without them: a first guess is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
 
-Feed = Callable[[Tensor, Tensor | None], Asking[Tensor]]
+Feed = Callable[[Tensor, Tensor | None], StepGenerator[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class _Nodes:
 
 def grow_tree(
     shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: LengthRule, pick: Pick = likeliest
-) -> Asking[Tree]:
+) -> StepGenerator[Tree]:
     """At most `shape.tokens` drafts, `depth` deep, as deep and as many as the rule has them.
 
     logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. pick: which tokens stand behind a node. The best

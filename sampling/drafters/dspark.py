@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.drafters.head_drafter import HeadDrafter, HeadState
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner, OnePassSlot
 from sampling.sequence import Sequence
 from utils.device.sent import sent
@@ -37,35 +37,35 @@ class DsparkDrafter(HeadDrafter):
     forward, runner, keeps = OnePassForward, OnePassRunner, _Block
 
     def room(self, seq: Sequence) -> int:
-        block: _Block = seq.drafting[self]
+        block: _Block = seq.drafter_state[self]
         unseen = len(seq.tokens) - 1 - block.known
         steps: int = self._forward.config.steps
         return min(steps - unseen, self._runner.window - len(seq.tokens))
 
-    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+    def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
         """Raw logits `[depth, V]` of the next places, whatever is drafted between: before the Markov head."""
-        block: _Block = seq.drafting[self]
+        block: _Block = seq.drafter_state[self]
         yield from self._fill(seq)
         return block.logits[block.place : block.place + depth]
 
-    def root(self, seq: Sequence) -> Asking[Tensor]:
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
         yield from self._fill(seq)
-        block: _Block = seq.drafting[self]
+        block: _Block = seq.drafter_state[self]
         return self._behind(block, sent(seq.tokens[-1:], block.logits.device))
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         yield from ()
-        block: _Block = seq.drafting[self]
+        block: _Block = seq.drafter_state[self]
         block.place += 1
         return self._behind(block, tokens)
 
     def acceptance(self, seq: Sequence) -> Tensor | None:
-        acceptance: Tensor | None = seq.drafting[self].acceptance
+        acceptance: Tensor | None = seq.drafter_state[self].acceptance
         return acceptance
 
-    def _fill(self, seq: Sequence) -> Asking[None]:
+    def _fill(self, seq: Sequence) -> StepGenerator[None]:
         """The block of this round. Tokens whose states nobody has shown are taken for drafts of it."""
-        block: _Block = seq.drafting[self]
+        block: _Block = seq.drafter_state[self]
         if not self._cached:
             block.rows.crop(0)
         self._inject(block)
@@ -82,7 +82,7 @@ class DsparkDrafter(HeadDrafter):
         return logits if self._forward.markov is None else logits + self._forward.markov(tokens)
 
     def _read_prompt(self, seq: Sequence) -> None:
-        self._inject(seq.drafting[self])
+        self._inject(seq.drafter_state[self])
 
     def _inject(self, block: _Block) -> None:
         if block.features:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sampling.drafters.head_drafter import HeadDrafter, HeadState
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
 from sampling.sequence import Sequence
@@ -29,10 +29,10 @@ class RecurrentDrafter(HeadDrafter):
     forward, runner, keeps = RecurrentForward, RecurrentRunner, _Draft
 
     def room(self, seq: Sequence) -> int:
-        return self._runner.window - len(seq.tokens) if seq.drafting[self].known else 0
+        return self._runner.window - len(seq.tokens) if seq.drafter_state[self].known else 0
 
-    def root(self, seq: Sequence) -> Asking[Tensor]:
-        draft: _Draft = seq.drafting[self]
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
+        draft: _Draft = seq.drafter_state[self]
         tokens, feature = self._unread(draft, seq.tokens)
         logits = yield from draft.rows.feed(tokens, feature)
         after = sent(seq.tokens[draft.known + 1 :], feature.device)
@@ -41,8 +41,8 @@ class RecurrentDrafter(HeadDrafter):
             logits = yield from draft.rows.branch(after[number].view(1))
         return logits
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
-        draft: _Draft = seq.drafting[self]
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
+        draft: _Draft = seq.drafter_state[self]
         return (yield from draft.rows.branch(tokens, None if parents is None else parents + draft.unseen))
 
 

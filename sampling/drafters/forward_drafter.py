@@ -11,7 +11,7 @@ from sampling.drafter import Drafter
 from sampling.drafters.best_first import BestFirst, best_first
 from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
 from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
-from sampling.forward.asked import Ask, Asking
+from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
 from sampling.proposal import Proposal
@@ -50,11 +50,11 @@ class ForwardDrafter(Drafter):
         """How many tokens deep it can draft here; 0 = not at all."""
 
     @abstractmethod
-    def root(self, seq: Sequence) -> Asking[Tensor]:
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
         """Raw logits `[1, V]` of the first draft, after all of `seq.tokens`."""
 
     @abstractmethod
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         """Raw logits `[k, V]` behind k more drafts `[k]`, which are numbered in the order they are fed.
 
         parents: `[k]`, the number of each one's parent, -1 = the text; all are of one depth. None: one draft, which
@@ -65,23 +65,23 @@ class ForwardDrafter(Drafter):
         """That a draft from each of the logits `[k, V]` told last is accepted, `[k]`; None where no head says so."""
         return None
 
-    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+    def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
         """Raw logits `[depth, V]` of the next places, whatever is drafted between.
 
         Whoever has them in one pass says so here, and can then draft best-first trees.
         """
         raise NotImplementedError(f"{type(self).__name__} drafts place by place")
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
-        common = seq.slot.vocab_size
+        common = seq.runner.vocab_size
         if isinstance(self.shape, BestFirst):
             ahead = yield from self.ahead(seq, min(limit, gamma.gamma, self.shape.tokens))
             return best_first(ahead[:, :common], self.shape.tokens, gamma)
 
-        def feed(tokens: Tensor, parents: Tensor | None) -> Asking[Tensor]:
+        def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
             """`feed` over the tokens that the pair has in common."""
             return (yield from self.feed(seq, tokens, parents))[:, :common]
 
@@ -92,7 +92,7 @@ class ForwardDrafter(Drafter):
         if not gamma.tree_growth.start_tree(LogitsDistribution(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
-        pick: Pick = WithoutReplacement(seq.processor, seq.draws) if self.shape.drawn else likeliest
+        pick: Pick = WithoutReplacement(seq.processor, seq.rng) if self.shape.drawn else likeliest
         tree = yield from grow_tree(self.shape, depth, logits, feed, gamma, pick)
         if not len(tree.tokens):
             return Proposal.empty(seq.device)
@@ -103,17 +103,17 @@ class ForwardDrafter(Drafter):
 
     def _chain(
         self, seq: Sequence, gamma: LengthRule, limit: int, logits: Tensor, first: Tensor, feed: Feed
-    ) -> Asking[Proposal]:
+    ) -> StepGenerator[Proposal]:
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
         best: list[Tensor] = []
         while gamma.before(len(tokens), distribution := LogitsDistribution(logits[0], self.acceptance(seq))):
             if seq.processor.greedy:
-                token, chance = yield Ask(BEST, logits.to(seq.device))
+                token, chance = yield ForwardRequest(BEST, logits.to(seq.device))
                 tokens.append(token)
                 best.append(chance)
             else:
-                token, q = yield Ask(drawing(seq.processor), (logits.to(seq.device), seq.draws))
+                token, q = yield ForwardRequest(drawing(seq.processor), (logits.to(seq.device), seq.rng))
                 tokens.append(token)
                 probs.append(q)
             if len(tokens) == limit or not gamma.after(len(tokens), distribution, tokens[-1][0]):

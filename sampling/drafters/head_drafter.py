@@ -54,7 +54,7 @@ class HeadDrafter(ForwardDrafter):
         return cls(runner, cls.shape_of(forward.config, values), pair.cached)
 
     def begin(self, seq: Sequence) -> None:
-        seq.drafting[self] = self.keeps(self._runner.another())
+        seq.drafter_state[self] = self.keeps(self._runner.another())
         self._learn(seq)
         if self._cached:
             self._read_prompt(seq)
@@ -63,7 +63,7 @@ class HeadDrafter(ForwardDrafter):
         self._learn(seq)
 
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
-        state: HeadState = seq.drafting[self]
+        state: HeadState = seq.drafter_state[self]
         rows, features, known = state.rows.length, state.features.copy(), state.known
 
         def forget() -> None:
@@ -75,7 +75,7 @@ class HeadDrafter(ForwardDrafter):
     def _learn(self, seq: Sequence) -> None:
         """Take the states of the positions that were just committed."""
         if seq.hidden and len(seq.hidden[self.needs_hidden[0]]):
-            states, state = [seq.hidden[layer] for layer in self.needs_hidden], seq.drafting[self]
+            states, state = [seq.hidden[layer] for layer in self.needs_hidden], seq.drafter_state[self]
             state.features.append(self._forward.read(states))
             state.known += len(states[0])
 
@@ -84,7 +84,7 @@ class HeadDrafter(ForwardDrafter):
 
         Row t of the cache joins the state of position t with token t + 1.
         """
-        state: HeadState = seq.drafting[self]
+        state: HeadState = seq.drafter_state[self]
         if state.known > 1 and self.room(seq) > 0:
             feature = torch.cat(state.features)
             state.rows.read(sent(seq.tokens[1 : len(feature)], feature.device), feature[:-1])

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import Drafter, stepwise
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.device.sent import sent
@@ -99,7 +99,7 @@ class ExtendedDrafter(_Pair):
         model, copier = inside
         return cls(model, copier, values["num_model_steps"])
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)
@@ -111,12 +111,14 @@ class ExtendedDrafter(_Pair):
             return drawn
         copied = sent(tokens, seq.device)
         both = torch.cat([drawn.tokens, copied])
-        if drawn.probs is None:
-            chances = None if drawn.chances is None else F.pad(drawn.chances, (0, len(tokens)), value=1.0)
-            return Proposal(both, None, None, drawn.first, chances)
-        certain = torch.zeros(len(tokens), drawn.probs.shape[1], device=seq.device)
+        if drawn.draft_probs is None:
+            chances = (
+                None if drawn.point_mass_check is None else F.pad(drawn.point_mass_check, (0, len(tokens)), value=1.0)
+            )
+            return Proposal(both, None, None, drawn.first_logits, chances)
+        certain = torch.zeros(len(tokens), drawn.draft_probs.shape[1], device=seq.device)
         certain.scatter_(1, copied.unsqueeze(1), 1.0)
-        return Proposal(both, None, torch.cat([drawn.probs, certain]), drawn.first)
+        return Proposal(both, None, torch.cat([drawn.draft_probs, certain]), drawn.first_logits)
 
 
 class SuffixOrModelDrafter(_Pair):
@@ -138,7 +140,7 @@ class SuffixOrModelDrafter(_Pair):
         model, suffix = inside
         return cls(model, suffix, values["num_model_steps"], values["suffix_score"])
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         room = min(gamma.gamma, limit)
         if room < 1:
             return Proposal.empty(seq.device)

@@ -44,8 +44,8 @@ def joined(
     if not count:
         return own, tuple(rows)
     ids = sent(tokens, own.tokens.device)
-    chances = None if own.chances is None else F.pad(own.chances, (0, count), value=1.0)
-    return Proposal(ids, tuple(parents), None, own.first, chances), tuple(rows)
+    chances = None if own.point_mass_check is None else F.pad(own.point_mass_check, (0, count), value=1.0)
+    return Proposal(ids, tuple(parents), None, own.first_logits, chances), tuple(rows)
 
 
 def _at(survival: Sequence[float], row: int) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.forward.asked import Ask, Asking
+from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.heads.parallel_forward import HydraForward, MedusaForward
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
@@ -105,14 +105,14 @@ class _ParallelDrafter(ForwardDrafter):
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
-        seq.drafting[self] = _Ahead(known=len(seq.tokens) - 1 - len(states))
+        seq.drafter_state[self] = _Ahead(known=len(seq.tokens) - 1 - len(states))
         self._learn(seq)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         self._learn(seq)
 
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
-        ahead: _Ahead = seq.drafting[self]
+        ahead: _Ahead = seq.drafter_state[self]
         state, known = ahead.state, ahead.known
 
         def forget() -> None:
@@ -121,26 +121,26 @@ class _ParallelDrafter(ForwardDrafter):
         return forget
 
     def room(self, seq: Sequence) -> int:
-        ahead: _Ahead = seq.drafting[self]
+        ahead: _Ahead = seq.drafter_state[self]
         return self.config.steps - (len(seq.tokens) - 1 - ahead.known) if ahead.state is not None else 0
 
-    def root(self, seq: Sequence) -> Asking[Tensor]:
-        ahead: _Ahead = seq.drafting[self]
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
+        ahead: _Ahead = seq.drafter_state[self]
         assert ahead.state is not None
         ahead.paths, ahead.fed = sent(seq.tokens[ahead.known :], ahead.state.device).unsqueeze(0), 0
         return (yield from self._look(ahead))
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
-        ahead: _Ahead = seq.drafting[self]
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
+        ahead: _Ahead = seq.drafter_state[self]
         assert ahead.state is not None
         first = ahead.fed - len(ahead.paths) if ahead.fed else -1
         above = ahead.paths[-1:] if parents is None else ahead.paths.index_select(0, parents - first)
         ahead.paths, ahead.fed = torch.cat([above, tokens.unsqueeze(1)], dim=1), ahead.fed + len(tokens)
         return (yield from self._look(ahead))
 
-    def _look(self, ahead: _Ahead) -> Asking[Tensor]:
+    def _look(self, ahead: _Ahead) -> StepGenerator[Tensor]:
         """Raw logits `[k, V]` behind the paths of a sequence."""
-        logits: Tensor = yield Ask(self._steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
+        logits: Tensor = yield ForwardRequest(self._steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
         return logits
 
     def _alone(self, state: Tensor, paths: Tensor) -> tuple[Tensor]:
@@ -150,7 +150,7 @@ class _ParallelDrafter(ForwardDrafter):
     def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden
         if seq.hidden and len(seq.hidden[layer]):
-            ahead: _Ahead = seq.drafting[self]
+            ahead: _Ahead = seq.drafter_state[self]
             ahead.state = seq.hidden[layer][-1:]
             ahead.known += len(seq.hidden[layer])
 
@@ -167,11 +167,11 @@ class MedusaDrafter(_ParallelDrafter):
         super().__init__(forward, layer, shape, graphs)
         self._ahead = _AllSteps(forward, graphs)
 
-    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
-        ahead: _Ahead = seq.drafting[self]
+    def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
+        ahead: _Ahead = seq.drafter_state[self]
         assert ahead.state is not None
         first = len(seq.tokens) - 1 - ahead.known
-        logits: Tensor = yield Ask(self._ahead, (ahead.state, range(first, first + depth)))
+        logits: Tensor = yield ForwardRequest(self._ahead, (ahead.state, range(first, first + depth)))
         return logits
 
 

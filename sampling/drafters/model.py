@@ -9,8 +9,8 @@ from torch import Tensor
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
-from sampling.forward.asked import Asking
-from sampling.forward.runner import Runner, Runners, ask, caught_up, prefill
+from sampling.forward.requests import StepGenerator
+from sampling.forward.runner import Runner, Runners, prefill, request_catch_up, request_forward
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import TLI
@@ -36,13 +36,13 @@ class ModelDrafter(ForwardDrafter):
         return across.build(pair, values)
 
     def begin(self, seq: Sequence) -> None:
-        slot = seq.drafting[self] = self.runner.another()
+        slot = seq.drafter_state[self] = self.runner.another()
         slot.read(seq.encoder_ids)
         prefill(slot, seq.tokens[:-1][: slot.window])
 
     def observe(self, seq: Sequence, round: Round) -> None:
         """Keep what was fed of the text, and the drafts that were accepted: another's may stand beside them."""
-        slot: Runner = seq.drafting[self]
+        slot: Runner = seq.drafter_state[self]
         own = sum(1 for _ in takewhile(lambda place: place[0] == place[1], enumerate(round.path)))
         slot.crop(min(slot.length, len(seq.tokens) - len(round.emitted) + own))
         self._roll_back(seq)
@@ -50,14 +50,14 @@ class ModelDrafter(ForwardDrafter):
     def room(self, seq: Sequence) -> int:
         return self.runner.window - len(seq.tokens)
 
-    def root(self, seq: Sequence) -> Asking[Tensor]:
-        return (yield from caught_up(self._roll_back(seq), seq.tokens)).logits
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
+        return (yield from request_catch_up(self._roll_back(seq), seq.tokens)).logits
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
-        slot: Runner = seq.drafting[self]
-        return (yield from ask(slot, tokens)).logits
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
+        slot: Runner = seq.drafter_state[self]
+        return (yield from request_forward(slot, tokens)).logits
 
     def _roll_back(self, seq: Sequence) -> Runner:
-        slot: Runner = seq.drafting[self]
+        slot: Runner = seq.drafter_state[self]
         slot.crop(min(slot.length, len(seq.tokens) - 1))
         return slot

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from egag.length_rule import LengthRule
 from sampling.drafters.head_drafter import HeadDrafter, HeadState
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
 from sampling.proposal import Proposal
@@ -39,44 +39,44 @@ class ParallelEagleDrafter(HeadDrafter):
     forward, runner, keeps = RecurrentForward, RecurrentRunner, _Filling
 
     def room(self, seq: Sequence) -> int:
-        filling: _Filling = seq.drafting[self]
+        filling: _Filling = seq.drafter_state[self]
         if not filling.known:
             return 0
         steps: int = self._forward.config.steps
         return min(steps - self._unseen(seq), self._runner.window - len(seq.tokens))
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        seq.drafting[self].most = max(1, min(limit, gamma.gamma))
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
+        seq.drafter_state[self].most = max(1, min(limit, gamma.gamma))
         return (yield from super().propose(seq, gamma, limit))
 
-    def root(self, seq: Sequence) -> Asking[Tensor]:
-        filling: _Filling = seq.drafting[self]
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
+        filling: _Filling = seq.drafter_state[self]
         room = self.room(seq)
         filling.logits = yield from self.ahead(seq, min(filling.most or room, room))
         filling.first = filling.place = 0
         return filling.logits[:1]
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
-        filling: _Filling = seq.drafting[self]
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
+        filling: _Filling = seq.drafter_state[self]
         filling.place += 1
         if filling.place == filling.first + len(filling.logits):
             filling.logits, filling.first = (yield from self._further(seq)), 1
         return filling.logits[filling.place - filling.first].expand(len(tokens), -1)
 
-    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+    def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
         """Raw logits `[depth, V]` of the next places, whatever is drafted between: one forward.
 
         Once a round, for at most `room` places. They hold until the next forward of this head.
         """
-        filling: _Filling = seq.drafting[self]
+        filling: _Filling = seq.drafter_state[self]
         unseen = self._unseen(seq)
         tokens, feature = self._unread(filling, seq.tokens)
         logits = yield from filling.rows.ahead(tokens, feature, unseen + depth - 1)
         return logits[unseen:]
 
-    def _further(self, seq: Sequence) -> Asking[Tensor]:
+    def _further(self, seq: Sequence) -> StepGenerator[Tensor]:
         """The places behind the first: a rule may raise its gamma when it has seen that one."""
-        filling: _Filling = seq.drafting[self]
+        filling: _Filling = seq.drafter_state[self]
         unseen, forward = self._unseen(seq), self._forward
         tokens = torch.empty(0, dtype=torch.long, device=forward.embedding.device)
         feature = forward.embedding.new_empty(0, forward.config.hidden_size)
@@ -85,5 +85,5 @@ class ParallelEagleDrafter(HeadDrafter):
 
     def _unseen(self, seq: Sequence) -> int:
         """How many tokens of the text follow the one behind the last known state."""
-        filling: _Filling = seq.drafting[self]
+        filling: _Filling = seq.drafter_state[self]
         return len(seq.tokens) - 1 - filling.known

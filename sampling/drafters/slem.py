@@ -7,7 +7,7 @@ from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
 from sampling.drafters.crossing_drafter import CrossingDrafter
 from sampling.drafters.drawing import BEST
-from sampling.forward.asked import Ask, Asking
+from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.vocabularies.own_text import OwnText
@@ -26,16 +26,16 @@ class SlemDrafter(CrossingDrafter):
     is one over another vocabulary.
     """
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        text: OwnText = seq.drafting[self]
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
+        text: OwnText = seq.drafter_state[self]
         room = min(limit, text.room(seq.tokens))
         if room <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
-        logits = yield from text.caught_up(seq.tokens)
+        logits = yield from text.request_catch_up(seq.tokens)
         own: list[Tensor] = []
         best: list[Tensor] = []
         while gamma.before(len(own), distribution := LogitsDistribution(logits[0])):
-            token, chance = yield Ask(BEST, logits)
+            token, chance = yield ForwardRequest(BEST, logits)
             own.append(token)
             best.append(chance)
             if len(own) == room or not gamma.after(len(own), distribution, token[0]):

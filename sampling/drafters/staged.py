@@ -13,9 +13,9 @@ from sampling import loop
 from sampling.drafter import Drafter, stepwise
 from sampling.drafters.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
-from sampling.forward.asked import Asking
 from sampling.forward.causal_model import Output
-from sampling.forward.runner import ask, prefill
+from sampling.forward.requests import StepGenerator
+from sampling.forward.runner import prefill, request_forward
 from sampling.proposal import Proposal
 from sampling.rounds import make_round
 from sampling.sequence import Sequence
@@ -33,7 +33,7 @@ class StagedHead(Protocol):
     shape: Any
 
     def begin(self, seq: Sequence) -> None: ...
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]: ...
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
         """What forgets again all that is learnt of the sequence from now on."""
@@ -84,18 +84,18 @@ class StagedDrafter(Drafter):
     def begin(self, seq: Sequence) -> None:
         slot = self.runner.another()
         slot.read(seq.encoder_ids)
-        rule, draws, far = FixedGamma(self.steps), seq.draws.within(), slot.window
+        rule, draws, far = FixedGamma(self.steps), seq.rng.within(), slot.window
         text = Sequence([*seq.tokens], slot, seq.processor, draws, rule, far, encoder_ids=seq.encoder_ids)
         text.hidden = prefill(slot, seq.tokens[:-1][: slot.window], self.states)
         self.inner.begin(seq if self.head is None else text)
-        seq.drafting[self] = self._settled(text)
+        seq.drafter_state[self] = self._settled(text)
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         limit = min(limit, self.runner.window - len(seq.tokens))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
-        stage: _Stage = seq.drafting[self]
-        stage.text.draws = seq.draws.within()
+        stage: _Stage = seq.drafter_state[self]
+        stage.text.rng = seq.rng.within()
         tokens: list[Tensor] = []
         chances: list[Tensor] = []
         first: Tensor | None = None
@@ -122,21 +122,21 @@ class StagedDrafter(Drafter):
 
     def observe(self, seq: Sequence, round: Round) -> None:
         """Roll back to what the target accepted; rows of a rejected draft are gone, states of accepted ones stay."""
-        stage: _Stage = seq.drafting[self]
+        stage: _Stage = seq.drafter_state[self]
         text, kept = stage.text, len(seq.tokens) - len(round.emitted) + round.accepted
-        text.slot.crop(min(text.slot.length, kept))
+        text.runner.crop(min(text.runner.length, kept))
         text.tokens[kept:] = seq.tokens[kept:]
         if self.head is None:
             self.inner.observe(seq, round)
         else:
             stage.forget()
-            known = text.slot.length - stage.settled
+            known = text.runner.length - stage.settled
             text.hidden = {
                 layer: torch.cat([states[layer] for states in stage.states])[:known]
                 for layer in (self.states if stage.states else ())
             }
             self.head.observe(text, round)
-        seq.drafting[self] = self._settled(text)
+        seq.drafter_state[self] = self._settled(text)
 
     def finish(self, seq: Sequence) -> None:
         if self.head is None:
@@ -150,20 +150,22 @@ class StagedDrafter(Drafter):
         return self.inner.memory()
 
     def _settled(self, text: Sequence) -> _Stage:
-        return _Stage(text, text.slot.length, (lambda: None) if self.head is None else self.head.mark(text))
+        return _Stage(text, text.runner.length, (lambda: None) if self.head is None else self.head.mark(text))
 
-    def _round(self, seq: Sequence, stage: _Stage, room: int) -> Asking[abc.Iterable[tuple[Tensor, Tensor, Tensor]]]:
+    def _round(
+        self, seq: Sequence, stage: _Stage, room: int
+    ) -> StepGenerator[abc.Iterable[tuple[Tensor, Tensor, Tensor]]]:
         """An inner round with at most `room` drafts: raw logits `[V]`, q `[V]` token (0-d) of each that it emits."""
-        text, slot = stage.text, stage.text.slot
+        text, slot = stage.text, stage.text.runner
         unread = text.tokens[slot.length :]
         lag = len(unread) - 1
-        text.draws.at(text.position)
+        text.rng.at(text.position)
         proposal = yield from self._drafts(seq, text, room if lag < 2 else 0)
         fed = torch.cat([sent(unread, slot.device), proposal.tokens])
-        output = yield from ask(slot, fed, _behind(proposal, lag), self.states, len(proposal) + 1)
+        output = yield from request_forward(slot, fed, _behind(proposal, lag), self.states, len(proposal) + 1)
         p = text.processor(output.logits)
         try:
-            round = make_round(text, proposal, self._judge.verify(proposal, p, text.draws))
+            round = make_round(text, proposal, self._judge.verify(proposal, p, text.rng))
         except UserError as error:
             raise no_distribution("drafter") from error
         loop.commit(text, round, Output(output.logits))
@@ -176,7 +178,7 @@ class StagedDrafter(Drafter):
             self.head.observe(text, round)
         return zip(output.logits[rows], p[rows], sent(round.emitted, slot.device), strict=True)
 
-    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Asking[Proposal]:
+    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> StepGenerator[Proposal]:
         """What is drafted for the drafter model: by the head from its states, by a copier from the target's text."""
         room = min(self.steps, room)
         if room < 1:

@@ -4,7 +4,7 @@ from typing import Any
 
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter, stepwise
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.events import Round
@@ -21,12 +21,12 @@ class TargetFirst(Drafter):
         raise NotImplementedError("it wraps a drafter that was built")
 
     def begin(self, seq: Sequence) -> None:
-        seq.drafting[self] = True
+        seq.drafter_state[self] = True
         self.drafter.begin(seq)
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-        if seq.drafting[self]:
-            seq.drafting[self] = False
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
+        if seq.drafter_state[self]:
+            seq.drafter_state[self] = False
             return Proposal.empty(seq.device)
         return (yield from stepwise(self.drafter.propose(seq, gamma, limit)))
 

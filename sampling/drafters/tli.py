@@ -5,7 +5,7 @@ from torch import Tensor
 
 from sampling.drafters.crossing_drafter import CrossingDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import Runners
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import Crossing
@@ -31,19 +31,19 @@ class TliDrafter(CrossingDrafter, ForwardDrafter):
     def observe(self, seq: Sequence, round: Round) -> None:
         """Keep what was fed of the accepted drafts: another's may stand beside them."""
         own = [round.drafts[row] for place, row in enumerate(round.path) if place == row]
-        text: OwnText = seq.drafting[self]
+        text: OwnText = seq.drafter_state[self]
         text.keep([self.crossing.own_of[number] for number in own if number in self.crossing.own_of])
 
     def room(self, seq: Sequence) -> int:
-        text: OwnText = seq.drafting[self]
+        text: OwnText = seq.drafter_state[self]
         return text.room(seq.tokens)
 
-    def root(self, seq: Sequence) -> Asking[Tensor]:
-        text: OwnText = seq.drafting[self]
-        return self._crossed((yield from text.caught_up(seq.tokens)))
+    def root(self, seq: Sequence) -> StepGenerator[Tensor]:
+        text: OwnText = seq.drafter_state[self]
+        return self._crossed((yield from text.request_catch_up(seq.tokens)))
 
-    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
-        text: OwnText = seq.drafting[self]
+    def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
+        text: OwnText = seq.drafter_state[self]
         return self._crossed((yield from text.feed(self._own_of[tokens.to(self._own_of.device)])))
 
     def _crossed(self, logits: Tensor) -> Tensor:

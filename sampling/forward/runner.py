@@ -11,10 +11,10 @@ from typing import Protocol, Self, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from sampling.forward.asked import Asking, Sharing, alone
 from sampling.forward.caches.cache import KeptCache, Rows, SequenceCache, seen_by_branches
 from sampling.forward.causal_model import CausalModel, Output, Reading, Shareable, as_ids
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
+from sampling.forward.requests import RequestingRunner, StepGenerator, run_single
 
 PREFILL_CHUNK = 512
 
@@ -111,16 +111,16 @@ class WholeRunner(Runner, Protocol):
         ...
 
 
-def ask(
+def request_forward(
     runner: Runner,
     tokens: Tensor | Sequence[int],
     parents: Sequence[int] | None = None,
     hidden: Sequence[int] = (),
     rows: int | None = None,
-) -> Asking[Output]:
+) -> StepGenerator[Output]:
     """`Runner.forward`, shared with what other sequences ask for where the runner can."""
-    if isinstance(runner, Sharing):
-        output: Output = yield runner.asked(tokens, parents, hidden, rows)
+    if isinstance(runner, RequestingRunner):
+        output: Output = yield runner.request(tokens, parents, hidden, rows)
         return output
     return runner.forward(tokens, parents, hidden, rows)
 
@@ -130,14 +130,14 @@ def catch_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) 
 
     Raises `ValueError` when nothing is missing: there is no row to return.
     """
-    return alone(caught_up(runner, tokens, hidden))
+    return run_single(request_catch_up(runner, tokens, hidden))
 
 
-def caught_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Asking[Output]:
+def request_catch_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> StepGenerator[Output]:
     """`catch_up`, shared with what other sequences ask for where the runner can."""
     if runner.length >= len(tokens):
         raise ValueError(f"{runner.length} of {len(tokens)} tokens are cached: nothing to feed")
-    return (yield from ask(runner, tokens[runner.length :], hidden=hidden, rows=1))
+    return (yield from request_forward(runner, tokens[runner.length :], hidden=hidden, rows=1))
 
 
 def prefill(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> dict[int, Tensor]:

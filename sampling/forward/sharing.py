@@ -8,16 +8,16 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from sampling.forward.asked import Ask, Sharing
 from sampling.forward.caches import cache
-from sampling.forward.caches.rows import Fed, RowsSlot
+from sampling.forward.caches.rows import QueryRows, RowsSlot
 from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
 from sampling.forward.graphs.shared_graphs import SharedGraphs
+from sampling.forward.requests import ForwardRequest, RequestingRunner
 from sampling.forward.runner import CachedRunner, Runner, Runners
 from utils.device.sent import sent
 
 
-class Place(Runner, Protocol):
+class SlotRunner(Runner, Protocol):
     """The runner of one of several sequences. held: tokens whose rows the text before left behind, see `resume`."""
 
     held: list[int]
@@ -37,10 +37,10 @@ class Place(Runner, Protocol):
         ...
 
 
-class Shared(Runners, Protocol):
+class SharedModel(Runners, Protocol):
     """A model for several sequences, each with a place of its own."""
 
-    def another(self) -> Place:
+    def another(self) -> SlotRunner:
         """A place that nobody has, for as long as it lives."""
         ...
 
@@ -50,18 +50,18 @@ class Shared(Runners, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ForwardInput:
     """What one sequence feeds: its rows, their ids `[n]`, and of how many of them, from the end, logits are wanted."""
 
-    slot: "Slot"
-    fed: Fed
+    slot: "SequenceSlot"
+    fed: QueryRows
     ids: Tensor
     hidden: Sequence[int]
     rows: int
 
 
-class Slot(CachedRunner, Sharing):
-    """The runner of one of the sequences that share a `SharedRunner`: see `Place`."""
+class SequenceSlot(CachedRunner, RequestingRunner):
+    """The runner of one of the sequences that share a `SharedRunner`: see `SlotRunner`."""
 
     def __init__(self, owner: "SharedRunner") -> None:
         super().__init__(owner.model, owner.vocab_size)
@@ -75,7 +75,7 @@ class Slot(CachedRunner, Sharing):
         return self._cache
 
     def resume(self, tokens: Sequence[int], most: int) -> int:
-        """See `Place.resume`."""
+        """See `SlotRunner.resume`."""
         same = 0
         while same < min(most, len(tokens), len(self.held)) and tokens[same] == self.held[same]:
             same += 1
@@ -92,11 +92,11 @@ class Slot(CachedRunner, Sharing):
         """See `Runner.forward`: a forward for this sequence alone."""
         return self._owner.run([self.feed(tokens, parents, hidden, rows)])[0]
 
-    def asked(
+    def request(
         self, tokens: Tensor | Sequence[int], parents: Sequence[int] | None, hidden: Sequence[int], rows: int | None
-    ) -> Ask:
-        """See `Sharing.asked`."""
-        return Ask(self._owner, self.feed(tokens, parents, hidden, rows))
+    ) -> ForwardRequest:
+        """See `RequestingRunner.asked`."""
+        return ForwardRequest(self._owner, self.feed(tokens, parents, hidden, rows))
 
     def feed(
         self,
@@ -104,11 +104,11 @@ class Slot(CachedRunner, Sharing):
         parents: Sequence[int] | None = None,
         hidden: Sequence[int] = (),
         rows: int | None = None,
-    ) -> Feed:
-        """See `Place.feed`."""
+    ) -> ForwardInput:
+        """See `SlotRunner.feed`."""
         ids = as_ids(tokens, self.device)
         count = len(ids)
-        return Feed(self, self._cache.fed(count, parents), ids, hidden, count if rows is None else rows)
+        return ForwardInput(self, self._cache.fed(count, parents), ids, hidden, count if rows is None else rows)
 
     @torch.inference_mode()
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
@@ -116,8 +116,8 @@ class Slot(CachedRunner, Sharing):
         count = len(tokens)
         places = torch.full((count,), base + lines.shape[1], device=self.device)
         seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
-        fed = Fed(self._cache, count, places, seen)
-        return self._owner.run_eager([Feed(self, fed, as_ids(tokens, self.device), (), count)])[0]
+        fed = QueryRows(self._cache, count, places, seen)
+        return self._owner.run_eager([ForwardInput(self, fed, as_ids(tokens, self.device), (), count)])[0]
 
 
 class SharedRunner:
@@ -132,17 +132,17 @@ class SharedRunner:
         self.cache = model.rows_cache()
         self.graphs = SharedGraphs(model, self.cache) if fixed_shapes else None
 
-    def another(self) -> Slot:
-        """See `Shared.another`."""
-        return Slot(self)
+    def another(self) -> SequenceSlot:
+        """See `SharedModel.another`."""
+        return SequenceSlot(self)
 
     def on(self, model: Any) -> Self:
         """The same for another model of the same vocabulary."""
         return type(self)(model, self.vocab_size, self.graphs is not None)
 
     @torch.inference_mode()
-    def run(self, feeds: Sequence[Feed]) -> list[Output]:
-        """See `Shared.run`."""
+    def run(self, feeds: Sequence[ForwardInput]) -> list[Output]:
+        """See `SharedModel.run`."""
         laid = [feed.fed for feed in feeds]
         if self.graphs is None or not self.graphs.can_replay(laid):
             return self.run_eager(feeds)
@@ -153,7 +153,7 @@ class SharedRunner:
         )
 
     @torch.inference_mode()
-    def run_eager(self, feeds: Sequence[Feed]) -> list[Output]:
+    def run_eager(self, feeds: Sequence[ForwardInput]) -> list[Output]:
         """The same in shapes that follow what is fed; the products of the model see all rows at once, and no other."""
         positions = self.cache.lay_out([feed.fed for feed in feeds])
         ids = feeds[0].ids if len(feeds) == 1 else torch.cat([feed.ids for feed in feeds])
@@ -161,7 +161,9 @@ class SharedRunner:
         logits, states = self.model.forward(ids, positions, None, self.cache, _layers(feeds), rows)
         return self._outputs(feeds, logits.split([feed.rows for feed in feeds]), states)
 
-    def _outputs(self, feeds: Sequence[Feed], logits: Sequence[Tensor], states: dict[int, Tensor]) -> list[Output]:
+    def _outputs(
+        self, feeds: Sequence[ForwardInput], logits: Sequence[Tensor], states: dict[int, Tensor]
+    ) -> list[Output]:
         """What each feed gets; its rows count from now on. states: of all rows, one feed behind the other."""
         outputs, start = list[Output](), 0
         for feed, rows in zip(feeds, logits, strict=True):
@@ -173,11 +175,11 @@ class SharedRunner:
         return outputs
 
 
-def _layers(feeds: Sequence[Feed]) -> list[int]:
+def _layers(feeds: Sequence[ForwardInput]) -> list[int]:
     return sorted({layer for feed in feeds for layer in feed.hidden})
 
 
-def _wanted(feeds: Sequence[Feed], device: torch.device) -> int | Tensor:
+def _wanted(feeds: Sequence[ForwardInput], device: torch.device) -> int | Tensor:
     """Which of the flat rows logits are wanted of; how many from the end, where that says it."""
     if len(feeds) == 1:
         return feeds[0].rows

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.asked import Ask, Asking
-from sampling.forward.caches.rows import Fed, RowsSlot
+from sampling.forward.caches.rows import QueryRows, RowsSlot
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.models.blocks import Attending, Blocks, fuse, rotary_table
 from sampling.forward.models.steps import BlockShape, Norm
+from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
@@ -148,7 +148,7 @@ def _inject(config: HeadConfig, weights: dict[str, Tensor]) -> Linear:
 class BlockFeed:
     """The block of one sequence, and the token `[1]` that it begins with."""
 
-    rows: Fed
+    rows: QueryRows
     token: Tensor
 
 
@@ -170,7 +170,7 @@ class OnePassRunner(HeadRunner[OnePassForward]):
     @torch.inference_mode()
     def inject(self, rows: RowsSlot, text: Tensor) -> None:
         """Rows of one sequence behind its others, from what `OnePassForward.read` gave `[n, H]`."""
-        positions = self.cache.lay_out_writes(Fed(rows, len(text)))
+        positions = self.cache.lay_out_writes(QueryRows(rows, len(text)))
         for layer, (keys, values) in zip(self.cache.layers, self.forward.injected(text, positions), strict=True):
             layer.write(keys, values)
         rows.advance(len(text))
@@ -195,10 +195,12 @@ class OnePassSlot:
         """See `OnePassRunner.inject`."""
         self._runner.inject(self._rows, text)
 
-    def block(self, token: Tensor) -> Asking[Tensor]:
+    def block(self, token: Tensor) -> StepGenerator[Tensor]:
         """States `[steps, H]` of the block that begins with this token `[1]`, which follows the rows of the text."""
         count, length = self._runner.forward.rows, self.length
         positions = torch.arange(length, length + count, device=token.device)
         seen = torch.ones(count, length + count, dtype=torch.bool, device=token.device)
-        state: Tensor = yield Ask(self._runner, BlockFeed(Fed(self._rows, count, positions, seen), token))
+        state: Tensor = yield ForwardRequest(
+            self._runner, BlockFeed(QueryRows(self._rows, count, positions, seen), token)
+        )
         return state

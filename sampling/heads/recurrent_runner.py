@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.asked import Ask, Asking, alone
-from sampling.forward.caches.rows import Fed, RowsSlot
+from sampling.forward.caches.rows import QueryRows, RowsSlot
+from sampling.forward.requests import ForwardRequest, StepGenerator, run_single
 from sampling.forward.runner import PREFILL_CHUNK
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_graphs import RecurrentGraphs
@@ -29,13 +29,13 @@ class RecurrentFeed:
     seen: Tensor | None
     wanted: int
 
-    def rows(self) -> Fed:
+    def rows(self) -> QueryRows:
         """Its rows in the cache."""
         count = len(self.tokens)
         if self.seen is None:
-            return Fed(self.slot, count)
+            return QueryRows(self.slot, count)
         base = self.slot.length + count - self.seen.shape[1]
-        return Fed(self.slot, count, self.seen.sum(1) + (base - 1), F.pad(self.seen, (base, 0), value=True))
+        return QueryRows(self.slot, count, self.seen.sum(1) + (base - 1), F.pad(self.seen, (base, 0), value=True))
 
 
 class RecurrentRunner(HeadRunner[RecurrentForward]):
@@ -89,15 +89,15 @@ class RecurrentSlot:
     def read(self, tokens: Tensor, feature: Tensor) -> None:
         """Rows of a prompt, behind which nothing is drafted, in chunks, so that masks stay small."""
         for chunk in zip(tokens.split(PREFILL_CHUNK), feature.split(PREFILL_CHUNK), strict=True):
-            alone(self._text(*chunk, wanted=0))
+            run_single(self._text(*chunk, wanted=0))
 
-    def feed(self, tokens: Tensor, feature: Tensor) -> Asking[Tensor]:
+    def feed(self, tokens: Tensor, feature: Tensor) -> StepGenerator[Tensor]:
         """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
         state, logits = yield from self._text(tokens, feature, wanted=1)
         self._states = [state[-1:].clone()]
         return logits
 
-    def ahead(self, tokens: Tensor, feature: Tensor, masks: int) -> Asking[Tensor]:
+    def ahead(self, tokens: Tensor, feature: Tensor, masks: int) -> StepGenerator[Tensor]:
         """n rows of the target's own states and so many mask rows behind them, which are forgotten at once.
 
         Raw logits behind the last row of the text, where there is one, and behind each mask row, `[.., V]`.
@@ -108,7 +108,7 @@ class RecurrentSlot:
         self.crop(self._base + len(tokens))
         return logits
 
-    def branch(self, tokens: Tensor, parents: Tensor | None = None) -> Asking[Tensor]:
+    def branch(self, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         """Rows of k drafts; raw logits `[k, V]` behind each.
 
         parents: `[k]`, numbers of drafts fed before, -1 = the text. None: one draft, behind the last row that was fed.
@@ -121,16 +121,20 @@ class RecurrentSlot:
         self._states.append(state.clone())
         return logits
 
-    def _text(self, tokens: Tensor, feature: Tensor, wanted: int) -> Asking[tuple[Tensor, Tensor]]:
+    def _text(self, tokens: Tensor, feature: Tensor, wanted: int) -> StepGenerator[tuple[Tensor, Tensor]]:
         """Rows of the text, behind all others."""
         self.crop(self._base)
         result = yield from self._fed(tokens, feature, None, wanted)
         self._base += len(tokens)
         return result
 
-    def _fed(self, tokens: Tensor, above: Tensor, seen: Tensor | None, wanted: int) -> Asking[tuple[Tensor, Tensor]]:
+    def _fed(
+        self, tokens: Tensor, above: Tensor, seen: Tensor | None, wanted: int
+    ) -> StepGenerator[tuple[Tensor, Tensor]]:
         """States and logits of more rows, see `RecurrentFeed`, which count from then on."""
-        result: tuple[Tensor, Tensor] = yield Ask(self._runner, RecurrentFeed(self._rows, tokens, above, seen, wanted))
+        result: tuple[Tensor, Tensor] = yield ForwardRequest(
+            self._runner, RecurrentFeed(self._rows, tokens, above, seen, wanted)
+        )
         self._rows.advance(len(tokens))
         return result
 

@@ -36,16 +36,16 @@ def from_the_root(proposal: Proposal, p: Tensor) -> float:
 
 def of_a_block(proposal: Proposal, p: Tensor) -> float:
     """Of `block` on a drawn chain: the last draft whose coin falls right."""
-    if proposal.parents is not None or proposal.probs is None:
+    if proposal.parents is not None or proposal.draft_probs is None:
         return from_the_root(proposal, p)
-    _, chances = of_chain(proposal, proposal.probs, p)
+    _, chances = of_chain(proposal, proposal.draft_probs, p)
     failing = (1.0 - chances).flip(0).cumprod(0)
     return float((1.0 - failing).sum())
 
 
 def from_the_leaves(proposal: Proposal, p: Tensor) -> float:
     """Of `traversal`: the first draft that is kept, everything below a draft before the draft itself."""
-    if proposal.probs is None:
+    if proposal.draft_probs is None:
         return from_the_root(proposal, p)
     tree = _Tree(proposal, p)
 

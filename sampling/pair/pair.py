@@ -15,7 +15,7 @@ from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import Runners, WholeRunner
-from sampling.forward.sharing import Shared
+from sampling.forward.sharing import SharedModel
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.methods.parameters import VOCABULARY, WEIGHTS
@@ -103,7 +103,7 @@ class Pair:
     drafter_heads: Mapping[str, Path] = field(default_factory=dict)
     drafts_for: str = ""
     profile: LatencyProfile | None = None
-    share: Callable[[Any], Shared] | None = None
+    share: Callable[[Any], SharedModel] | None = None
     crossing: Crossing | None = None
 
     @cached_property

@@ -157,7 +157,7 @@ class PairEngine:
             lambda: self._kept.rule(method, pair, settings, key),
             make_verifier(method, settings),
             size,
-            lambda seq: self._kept.keep_rule(method, key, seq.control),
+            lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
         )
 

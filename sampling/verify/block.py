@@ -27,11 +27,11 @@ class BlockVerifier(RejectionVerifier):
     is_argmax_under_greedy = True
 
     def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
-        if batch.tree is not None or batch.probs is None or not batch.total:
+        if batch.tree is not None or batch.draft_probs is None or not batch.total:
             return super().decide(batch, p, rngs)
         layout = batch.layout
         w = batch.flat(weights(batch.padded(batch.of_drafts(p)), batch.padded(batch.q, 1.0)))
-        last, following = layout.depths == layout.depth_of_last, batch.probs.roll(-1, 0)
+        last, following = layout.depths == layout.depth_of_last, batch.draft_probs.roll(-1, 0)
         chances = kept(w, p.index_select(0, batch.rows + 1), following, last)
         accepted = batch.padded(layout.depths * (coins_each(batch, rngs) < chances)).amax(1)
         here = p.index_select(0, layout.roots + accepted)

@@ -21,7 +21,7 @@ from utils.device.graphed import Tensors
 from utils.logits_processor import LogitsProcessor
 from utils.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
 
-_PARTS = ("probs", "first", "chances")
+_PARTS = ("draft_probs", "first_logits", "point_mass_check")
 
 
 def verification(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verify:
@@ -77,18 +77,18 @@ class GraphedVerification:
         inputs = rows, *form.tensors(proposal, device)
         requests = self._requests.get((form, len(proposal)))
         if requests is None:
-            recording = RecordingRNG(seq.draws)
+            recording = RecordingRNG(seq.rng)
             (packed,) = _packed(self._verifier, self._processor, form, recording, *inputs)
             self._requests[form, len(proposal)] = recording.requests
         else:
             key = "verify", _about(self._verifier), _about(self._processor), form
             function = partial(_replayed, self._verifier, self._processor, form, len(inputs))
-            (packed,) = self._graphs.graph(key, function)(*inputs, *draw_all(requests, seq.draws, device))
+            (packed,) = self._graphs.graph(key, function)(*inputs, *draw_all(requests, seq.rng, device))
         return unpack(ProposalBatch(proposals, device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
         """Whether the verdict asks nothing of the host; that on a tree of drawn drafts goes draft by draft."""
-        drawn_drafts = proposal.probs is not None and not follows_argmax(self._verifier, self._processor)
+        drawn_drafts = proposal.draft_probs is not None and not follows_argmax(self._verifier, self._processor)
         return proposal.parents is None or not (self._verifier.reads_trees or drawn_drafts)
 
 

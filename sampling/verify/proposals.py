@@ -92,28 +92,30 @@ class ProposalBatch:
         return proposals[0].tokens if len(proposals) == 1 else torch.cat([proposal.tokens for proposal in proposals])
 
     @cached_property
-    def probs(self) -> Tensor | None:
+    def draft_probs(self) -> Tensor | None:
         """What the drafts were drawn from, `[n, V]`; None where all are point masses."""
-        parts = [proposal.probs for proposal in self.proposals if proposal.probs is not None]
+        parts = [proposal.draft_probs for proposal in self.proposals if proposal.draft_probs is not None]
         return None if not parts else parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @cached_property
     def q(self) -> Tensor:
         """q of each draft, `[n]`."""
-        if self.probs is not None:
-            return self.probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
-        if len(self.proposals) == 1 and (chances := self.proposals[0].chances) is not None:
+        if self.draft_probs is not None:
+            return self.draft_probs.gather(-1, self.tokens.unsqueeze(-1)).squeeze(-1)
+        if len(self.proposals) == 1 and (chances := self.proposals[0].point_mass_check) is not None:
             return chances
-        if all(proposal.chances is None for proposal in self.proposals):
+        if all(proposal.point_mass_check is None for proposal in self.proposals):
             return torch.ones(self.total, device=self.device)
         parts = torch.ones(self.total, device=self.device).split(self.counts)
         each = zip(parts, self.proposals, strict=True)
-        return torch.cat([ones if proposal.chances is None else proposal.chances for ones, proposal in each])
+        return torch.cat(
+            [ones if proposal.point_mass_check is None else proposal.point_mass_check for ones, proposal in each]
+        )
 
     @cached_property
     def entropies(self) -> Tensor:
         """Entropy of the raw logits behind each first draft, `[B]`; NaN where there are none."""
-        firsts = [proposal.first for proposal in self.proposals if proposal.first is not None]
+        firsts = [proposal.first_logits for proposal in self.proposals if proposal.first_logits is not None]
         if not firsts:
             return kept((torch.nan,) * len(self.proposals), torch.float32, self.device)
         if len(self.proposals) == 1:
@@ -121,7 +123,7 @@ class ProposalBatch:
         known = entropy(torch.stack(firsts)).to(self.device)
         if len(firsts) == len(self.proposals):
             return known
-        places = [i for i, proposal in enumerate(self.proposals) if proposal.first is not None]
+        places = [i for i, proposal in enumerate(self.proposals) if proposal.first_logits is not None]
         unknown = torch.full((len(self.proposals),), torch.nan, device=self.device, dtype=known.dtype)
         return unknown.index_copy_(0, sent(places, self.device), known)
 
@@ -166,8 +168,8 @@ class ProposalBatch:
     def last_probs(self, accepted: Tensor, like: Tensor) -> Tensor:
         """The distribution `[B, V]` of each one's first rejected draft, else of its last: one-hot for a point mass."""
         at = torch.minimum(self.layout.firsts + accepted, self.layout.lasts)
-        if self.probs is not None:
-            return self.probs.index_select(0, at)
+        if self.draft_probs is not None:
+            return self.draft_probs.index_select(0, at)
         return torch.zeros_like(like).scatter_(1, self.tokens.index_select(0, at).unsqueeze(1), 1.0)
 
     def padded(self, values: Tensor, fill: float = 0.0) -> Tensor:

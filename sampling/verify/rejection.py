@@ -33,7 +33,7 @@ class RejectionVerifier(Verifier):
         if not batch.total:
             return DeviceVerdict(batch.layout.none, sample_each(p, rngs))
         if batch.tree is not None:
-            on_tree = self._points if batch.probs is None else self._siblings
+            on_tree = self._points if batch.draft_probs is None else self._siblings
             return on_tree(batch, batch.tree, p, rngs[0])
         accepted = batch.accepted(coins_each(batch, rngs) * batch.q < batch.of_drafts(p))
         here = p.index_select(0, batch.layout.roots + accepted)

@@ -73,7 +73,7 @@ def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict]:
         path = _path(range(-1, count - 1) if above is None else above, int(numbers[i]))
         _check_distributions(path, real[i], p[mine], q[mine])
         tokens = tuple(map(int, drafts[mine]))
-        nats = None if proposal.first is None else real[size + i]
+        nats = None if proposal.first_logits is None else real[size + i]
         verdicts.append(Verdict(tokens, path, int(numbers[size + i]), (*p[mine],), (*q[mine],), nats, above))
         start += count
     return verdicts
@@ -97,6 +97,6 @@ def _path(parents: Sequence[int], end: int) -> tuple[int, ...]:
 
 def distribution_of(proposal: Proposal, row: Tensor, p: Tensor) -> Tensor:
     """q of the draft in a row (0-d), `[V]`: the distribution it was drawn from, one-hot for a point mass."""
-    if proposal.probs is not None:
-        return proposal.probs.index_select(0, row.view(1))[0]
+    if proposal.draft_probs is not None:
+        return proposal.draft_probs.index_select(0, row.view(1))[0]
     return torch.zeros_like(p[0]).scatter_(0, proposal.tokens.index_select(0, row.view(1)), 1.0)

@@ -41,7 +41,7 @@ def verify(
     for members in _alike(seqs, proposals):
         rows = torch.cat([logits[i] for i in members]) if len(members) > 1 else logits[members[0]]
         batch = ProposalBatch([proposals[i] for i in members], rows.device)
-        processor, draws = seqs[members[0]].processor, [seqs[i].draws for i in members]
+        processor, draws = seqs[members[0]].processor, [seqs[i].rng for i in members]
         packed.append((members, batch, packed_verdict(verifier, processor, batch, rows, draws)))
     results = [result for _, _, result in packed]
     numbers = iter((torch.cat(results) if len(results) > 1 else results[0]).tolist())
@@ -86,5 +86,5 @@ def _alike(seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal]) -> 
         if proposal.parents is not None:
             yield [i]
         else:
-            groups.setdefault((id(seq.processor), proposal.probs is not None), []).append(i)
+            groups.setdefault((id(seq.processor), proposal.draft_probs is not None), []).append(i)
     yield from groups.values()

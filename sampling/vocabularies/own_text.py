@@ -5,8 +5,8 @@ from itertools import takewhile
 
 from torch import Tensor
 
-from sampling.forward.asked import Asking
-from sampling.forward.runner import Runner, ask, prefill
+from sampling.forward.requests import StepGenerator
+from sampling.forward.runner import Runner, prefill, request_forward
 from sampling.vocabularies.crossing import Crossing
 
 # Tokens after which a word that has no end is cut, as in scripts without spaces.
@@ -47,17 +47,17 @@ class OwnText:
         """How many of the drafter's tokens fit behind the text."""
         return self.slot.window - len(self.ids(tokens))
 
-    def caught_up(self, tokens: Sequence[int]) -> Asking[Tensor]:
+    def request_catch_up(self, tokens: Sequence[int]) -> StepGenerator[Tensor]:
         """Logits `[1, V]` of the drafter's vocabulary behind the text: of its cache stays what it begins with."""
         ids = self.ids(tokens)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self._held, ids[:-1], strict=False)))
         self.slot.crop(min(self.slot.length, same))
         self._held = ids
-        return (yield from ask(self.slot, ids[self.slot.length :], rows=1)).logits
+        return (yield from request_forward(self.slot, ids[self.slot.length :], rows=1)).logits
 
-    def feed(self, own: Tensor) -> Asking[Tensor]:
+    def feed(self, own: Tensor) -> StepGenerator[Tensor]:
         """Logits `[k, V]` behind k more of the drafter's ids `[k]`."""
-        return (yield from ask(self.slot, own)).logits
+        return (yield from request_forward(self.slot, own)).logits
 
     def keep(self, accepted: Sequence[int]) -> None:
         """Of what was fed behind the text, only these ids of the drafter count, as far as they were fed."""

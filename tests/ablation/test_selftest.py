@@ -41,12 +41,12 @@ def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: in
     """`ModelDrafter.propose` as it should not be: rows of rejected drafts stay in the cache."""
     if limit <= 0:
         return Proposal.empty(seq.device)
-    slot = seq.drafting[drafter]
+    slot = seq.drafter_state[drafter]
     logits = slot.forward(seq.tokens[-1:]).logits
     first, tokens, probs = logits[0], [], []
     for _ in range(min(limit, gamma.gamma)):
         probs.append(seq.processor(logits))
-        tokens.append(sample(probs[-1], seq.draws, "draft"))
+        tokens.append(sample(probs[-1], seq.rng, "draft"))
         logits = slot.forward(tokens[-1]).logits
     return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
 
@@ -81,7 +81,7 @@ def test_accepting_every_draft_fails_greedy_and_distribution(pair: Pair, monkeyp
     def accept_all(
         self: RejectionVerifier, batch: ProposalBatch, p: torch.Tensor, rngs: abc.Sequence[RNG]
     ) -> DeviceVerdict:
-        certain = ProposalBatch([replace(proposal, probs=None) for proposal in batch.proposals], batch.device)
+        certain = ProposalBatch([replace(proposal, draft_probs=None) for proposal in batch.proposals], batch.device)
         agreeing = p.clone()
         agreeing[batch.rows] = 0.0
         agreeing[batch.rows, batch.tokens] = 1.0

@@ -21,7 +21,7 @@ from sampling.forward.caches.rows import RowsCache, RowsSlot
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
-from sampling.forward.sharing import Shared, SharedRunner
+from sampling.forward.sharing import SharedModel, SharedRunner
 from sampling.loop import decode
 from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.pair import ModelInfo, Pair
@@ -56,7 +56,7 @@ def weights(seed: int) -> LeanModel:
 
 
 @cache
-def pair(shared: bool = False, share: Callable[[Runner], Shared] = shared_runner) -> Pair:
+def pair(shared: bool = False, share: Callable[[Runner], SharedModel] = shared_runner) -> Pair:
     heads = random_heads(WIDE["hidden_size"], LAYERS, WINDOW, (0, 1, 2, 4, 5), VOCAB)
     info = ModelInfo("lean", "cpu", "float64")
     target, drafter = (ModelRunner(weights(seed)) for seed in (0, 1))
@@ -112,7 +112,7 @@ def together(
     size: int,
     order: Sequence[int],
     drafter: Drafter | None = None,
-    target: Shared | None = None,
+    target: SharedModel | None = None,
 ) -> list[Course]:
     """The same texts, `size` at a time, admitted in this order."""
     target, drafter = target or SharedRunner(weights(0)), drafter or one.drafter(pair(shared=True))
@@ -242,9 +242,9 @@ def test_a_rule_knows_what_rounds_cost_from_the_first_one_on(size: int) -> None:
     batch = Batch(SharedRunner(weights(0)), one.drafter(pair(shared=True)), one.gamma, one.verifier(), size)
     for request in requests(GreedyProcessor(), [2, 6][:size]):
         live, _ = batch.admit(replace(request, price=told))
-        assert live.seq.control.cost_model == told
+        assert live.seq.rule.cost_model == told
     batch.play()
-    assert all(live.seq.control.cost_model == told.among(size) for live in batch.live)
+    assert all(live.seq.rule.cost_model == told.among(size) for live in batch.live)
 
 
 def test_a_text_that_is_dropped_frees_its_place_and_changes_no_other() -> None:
@@ -389,13 +389,13 @@ class Keeping(NullDrafter):
         self.kept: dict[tuple[int, ...], list[int]] = {}
 
     def begin(self, seq: sampling.sequence.Sequence) -> None:
-        seq.drafting[self] = []
+        seq.drafter_state[self] = []
 
     def observe(self, seq: sampling.sequence.Sequence, round: Round) -> None:
-        seq.drafting[self].append(round.number)
+        seq.drafter_state[self].append(round.number)
 
     def finish(self, seq: sampling.sequence.Sequence) -> None:
-        self.kept[tuple(seq.tokens[: seq.prompt_length])] = seq.drafting[self]
+        self.kept[tuple(seq.tokens[: seq.prompt_length])] = seq.drafter_state[self]
 
 
 def test_a_drafter_finishes_a_text_with_what_it_keeps_for_it() -> None:

@@ -19,7 +19,7 @@ from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.staged import StagedDrafter
 from sampling.drafters.target_first import TargetFirst
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.tables import DRAFTERS
 from sampling.methods.verifiers import VERIFIERS
@@ -112,11 +112,13 @@ def test_a_new_way_of_drafting_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -
         def build(cls, pair: Any, values: Mapping[str, Any]) -> Self:
             return cls(pair.drafter)
 
-        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
             drafted = yield from super().propose(seq, gamma, limit)
-            if drafted.probs is None or gamma.after(1, LogitsDistribution(drafted.probs[-1].log()), drafted.tokens[-1]):
+            if drafted.draft_probs is None or gamma.after(
+                1, LogitsDistribution(drafted.draft_probs[-1].log()), drafted.tokens[-1]
+            ):
                 return drafted
-            return Proposal(drafted.tokens[:-1], None, drafted.probs[:-1], drafted.first)
+            return Proposal(drafted.tokens[:-1], None, drafted.draft_probs[:-1], drafted.first_logits)
 
     monkeypatch.setattr(matrix, "TREES", {**matrix.TREES, "dropping": Dropping})
     monkeypatch.setattr(matrix, "NAMES", [*NAMES, "dropping"])

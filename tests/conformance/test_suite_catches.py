@@ -21,8 +21,8 @@ from sampling.drafters import forward_drafter, model
 from sampling.drafters.medusa_hydra import MedusaDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import runner
-from sampling.forward.asked import Asking
 from sampling.forward.caches import cache
+from sampling.forward.requests import StepGenerator
 from sampling.forward.tree import depths
 from sampling.loop import decode
 from sampling.methods.tables import DRAFTERS
@@ -74,8 +74,8 @@ def test_a_drafter_cache_that_keeps_rejected_rows(monkeypatch: pytest.MonkeyPatc
         def observe(self, seq: Sequence, round: Round) -> None:
             pass
 
-        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
-            slot = seq.drafting[self]
+        def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
+            slot = seq.drafter_state[self]
             crop = slot.crop
             slot.crop = lambda length: crop(min(slot.length, length + 1))
             try:
@@ -121,7 +121,7 @@ def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: C
 
 def test_a_residual_that_forgets_the_siblings_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings judged by the first one's q instead of the distribution they were drawn from."""
-    monkeypatch.setattr(rejection, "distribution_of", lambda proposal, row, p: proposal.probs[0])
+    monkeypatch.setattr(rejection, "distribution_of", lambda proposal, row, p: proposal.draft_probs[0])
     with pytest.raises(AssertionError):
         suite.check_sibling_distribution(RejectionVerifier())
 
@@ -130,10 +130,14 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts drawn from the processed distribution but judged against the raw one."""
     propose = ModelDrafter.propose
 
-    def raw(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def raw(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         proposal = yield from propose(self, seq, gamma, limit)
-        flat = None if proposal.probs is None else torch.full_like(proposal.probs, 1 / proposal.probs.shape[1])
-        return Proposal(proposal.tokens, None, flat, proposal.first)
+        flat = (
+            None
+            if proposal.draft_probs is None
+            else torch.full_like(proposal.draft_probs, 1 / proposal.draft_probs.shape[1])
+        )
+        return Proposal(proposal.tokens, None, flat, proposal.first_logits)
 
     monkeypatch.setattr(ModelDrafter, "propose", raw)
     with pytest.raises(AssertionError):
@@ -144,11 +148,11 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
     """An unsure draft that is drawn and then thrown away biases the distribution."""
     propose = ModelDrafter.propose
 
-    def dropping(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def dropping(self: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         proposal = yield from propose(self, seq, gamma, limit)
-        if not len(proposal) or proposal.probs is None or proposal.probs[-1, proposal.tokens[-1]] >= 0.4:
+        if not len(proposal) or proposal.draft_probs is None or proposal.draft_probs[-1, proposal.tokens[-1]] >= 0.4:
             return proposal
-        return Proposal(proposal.tokens[:-1], None, proposal.probs[:-1], proposal.first)
+        return Proposal(proposal.tokens[:-1], None, proposal.draft_probs[:-1], proposal.first_logits)
 
     monkeypatch.setattr(ModelDrafter, "propose", dropping)
     with pytest.raises(AssertionError):
@@ -209,11 +213,11 @@ def test_counts_that_leak_into_the_next_prompt() -> None:
 def test_self_drafting_sees_a_shifted_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter that reads one token too few still leaves the output right; self-drafting sees it."""
 
-    def late(slot: runner.Runner, tokens: abc.Sequence[int]) -> Asking[runner.Output]:
-        output = yield from runner.caught_up(slot, tokens)
+    def late(slot: runner.Runner, tokens: abc.Sequence[int]) -> StepGenerator[runner.Output]:
+        output = yield from runner.request_catch_up(slot, tokens)
         return runner.Output(output.logits.roll(1, -1), output.hidden)
 
-    monkeypatch.setattr(model, "caught_up", late)
+    monkeypatch.setattr(model, "request_catch_up", late)
     suite.check_greedy(CHAIN, toy_pair(drafter_seed=None))
     with pytest.raises(AssertionError):
         suite.check_self_draft(CHAIN, toy_pair(drafter_seed=None), GreedyProcessor())
@@ -234,7 +238,7 @@ def test_likeliest_tokens_judged_as_if_they_were_drawn(monkeypatch: pytest.Monke
     def drawn(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
         proposal = honest(logits, most, rule)
         places = [depth - 1 for depth in depths(proposal.parent_rows)]
-        return replace(proposal, probs=torch.softmax(logits.float(), -1)[places])
+        return replace(proposal, draft_probs=torch.softmax(logits.float(), -1)[places])
 
     monkeypatch.setattr(forward_drafter, "best_first", drawn)
     suite.check_greedy(BEST_FIRST, toy_pair())
@@ -243,7 +247,7 @@ def test_likeliest_tokens_judged_as_if_they_were_drawn(monkeypatch: pytest.Monke
 
 
 class MixedUp(MedusaDrafter):
-    def ahead(self, seq: Sequence, depth: int) -> Asking[Tensor]:
+    def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
         return (yield from super().ahead(seq, depth)).roll(1, 0)
 
 
@@ -267,7 +271,7 @@ def test_an_index_that_misses_what_a_round_emitted() -> None:
     class Deaf(PromptLookupDrafter):
         def begin(self, seq: Sequence) -> None:
             super().begin(seq)
-            seq.drafting[self].read = lambda tokens: None
+            seq.drafter_state[self].read = lambda tokens: None
 
     with pytest.raises(AssertionError):
         suite.check_redraft(Case(lambda pair: Deaf(), LOOKUP.gamma, RejectionVerifier), toy_pair(), honest=LOOKUP)
@@ -289,7 +293,7 @@ def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
 
     def spied(seq: Sequence) -> None:
         begin(seq)
-        kept.append(seq.drafting[leaking])
+        kept.append(seq.drafter_state[leaking])
 
     leaking.begin = spied  # type: ignore[method-assign]
     for drafter in (used, leaking):
@@ -297,7 +301,7 @@ def test_a_text_that_leaks_into_the_next_prompt(case: Case) -> None:
             pass
 
     def stale(seq: Sequence) -> None:
-        seq.drafting[leaking] = kept[-1]
+        seq.drafter_state[leaking] = kept[-1]
 
     leaking.begin = stale  # type: ignore[method-assign]
     assert _drafts(case, used) == _drafts(case)

@@ -12,8 +12,8 @@ from torch import Tensor
 from egag.length_rule import LengthRule
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
-from sampling.forward.asked import Asking
-from sampling.forward.runner import ask
+from sampling.forward.requests import StepGenerator
+from sampling.forward.runner import request_forward
 from sampling.methods.rules import CHOOSERS, CONTROLLERS
 from sampling.methods.tables import DRAFTERS
 from sampling.methods.verifiers import VERIFIERS
@@ -125,7 +125,7 @@ def test_tokens_that_are_not_shared_are_never_drafted_by_intersection() -> None:
 class Unnormalised(TliDrafter):
     """The bug: q is the drafter's own probability of a token, which was drawn from the shared ones alone."""
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         seen: list[Tensor] = []
         crossed = self._crossed
 
@@ -136,17 +136,21 @@ class Unnormalised(TliDrafter):
         self._crossed = watched  # type: ignore[method-assign]
         proposal = yield from super().propose(seq, gamma, limit)
         self._crossed = crossed  # type: ignore[method-assign]
-        if proposal.probs is None:
+        if proposal.draft_probs is None:
             return proposal
-        return replace(proposal, probs=proposal.probs * torch.cat(seen[: len(proposal)]).unsqueeze(1))
+        return replace(proposal, draft_probs=proposal.draft_probs * torch.cat(seen[: len(proposal)]).unsqueeze(1))
 
 
 class Misplaced(TliDrafter):
     """The bug: q stands at the ids beside those that were drawn."""
 
-    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Asking[Proposal]:
+    def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
         proposal = yield from super().propose(seq, gamma, limit)
-        return proposal if proposal.probs is None else replace(proposal, probs=proposal.probs.roll(1, -1))
+        return (
+            proposal
+            if proposal.draft_probs is None
+            else replace(proposal, draft_probs=proposal.draft_probs.roll(1, -1))
+        )
 
 
 @pytest.mark.parametrize("broken", [Unnormalised, Misplaced])
@@ -177,16 +181,16 @@ def test_ids_of_other_tokens_are_caught() -> None:
 class Stale(OwnText):
     """The bug: rows of the cache are counted and not compared with the text."""
 
-    def caught_up(self, tokens: abc.Sequence[int]) -> Asking[Tensor]:
+    def request_catch_up(self, tokens: abc.Sequence[int]) -> StepGenerator[Tensor]:
         ids = self.ids(tokens)
         self._held = ids
         self.slot.crop(min(self.slot.length, len(ids) - 1))
-        return (yield from ask(self.slot, ids[self.slot.length :], rows=1)).logits
+        return (yield from request_forward(self.slot, ids[self.slot.length :], rows=1)).logits
 
 
 class StaleDrafter(SlemDrafter):
     def begin(self, seq: Sequence) -> None:
-        text = seq.drafting[self] = Stale(self.runner.another(), self.crossing)
+        text = seq.drafter_state[self] = Stale(self.runner.another(), self.crossing)
         text.begin(seq.tokens)
 
 

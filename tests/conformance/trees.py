@@ -68,13 +68,13 @@ class TreeDrafter(Drafter):
         if not self.sampled:
             return [(int(token), torch.empty(0)) for token in logits.topk(2).indices]
         p = seq.processor(logits[None])[0]
-        first = int(sample(p[None], seq.draws, "draft"))
+        first = int(sample(p[None], seq.rng, "draft"))
         rest = p.clone()
         rest[first] = 0.0
         if float(rest.sum()) <= 0.0:
             return [(first, p)]
         rest = rest / rest.sum()
-        return [(first, p), (int(sample(rest[None], seq.draws, "draft")), rest)]
+        return [(first, p), (int(sample(rest[None], seq.rng, "draft")), rest)]
 
 
 class PointTreeDrafter(TreeDrafter):

@@ -12,8 +12,8 @@ from egag.length_rule import FixedGamma
 from sampling.distill.batches import TrainingBatch
 from sampling.distill.one_pass import DsparkTask
 from sampling.drafters.dspark import DsparkDrafter
-from sampling.forward.asked import alone, together
 from sampling.forward.models import lean
+from sampling.forward.requests import run_batched, run_single
 from sampling.forward.runner import prefill
 from sampling.heads.one_pass_forward import Markov, OnePassForward, OnePassRunner
 from sampling.methods.settings import Settings
@@ -43,20 +43,20 @@ def drafter(target: lean.LeanModel, tmp_path: Path) -> DsparkDrafter:
 def begun(drafter: DsparkDrafter, target: lean.LeanModel, length: int = 9) -> Sequence:
     seq = sequence(ids(length, seed=3), pair_of(target, {}).target)
     seq.processor = MultinomialProcessor(1.0)
-    seq.hidden = prefill(seq.slot, seq.tokens[:-1], drafter.needs_hidden)
+    seq.hidden = prefill(seq.runner, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     return seq
 
 
 @torch.inference_mode()
 def proposed(drafter: DsparkDrafter, seq: Sequence) -> Proposal:
-    return alone(drafter.propose(seq, FixedGamma(STEPS), STEPS))
+    return run_single(drafter.propose(seq, FixedGamma(STEPS), STEPS))
 
 
 def given_the_marginals(drafter: DsparkDrafter, seq: Sequence, tokens: Tensor) -> Tensor:
     """q_k = softmax(U_k + W1[x_{k-1}] W2), from the block before the Markov head."""
     with torch.inference_mode():
-        marginals = alone(drafter.ahead(seq, STEPS))
+        marginals = run_single(drafter.ahead(seq, STEPS))
         assert drafter._forward.markov is not None
         before = torch.cat([torch.tensor(seq.tokens[-1:]), tokens[:-1]])
         return torch.softmax(marginals + drafter._forward.markov(before), dim=-1)
@@ -66,12 +66,12 @@ def test_what_is_handed_over_is_the_law_that_was_drawn_from(drafter: DsparkDraft
     """Not the marginal one, and not that behind another draft."""
     seq = begun(drafter, target)
     found = proposed(drafter, seq)
-    assert len(found) == STEPS and found.probs is not None
-    torch.testing.assert_close(found.probs, given_the_marginals(drafter, seq, found.tokens))
+    assert len(found) == STEPS and found.draft_probs is not None
+    torch.testing.assert_close(found.draft_probs, given_the_marginals(drafter, seq, found.tokens))
     other = (found.tokens + 1) % VOCAB
     wrong = given_the_marginals(drafter, seq, other)
-    torch.testing.assert_close(found.probs[0], wrong[0])
-    assert (found.probs[1:] - wrong[1:]).abs().amax(dim=1).min() > 1e-2
+    torch.testing.assert_close(found.draft_probs[0], wrong[0])
+    assert (found.draft_probs[1:] - wrong[1:]).abs().amax(dim=1).min() > 1e-2
 
 
 def test_drafts_come_as_often_as_their_law_says(drafter: DsparkDrafter, target: lean.LeanModel) -> None:
@@ -82,11 +82,11 @@ def test_drafts_come_as_often_as_their_law_says(drafter: DsparkDrafter, target: 
     seq, rounds, groups = begun(drafter, target), 600, 8
     counts = torch.zeros(groups, groups)
     for number in range(rounds):
-        seq.draws.at(number)
+        seq.rng.at(number)
         first, second, _ = proposed(drafter, seq).tokens.tolist()
         counts[first % groups, second % groups] += 1
     with torch.inference_mode():
-        marginals = alone(drafter.ahead(seq, STEPS))
+        marginals = run_single(drafter.ahead(seq, STEPS))
         assert drafter._forward.markov is not None
         one = torch.softmax(marginals[0] + drafter._forward.markov(torch.tensor(seq.tokens[-1:]))[0], dim=-1)
         two = torch.softmax(marginals[1] + drafter._forward.markov(torch.arange(VOCAB)), dim=-1)
@@ -110,21 +110,21 @@ def test_a_chain_that_forgets_the_token_before_is_noticed(
         drafter, "feed", lambda seq, tokens, parents=None: DsparkDrafter.feed(drafter, seq, tokens * 0 + seq.tokens[-1])
     )
     found = proposed(drafter, seq)
-    assert found.probs is not None
-    assert (found.probs - given_the_marginals(drafter, seq, found.tokens)).abs().max() > 1e-2
+    assert found.draft_probs is not None
+    assert (found.draft_probs - given_the_marginals(drafter, seq, found.tokens)).abs().max() > 1e-2
 
 
 def test_the_cache_has_rows_of_the_text_alone(drafter: DsparkDrafter, target: lean.LeanModel) -> None:
     seq = begun(drafter, target)
-    rows = seq.drafting[drafter].rows
+    rows = seq.drafter_state[drafter].rows
     assert rows.length == len(seq.tokens) - 1
     first = proposed(drafter, seq)
     assert rows.length == len(seq.tokens) - 1
-    seq.draws.at(0)
+    seq.rng.at(0)
     fresh = begun(drafter, target)
-    fresh.draws.at(0)
-    torch.testing.assert_close(proposed(drafter, seq).probs, proposed(drafter, fresh).probs)
-    assert first.probs is not None and first.probs.shape == (STEPS, VOCAB)
+    fresh.rng.at(0)
+    torch.testing.assert_close(proposed(drafter, seq).draft_probs, proposed(drafter, fresh).draft_probs)
+    assert first.draft_probs is not None and first.draft_probs.shape == (STEPS, VOCAB)
 
 
 def test_blocks_see_the_text_before_them_and_no_other_block(target: lean.LeanModel) -> None:
@@ -179,8 +179,8 @@ def test_a_rule_is_told_what_the_confidence_head_says(drafter: DsparkDrafter, ta
 
     seq = begun(drafter, target)
     with torch.inference_mode():
-        found = alone(drafter.propose(seq, Listening(STEPS), STEPS))
-        block, forward = seq.drafting[drafter], drafter._forward
+        found = run_single(drafter.propose(seq, Listening(STEPS), STEPS))
+        block, forward = seq.drafter_state[drafter], drafter._forward
         before = torch.cat([torch.tensor(seq.tokens[-1:]), found.tokens[:-1]])
         expected = [forward.acceptance(block.state[row : row + 1], before[row : row + 1]) for row in range(STEPS)]
     assert told == [one.item() for one in expected if one is not None] and len(told) == STEPS
@@ -244,7 +244,7 @@ def test_texts_share_the_forward_of_their_blocks(target: lean.LeanModel, tmp_pat
     run = shared.run
     shared.run = lambda feeds: (runs.append(len(feeds)), run(feeds))[1]  # type: ignore[method-assign,func-returns-value]
     with torch.inference_mode():
-        found, _ = together([drafter.root(seq) for seq in texts])
+        found, _ = run_batched([drafter.root(seq) for seq in texts])
         for seq, logits in zip(texts, found, strict=True):
-            torch.testing.assert_close(logits, alone(lone.root(begun(lone, target, len(seq.tokens)))))
+            torch.testing.assert_close(logits, run_single(lone.root(begun(lone, target, len(seq.tokens)))))
     assert runs == [3]

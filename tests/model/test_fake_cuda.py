@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
-from sampling.forward.asked import Asking, alone
 from sampling.forward.graphs import sequence_graphs
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.forward.runner import ModelRunner
 from sampling.proposal import Proposal
 from sampling.verify import proposals
@@ -120,12 +120,12 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, t
     def logits(rows: int) -> Tensor:
         return torch.empty(rows, VOCAB, device=CUDA)
 
-    def feed(tokens: Tensor, parents: Tensor | None) -> Asking[Tensor]:
+    def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
         yield from ()
         return logits(len(tokens))
 
     if tree:
-        grown = alone(grow_tree(TreeShape(4, 12), 3, logits(1), feed, FixedGamma(3)))
+        grown = run_single(grow_tree(TreeShape(4, 12), 3, logits(1), feed, FixedGamma(3)))
         proposal = Proposal(grown.tokens, grown.parents, None, logits(1)[0])
     else:
         tokens = torch.empty(4, device=CUDA, dtype=torch.long)

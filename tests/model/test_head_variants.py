@@ -14,9 +14,9 @@ from sampling.distill.objective import LOSSES, UNITS, Objective
 from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import RecurrentTask, Task, feature_layers
 from sampling.distill.training import Schedule, Trainer
-from sampling.forward.asked import alone
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.models import lean
+from sampling.forward.requests import run_single
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
@@ -72,8 +72,8 @@ def test_what_drafts_is_what_was_trained(kind: str, name: str, target: lean.Lean
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     with torch.inference_mode():
-        logits = [alone(drafter.root(seq))]
-        logits += [alone(drafter.feed(seq, torch.tensor(tokens[known + n : known + n + 1]))) for n in (1, 2)]
+        logits = [run_single(drafter.root(seq))]
+        logits += [run_single(drafter.feed(seq, torch.tensor(tokens[known + n : known + n + 1]))) for n in (1, 2)]
     for mine, theirs in zip(logits, expected, strict=True):
         torch.testing.assert_close(mine[0], theirs, rtol=1e-4, atol=1e-4)
 

@@ -15,8 +15,8 @@ from sampling.distill.tasks import feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.eagle_mtp import RecurrentDrafter
-from sampling.forward.asked import Asking, alone
 from sampling.forward.models import lean
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.head_files import load_head
 from sampling.heads.inference import RecurrentForward, small_model
@@ -58,9 +58,9 @@ def test_what_drafts_is_what_was_trained(kind: str, target: lean.LeanModel, tmp_
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     with torch.inference_mode():
-        logits = [alone(drafter.root(seq))]
+        logits = [run_single(drafter.root(seq))]
         for step in range(1, steps):
-            logits.append(alone(drafter.feed(seq, torch.tensor(tokens[known + step : known + step + 1]))))
+            logits.append(run_single(drafter.feed(seq, torch.tensor(tokens[known + step : known + step + 1]))))
     for mine, theirs in zip(logits, expected, strict=True):
         torch.testing.assert_close(mine[0, DRAFT_IDS], theirs, rtol=1e-4, atol=1e-4)
         assert set(mine[0].topk(3).indices.tolist()) <= set(DRAFT_IDS.tolist()), "only the draft vocabulary is drafted"
@@ -78,9 +78,9 @@ def test_one_pass_says_what_place_by_place_says(graphs: bool, target: lean.LeanM
     for skipped in range(2):
         with torch.inference_mode():
             depth = drafter.room(seq)
-            ahead = alone(drafter.ahead(seq, depth)).clone()
-            places = [alone(drafter.root(seq)).clone()]
-            places += [alone(drafter.feed(seq, torch.tensor([5]))).clone() for _ in range(1, depth)]
+            ahead = run_single(drafter.ahead(seq, depth)).clone()
+            places = [run_single(drafter.root(seq)).clone()]
+            places += [run_single(drafter.feed(seq, torch.tensor([5]))).clone() for _ in range(1, depth)]
         assert depth == drafter.config.steps - skipped
         torch.testing.assert_close(ahead, torch.cat(places))
         seq.tokens.append(7)
@@ -103,11 +103,11 @@ def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanM
     seq.hidden = prefill(pair.target, seq.tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     assert fed == [7]
-    first = alone(drafter.root(seq))
+    first = run_single(drafter.root(seq))
     assert fed == [7, 1]
     again = RecurrentDrafter(RecurrentRunner(forward), cached=False)
     again.begin(seq)
-    torch.testing.assert_close(alone(again.root(seq)), first)
+    torch.testing.assert_close(run_single(again.root(seq)), first)
 
 
 @pytest.mark.parametrize("kind", ["eagle", "mtp", "parallel_eagle"])
@@ -169,16 +169,16 @@ def test_a_tree_has_the_likeliest_paths() -> None:
     logits = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
     fed: list[tuple[list[int], list[int]]] = []
 
-    def feed(tokens: torch.Tensor, parents: torch.Tensor | None) -> Asking[torch.Tensor]:
+    def feed(tokens: torch.Tensor, parents: torch.Tensor | None) -> StepGenerator[torch.Tensor]:
         yield from ()
         assert parents is not None
         fed.append((tokens.tolist(), parents.tolist()))
         return logits.expand(len(parents), -1)
 
-    grown = alone(grow_tree(TreeShape(2, 5), 2, logits, feed, FixedGamma(2)))
+    grown = run_single(grow_tree(TreeShape(2, 5), 2, logits, feed, FixedGamma(2)))
     assert (grown.tokens.tolist(), grown.parents) == ([0, 0, 1, 1, 0], (-1, 0, -1, 0, 2)), "most likely first"
     assert fed == [([0, 1], [-1, -1])]
-    grown = alone(grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed, FixedGamma(2)))
+    grown = run_single(grow_tree(TreeShape(2, 3, ranks=((0.9, 0.1), (0.5, 0.4))), 2, logits, feed, FixedGamma(2)))
     assert (grown.tokens.tolist(), grown.parents) == ([0, 0, 1], (-1, 0, 0))
 
 

@@ -19,8 +19,8 @@ from sampling.distill.tasks import Task, feature_layers
 from sampling.drafter import proposal_of
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
-from sampling.forward.asked import alone
 from sampling.forward.models import lean
+from sampling.forward.requests import run_single
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
@@ -66,7 +66,7 @@ def made(target: lean.LeanModel, folder: Path, shape: TreeShape | None = None) -
 
 def begun(drafter: ParallelEagleDrafter, target: lean.LeanModel, count: int = 9, processor: Any = None) -> Sequence:
     seq = sequence(ids(count), ModelRunner(target), processor)
-    seq.hidden = prefill(seq.slot, seq.tokens[:-1], drafter.needs_hidden)  # type: ignore[arg-type]
+    seq.hidden = prefill(seq.runner, seq.tokens[:-1], drafter.needs_hidden)  # type: ignore[arg-type]
     drafter.begin(seq)
     return seq
 
@@ -80,7 +80,7 @@ def test_a_round_is_one_forward_and_keeps_rows_of_the_text_only(
     assert [len(rows) for rows in forward.fed] == [7]
     proposal = proposal_of(drafter.propose(seq, FixedGamma(3), 10))
     assert forward.fed[1:] == [[seq.tokens[-1], MASK, MASK]]
-    assert seq.drafting[drafter].rows.length == 8
+    assert seq.drafter_state[drafter].rows.length == 8
     assert len(proposal) == (3 if shape is None else 5)
 
 
@@ -110,7 +110,7 @@ def test_marginals_are_what_is_drafted_from(target: lean.LeanModel, tmp_path: Pa
     """`[places, V]`; the best of each is the chain under greedy, and under sampling each is drawn from its own q."""
     drafter, _ = made(target, tmp_path / "one")
     with torch.inference_mode():
-        logits = alone(drafter.ahead(begun(drafter, target), STEPS))
+        logits = run_single(drafter.ahead(begun(drafter, target), STEPS))
     assert logits.shape == (STEPS, target.vocab_size)
     again, _ = made(target, tmp_path / "two")
     assert (
@@ -118,8 +118,8 @@ def test_marginals_are_what_is_drafted_from(target: lean.LeanModel, tmp_path: Pa
     )
     drawn, processor = made(target, tmp_path / "three")[0], MultinomialProcessor(0.7)
     proposal = proposal_of(drawn.propose(begun(drawn, target, processor=processor), FixedGamma(3), 10))
-    assert proposal.probs is not None
-    torch.testing.assert_close(proposal.probs, processor(logits), rtol=1e-5, atol=1e-6)
+    assert proposal.draft_probs is not None
+    torch.testing.assert_close(proposal.draft_probs, processor(logits), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -138,10 +138,10 @@ def test_every_row_is_trained_as_it_drafts(layers: int, target: lean.LeanModel, 
     drafter = ParallelEagleDrafter.build(pair, {**Settings(), "draft_weights": "full"})
     for known in range(1, 7):
         seq = sequence(tokens[: known + 1], ModelRunner(target))
-        seq.hidden = prefill(seq.slot, seq.tokens[:-1], drafter.needs_hidden)  # type: ignore[arg-type]
+        seq.hidden = prefill(seq.runner, seq.tokens[:-1], drafter.needs_hidden)  # type: ignore[arg-type]
         drafter.begin(seq)
         with torch.inference_mode():
-            logits = alone(drafter.ahead(seq, STEPS))
+            logits = run_single(drafter.ahead(seq, STEPS))
         torch.testing.assert_close(logits[:, DRAFT_IDS], expected[:, known - 1], rtol=1e-4, atol=1e-4)
 
 

@@ -13,8 +13,8 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.modeling_layers import MtpLayer
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from sampling.forward.asked import alone
 from sampling.forward.models import lean
+from sampling.forward.requests import run_single
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
@@ -142,8 +142,8 @@ def assert_drafted(model: PreTrainedModel, folder: Path, kind: str, tokens: list
     seq.hidden = prefill(pair.target, tokens[:-1], drafter.needs_hidden)
     drafter.begin(seq)
     with torch.inference_mode():
-        logits = [alone(drafter.root(seq))]
-        logits += [alone(drafter.feed(seq, torch.tensor([draft]))) for draft in DRAFTS[: len(expected) - 1]]
+        logits = [run_single(drafter.root(seq))]
+        logits += [run_single(drafter.feed(seq, torch.tensor([draft]))) for draft in DRAFTS[: len(expected) - 1]]
     drafted = expected.isfinite()
     assert drafted.sum() > len(expected) * 80
     torch.testing.assert_close(torch.cat(logits)[drafted], expected[drafted], rtol=1e-4, atol=2e-4)

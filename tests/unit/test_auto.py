@@ -9,7 +9,7 @@ from egag.drafter_chooser import DrafterChooser
 from sampling.drafter import proposal_of
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.joined import joined
-from sampling.forward.asked import Asking
+from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
@@ -129,11 +129,11 @@ def test_a_drafter_model_that_does_not_draft_is_fed_nothing() -> None:
     pair = replace(toy_pair(), heads={}, profile=profile(model=DraftTimes(5.0, 5.0, (0.6,))))
     drafter = built(pair)
     seq = sequence([*PROMPT, 1], pair.target, prompt_length=len(PROMPT))
-    seq.control = rule = DrafterChooser(survival_live=False)
+    seq.rule = rule = DrafterChooser(survival_live=False)
     drafter.begin(seq)
     for _ in range(300):
         rule.rule_for("model").learnt.judged(judged(0), rule.rule_for("model")._drafts, 1)
-    slot = seq.drafting[drafter.models["model"]]
+    slot = seq.drafter_state[drafter.models["model"]]
     before = slot.length
     assert proposal_of(drafter.propose(seq, rule, 5)).source != "model"
     assert slot.length == before
@@ -188,9 +188,9 @@ def test_it_takes_no_rule_but_its_own() -> None:
 class Peeking(AutoDrafter):
     """The planted bug: the model's drawn tokens are looked at, and left out where they seem unlikely."""
 
-    def _drafted(self, *arguments: object) -> Asking[Proposal]:
+    def _drafted(self, *arguments: object) -> StepGenerator[Proposal]:
         proposal = yield from super()._drafted(*arguments)  # type: ignore[arg-type]
-        if proposal.probs is None or proposal.probs[0, proposal.tokens[0]] >= 0.4:
+        if proposal.draft_probs is None or proposal.draft_probs[0, proposal.tokens[0]] >= 0.4:
             return proposal
         return replace(Proposal.empty(proposal.tokens.device), source="none")
 

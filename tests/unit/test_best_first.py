@@ -17,7 +17,7 @@ from egag.tree_growth import TreeGrowth
 from sampling.drafters import best_first as file
 from sampling.drafters.best_first import Node, best_first, choices, likeliest
 from sampling.drafters.draft_tree import TreeShape, grow_tree
-from sampling.forward.asked import Asking, alone
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.forward.tree import depths
 from sampling.methods.settings import Settings
 from sampling.methods.tables import HEADS, METHODS
@@ -117,11 +117,11 @@ def test_a_tree_grown_layer_by_layer_is_this_one_where_it_is_as_wide_as_it_is_la
     def dynamic(width: int) -> tuple[list[int], tuple[int, ...], list[float]]:
         rows = iter(logits[1:])
 
-        def feed(tokens: Tensor, parents: Tensor | None) -> Asking[Tensor]:
+        def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
             yield from ()
             return next(rows).expand(len(tokens), -1)
 
-        tree = alone(grow_tree(TreeShape(width, most), 4, logits[:1], feed, FixedGamma(4)))
+        tree = run_single(grow_tree(TreeShape(width, most), 4, logits[:1], feed, FixedGamma(4)))
         return tree.tokens.tolist(), tuple(tree.parents), tree.chances.tolist()
 
     nodes = grown(logits, most)

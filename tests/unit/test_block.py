@@ -160,7 +160,9 @@ def test_many_chains_are_judged_as_each_alone_and_by_the_exact_chances() -> None
     p, q = tables(7)
     rng, count = torch.Generator().manual_seed(0), 4000
     proposals, rows = zip(*[drafted(p, q, rng) for _ in range(count)], strict=True)
-    short = [Proposal(one.tokens[: place % 4], None, one.probs[: place % 4]) for place, one in enumerate(proposals)]
+    short = [
+        Proposal(one.tokens[: place % 4], None, one.draft_probs[: place % 4]) for place, one in enumerate(proposals)
+    ]
     cut = [row[: len(one) + 1] for one, row in zip(short, rows, strict=True)]
     for some, judged in ((proposals, rows), (short, cut)):
         chains = ProposalBatch(some, torch.device("cpu"))
@@ -205,7 +207,7 @@ def every_tree(p: Table, q: Table) -> Iterator[tuple[float, Proposal, Tensor]]:
     for tokens in product(range(SIZE), repeat=len(PARENTS)):
         picked = iter(tokens)
         proposal, rows = picked_tree(p, q, lambda here, picked=picked: next(picked))  # type: ignore[misc]
-        chance = float(proposal.probs.gather(1, proposal.tokens.unsqueeze(1)).prod())  # type: ignore[union-attr]
+        chance = float(proposal.draft_probs.gather(1, proposal.tokens.unsqueeze(1)).prod())  # type: ignore[union-attr]
         if chance > 0.0:
             yield chance, proposal, rows
 
@@ -286,7 +288,7 @@ def test_on_a_chain_traversal_is_block_verification() -> None:
         )
     for _ in range(30):
         proposal, rows = drafted(p, q, rng)
-        tree = Proposal(proposal.tokens, proposal.parent_rows, proposal.probs)
+        tree = Proposal(proposal.tokens, proposal.parent_rows, proposal.draft_probs)
         as_tree = many_verdicts(TraversalVerifier(), tree, rows, 100, torch.Generator().manual_seed(1))
         as_chain = many_verdicts(BlockVerifier(), proposal, rows, 100, torch.Generator().manual_seed(1))
         # A coin a draft, and the last that falls right decides: the first from the leaf.

@@ -8,7 +8,7 @@ import torch
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.drafters.drawing import WithoutReplacement
-from sampling.forward.asked import Asking, alone
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.methods.tables import HEADS
 from tests.conformance import suite
 from tests.conformance.matrix import case
@@ -50,14 +50,14 @@ def test_where_nothing_is_left_to_draw_the_likeliest_stand(processor: LogitsProc
 def test_the_shape_is_that_of_the_ranks_whatever_was_drawn() -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0]])
 
-    def feed(tokens: torch.Tensor, parents: torch.Tensor | None) -> Asking[torch.Tensor]:
+    def feed(tokens: torch.Tensor, parents: torch.Tensor | None) -> StepGenerator[torch.Tensor]:
         yield from ()
         return logits.expand(len(tokens), -1)
 
     shape, parents = TreeShape(3, 5, ((0.5, 0.3, 0.1), (0.4, 0.2)), drawn=True), set[tuple[int, ...]]()
     for seed in range(20):
         pick = WithoutReplacement(MultinomialProcessor(1.0), CounterRNG(seed))
-        tree = alone(grow_tree(shape, 2, logits, feed, FixedGamma(2), pick))
+        tree = run_single(grow_tree(shape, 2, logits, feed, FixedGamma(2), pick))
         parents.add(tuple(tree.parents))
         assert tree.probs is not None and tree.probs.shape == (5, 3)
         assert bool((tree.probs.gather(1, tree.tokens.unsqueeze(1)) > 0.0).all())

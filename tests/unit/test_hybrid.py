@@ -65,9 +65,16 @@ def test_a_copy_goes_on_where_the_model_stopped(name: str) -> None:
     drafter, seq = extended(COPIERS[name](), [3, 4])
     proposal = proposal_of(drafter.propose(seq, DraftBudget(4), 9))
     assert proposal.tokens.tolist() == [3, 4, 5, 1]
-    assert proposal.probs is not None
-    assert proposal.probs[:2].tolist() == [[0.5] * VOCAB] * 2
-    assert proposal.probs[2].tolist() == [0, 0, 0, 0, 0, 1] and proposal.probs[3].tolist() == [0, 1, 0, 0, 0, 0]
+    assert proposal.draft_probs is not None
+    assert proposal.draft_probs[:2].tolist() == [[0.5] * VOCAB] * 2
+    assert proposal.draft_probs[2].tolist() == [0, 0, 0, 0, 0, 1] and proposal.draft_probs[3].tolist() == [
+        0,
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]
     assert seq.tokens == TEXT
 
 
@@ -88,13 +95,13 @@ def test_budget_and_room_bound_both_together(name: str) -> None:
 def test_without_a_models_draft_the_copy_is_a_point_mass() -> None:
     drafter, seq = extended(PromptLookupDrafter(3, 1), [])
     proposal = proposal_of(drafter.propose(seq, DraftBudget(3), 9))
-    assert proposal.tokens.tolist() == [3, 4, 5] and proposal.probs is None
+    assert proposal.tokens.tolist() == [3, 4, 5] and proposal.draft_probs is None
 
 
 def test_without_a_copy_the_models_draft_stands() -> None:
     drafter, seq = extended(PromptLookupDrafter(3, 2), [0, 0])
     proposal = proposal_of(drafter.propose(seq, DraftBudget(9), 9))
-    assert proposal.tokens.tolist() == [0, 0] and proposal.probs is not None
+    assert proposal.tokens.tolist() == [0, 0] and proposal.draft_probs is not None
 
 
 def test_the_suffix_draft_is_taken_where_it_promises_as_much_as_the_model() -> None:

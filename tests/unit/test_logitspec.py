@@ -48,7 +48,7 @@ def test_guesses_are_the_others_of_the_row_that_the_last_token_came_from(
 ) -> None:
     drafter, seq = on([1])
     judged(seq, drafter, path, token)
-    assert seq.drafting[drafter].candidates == guesses
+    assert seq.drafter_state[drafter].candidates == guesses
 
 
 def test_before_a_round_was_judged_it_is_prompt_lookup() -> None:
@@ -85,7 +85,7 @@ def test_the_tree_is_one_within_budget_and_room_and_holds_the_likeliest(
     tokens: list[int], guesses: list[int], budget: int, limit: int
 ) -> None:
     drafter, seq = on(tokens)
-    seq.drafting[drafter].candidates = [token for token in guesses if token != tokens[-1]]
+    seq.drafter_state[drafter].candidates = [token for token in guesses if token != tokens[-1]]
     tree, whole = drafted(drafter, seq, budget, limit), drafted(drafter, seq, 99, limit)
     assert tree == whole[:budget]
     assert len(set(tree)) == len(tree) and all(parent < row for row, (_, parent) in enumerate(tree))
@@ -99,7 +99,7 @@ def test_what_prompt_lookup_drafts_is_in_the_tree(tokens: list[int], guesses: li
     lookup.begin(seq)
     copied = lookup.propose(seq, FixedGamma(4), 4).tokens.tolist()
     drafter, seq = on(tokens)
-    seq.drafting[drafter].candidates = [token for token in guesses if token != tokens[-1]]
+    seq.drafter_state[drafter].candidates = [token for token in guesses if token != tokens[-1]]
     tree, row = drafted(drafter, seq, 99, 4), -1
     for token in copied:
         row = tree.index((token, row))

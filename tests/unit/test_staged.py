@@ -14,8 +14,8 @@ from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import proposal_of
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.staged import StagedDrafter
-from sampling.forward.asked import Asking
 from sampling.forward.causal_model import Output
+from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.measure.metrics import RunMetrics, stages
 from sampling.methods.rules import CONTROLLERS
@@ -106,8 +106,8 @@ def test_sampled_drafts_follow_the_drafter_models_distribution(name: str) -> Non
         proposal = proposal_of(drafter.propose(seq, FixedGamma(3), 9))
         counts[tuple(proposal.tokens.tolist())] += 1
         drafted += sum(len(one.drafts) for one in proposal.inner)
-        assert proposal.probs is not None
-        chance = proposal.probs.gather(1, proposal.tokens.unsqueeze(1)).prod().item()
+        assert proposal.draft_probs is not None
+        chance = proposal.draft_probs.gather(1, proposal.tokens.unsqueeze(1)).prod().item()
         assert chance == pytest.approx(exact[tuple(proposal.tokens.tolist())], rel=1e-3)
     assert drafted > runs / 4, "nothing was drafted for the drafter model"
     often = [path for path, mass in exact.items() if mass * runs >= 5]
@@ -136,10 +136,10 @@ def begun(drafter: Any, pair: Pair, text: abc.Sequence[int], processor: LogitsPr
 class Known(StagedDrafter):
     """Writes down what the head was asked with: the text, how many of its states were known, and its drafts."""
 
-    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> Asking[Proposal]:
+    def _drafts(self, seq: Sequence, text: Sequence, room: int) -> StepGenerator[Proposal]:
         made = yield from super()._drafts(seq, text, room)
         if len(made):
-            self.asked.append(([*text.tokens], text.slot.length, made.tokens.tolist(), made.parents))
+            self.asked.append(([*text.tokens], text.runner.length, made.tokens.tolist(), made.parents))
         return made
 
     asked: list[tuple[list[int], int, list[int], tuple[int, ...] | None]]

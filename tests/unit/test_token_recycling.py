@@ -43,7 +43,7 @@ def test_candidates_of_rejected_drafts_are_kept() -> None:
     seq.logits = torch.tensor([[0.0, 2, 0, 0, 3, 0], [0.0, 0, 0, 1, 0, 2]])
     seq.tokens.append(4)
     drafter.observe(seq, Round(0, 2, 4, (2,), None, (1.0,), (0.0,), (), 4, None, 6))
-    assert seq.drafting[drafter] == {0: [1], 1: [4, 1], 2: [5, 3]}
+    assert seq.drafter_state[drafter] == {0: [1], 1: [4, 1], 2: [5, 3]}
 
 
 def test_nothing_is_known_behind_a_new_token() -> None:

@@ -30,7 +30,7 @@ _ROOM = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class QueryRows:
     """What one sequence feeds in a forward: how many rows, and where their drafts hang.
 
     positions `[n]` and seen `[n, length + n]` bool: of rows that are no chain; None for a chain.
@@ -106,7 +106,7 @@ class RowsCache:
         finalize(owner, self._free.append, index)
         return index
 
-    def lay_out(self, feeds: Sequence[Fed]) -> Tensor:
+    def lay_out(self, feeds: Sequence[QueryRows]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
         self.make_room(max(one.slot.length + one.count for one in feeds))
         if len(feeds) == 1 and not self._padded:
@@ -119,12 +119,12 @@ class RowsCache:
         self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds))
         return self._positions(feeds, places)
 
-    def lay_out_writes(self, feed: Fed) -> Tensor:
+    def lay_out_writes(self, feed: QueryRows) -> Tensor:
         """`lay_out` for rows of one sequence that are stored and attend to nothing."""
         self.make_room(feed.slot.length + feed.count)
         return self._lay_out_alone(feed, None, None)
 
-    def _lay_out_alone(self, feed: Fed, mask: Tensor | None, sees: AttentionPattern | None) -> Tensor:
+    def _lay_out_alone(self, feed: QueryRows, mask: Tensor | None, sees: AttentionPattern | None) -> Tensor:
         """`lay_out` for one sequence."""
         start, stop = feed.slot.length, feed.slot.length + feed.count
         self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
@@ -156,7 +156,7 @@ class RowsCache:
         """A mask `[sequences, rows, columns]` as `PaddedAttention` has it."""
         return folded_mask(mask, self._group).unsqueeze(1)
 
-    def _positions(self, feeds: Sequence[Fed], places: Tensor) -> Tensor:
+    def _positions(self, feeds: Sequence[QueryRows], places: Tensor) -> Tensor:
         """A row of a chain stands where it lies."""
         if all(one.positions is None for one in feeds):
             return places
@@ -165,7 +165,7 @@ class RowsCache:
             [part if one.positions is None else one.positions for part, one in zip(parts, feeds, strict=True)]
         )
 
-    def _attending(self, feeds: Sequence[Fed]) -> Attending:
+    def _attending(self, feeds: Sequence[QueryRows]) -> Attending:
         indices = [one.slot.index for one in feeds]
         part = slice(min(indices), max(indices) + 1)
         rows = max(one.count for one in feeds) * (part.stop - part.start)
@@ -176,14 +176,14 @@ class RowsCache:
             return tuple(self._apart(feeds))
         return self._side(feeds, part)
 
-    def _apart(self, feeds: Sequence[Fed]) -> Iterator[PerSequenceAttention]:
+    def _apart(self, feeds: Sequence[QueryRows]) -> Iterator[PerSequenceAttention]:
         ends = accumulate((one.count for one in feeds), initial=0)
         for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
             yield PerSequenceAttention(
                 one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one)
             )
 
-    def _sees(self, feed: Fed) -> tuple[Tensor | None, AttentionPattern | None]:
+    def _sees(self, feed: QueryRows) -> tuple[Tensor | None, AttentionPattern | None]:
         """Mask or pattern of a sequence that attends by itself; neither where it sees all rows."""
         if self._batch_invariant:
             return None, self._chain(feed) if feed.seen is None else attention_pattern(feed.seen, self.keys.dtype)
@@ -192,11 +192,11 @@ class RowsCache:
         seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
         return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
 
-    def _chain(self, one: Fed) -> CausalSpan:
+    def _chain(self, one: QueryRows) -> CausalSpan:
         first = one.slot.length + 1
         return CausalSpan(range(first, first + one.count), self.keys.dtype, self.device)
 
-    def _side(self, feeds: Sequence[Fed], part: slice) -> PaddedAttention:
+    def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
         sequences, most = part.stop - part.start, max(one.count for one in feeds)
         columns = max(one.slot.length + one.count for one in feeds)
         fed = [one.slot.index - part.start for one in feeds]
@@ -254,7 +254,7 @@ class RowsSlot(cache.SequenceCache):
 
     def lay_out_seen(self, positions: Tensor, seen: Tensor) -> None:
         """See `SequenceCache.lay_out_seen`."""
-        self.owner.lay_out([Fed(self, len(positions), positions, seen)])
+        self.owner.lay_out([QueryRows(self, len(positions), positions, seen)])
 
     def rows(self) -> dict[int, cache.Rows]:
         """See `KeptCache.rows`."""
@@ -277,9 +277,9 @@ class RowsSlot(cache.SequenceCache):
         """See `SequenceCache.move`."""
         self.owner.move(self.index, rows, to)
 
-    def fed(self, count: int, parents: Sequence[int] | None) -> Fed:
+    def fed(self, count: int, parents: Sequence[int] | None) -> QueryRows:
         """n rows of a chain or a tree behind those that count."""
         if parents is None:
-            return Fed(self, count)
+            return QueryRows(self, count)
         positions = cache.positions(self.length, count, parents, self.device)
-        return Fed(self, count, positions, cache.seen(self.length, count, parents, self.device))
+        return QueryRows(self, count, positions, cache.seen(self.length, count, parents, self.device))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from sampling.forward.caches.attention_metadata import AttentionMetadata, PaddedAttention
 from sampling.forward.caches.cache import additive
 from sampling.forward.caches.fixed import CapturedSteps, grow, whole_buckets
-from sampling.forward.caches.rows import Fed, RowsCache, RowsSlot
+from sampling.forward.caches.rows import QueryRows, RowsCache, RowsSlot
 from sampling.forward.causal_model import Shareable
 from sampling.forward.graphs.sequence_graphs import width_for
 from utils.device.graphed import Tensors
@@ -38,12 +38,12 @@ class SharedGraphs:
         """How many were captured, or called where nothing is."""
         return self._captured.shapes
 
-    def can_replay(self, feeds: Sequence[Fed]) -> bool:
+    def can_replay(self, feeds: Sequence[QueryRows]) -> bool:
         """Whether the forward is captured: it reads no prompt."""
         return max(feed.count for feed in feeds) <= _MOST
 
     def replay(
-        self, feeds: Sequence[Fed], ids: Sequence[Tensor], hidden: Sequence[int]
+        self, feeds: Sequence[QueryRows], ids: Sequence[Tensor], hidden: Sequence[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits and states of all rows `[N]`, one feed behind the other, and of some that nobody reads behind them."""
         rows = width_for(max(feed.count for feed in feeds))
@@ -56,7 +56,7 @@ class SharedGraphs:
         logits, *states = graph(*self._padded(feeds, torch.cat(list(ids)), width, sequences, rows))
         return logits, dict(zip(hidden, states, strict=True))
 
-    def _padded(self, feeds: Sequence[Fed], ids: Tensor, width: int, sequences: int, rows: int) -> Tensors:
+    def _padded(self, feeds: Sequence[QueryRows], ids: Tensor, width: int, sequences: int, rows: int) -> Tensors:
         """What `_forward` reads of these feeds, filled up to so many rows."""
         device = self._cache.device
         base, of, places, at = [1] * sequences, list[int](), list[int](), list[int]()
@@ -89,7 +89,7 @@ def _width(count: int) -> int:
     return width if width <= _STEP else -(-width // _STEP) * _STEP
 
 
-def _sequences(feeds: Sequence[Fed], cache: RowsCache) -> int:
+def _sequences(feeds: Sequence[QueryRows], cache: RowsCache) -> int:
     """Sequences of the forward that feeds these: a power of two, or all that have a place."""
     needed = 1 + max(feed.slot.index for feed in feeds)
     return min(1 << (needed - 1).bit_length(), cache.keys.shape[1])
