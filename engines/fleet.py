@@ -19,7 +19,7 @@ from engines.spec import TRANSFORMERS, EngineSpec, read_launch
 from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.methods.settings import Settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
 
@@ -44,7 +44,7 @@ def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> Foreign:
     dialect = DIALECTS[spec.speaks]
     if not spec.started:
         running = ServedEngine(home, spec, _running(spec, dialect))
-        running.greet(spec.played or (REFERENCE,))
+        running.greet(spec.played or (AR,))
         return running
     program = read_launch(spec.started)[0]
     if shutil.which(program) is None:

@@ -19,7 +19,7 @@ from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
 from sampling.methods.settings import Settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.pair import ModelInfo
 from utils.errors import UserError
 from utils.events import Acceptance, Answered, Event, Failed
@@ -115,7 +115,7 @@ class ServedEngine(Foreign):
                 f"{self.name}: {api.url} answers in another shape than {self.dialect.name}'s: {error!r}"
             ) from None
         self._check(ids)
-        if name == REFERENCE:
+        if name == AR:
             if told.drafted:
                 raise UserError(
                     f"{self.name}: plain decoding was asked for, and {told.drafted} tokens were drafted: the server at "

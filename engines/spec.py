@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 from engines.speculation import config_for
 from engines.tables import DIALECTS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.errors import UserError, one_of
 
 OURS = "workbench"
 TRANSFORMERS, VLLM, OPENAI = "transformers", "vllm", "openai"
 KINDS = (TRANSFORMERS, VLLM, OPENAI)
 DRAFTER = "speculative"
-IN_GENERATE = (REFERENCE, DRAFTER, "prompt_lookup")
+IN_GENERATE = (AR, DRAFTER, "prompt_lookup")
 UNKNOWN = "unknown"
 SERVER = "server"
 _WORKER = shlex.quote(str(Path(__file__).with_name("vllm_worker.py")))

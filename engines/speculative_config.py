@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import HEADS, METHODS, REFERENCE
+from sampling.methods.tables import AR, HEADS, METHODS
 from utils.errors import UnknownName, UserError, one_of, wrong_value
 from utils.json_text import read_json
 from utils.parameter import Values
@@ -35,7 +35,7 @@ _LOOKUP = {
 }
 _GAMMA = {"num_speculative_tokens": "gamma", **_JUDGING}
 _OURS = {
-    "naive": ServerMethod(REFERENCE),
+    "naive": ServerMethod(AR),
     "ngram": ServerMethod("prompt_lookup", {**_LOOKUP, **_JUDGING}),
     "suffix": ServerMethod(
         "suffix",
@@ -109,7 +109,7 @@ def parse_speculative_config(text: str) -> ServerConfig:
     for key, (setting, value) in zip(entry, assignments, strict=True):
         _check(key, setting, value)
     _check_steps(entry)
-    return ServerConfig(tuple(dict.fromkeys((REFERENCE, ours.method))), (*ours.fixed, *assignments), models)
+    return ServerConfig(tuple(dict.fromkeys((AR, ours.method))), (*ours.fixed, *assignments), models)
 
 
 def written_config(method: str, parameters: Values, models: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -109,8 +109,8 @@ def _warm_up(engine: "LocalEngine") -> "Iterator[object]":
     """A round of both models, event by event, so that the first method measured does not pay for first calls."""
     from sampling.measure.warm_up import warm_up
     from sampling.methods.settings import Settings
-    from sampling.methods.tables import REFERENCE
+    from sampling.methods.tables import AR
 
-    names = (REFERENCE, "speculative") if engine.describe().drafter else (REFERENCE,)
+    names = (AR, "speculative") if engine.describe().drafter else (AR,)
     values = {**Settings(), "length": 2, "gamma": 1, "chat": False}
     return warm_up(engine, values, [(name, name, {}) for name in names])

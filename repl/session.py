@@ -12,7 +12,7 @@ from repl.loading import Loading
 from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, TURNS
 from repl.start import Start, decide
 from sampling.methods.settings import PARAMETERS, Settings
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Session:
         if self.own[TURNS.name] == TURNS.default:
             self.new_dialogue()
         self.dialogue.begin(prompt)
-        leader = REFERENCE if self.own[TURNS.name] == REFERENCE_TURNS else None
+        leader = AR if self.own[TURNS.name] == REFERENCE_TURNS else None
         prompts = {
             run.name: engine.tokenise(self.dialogue.heard(run.name, leader), self.settings["chat"]) for run in runs
         }
@@ -151,7 +151,7 @@ class Session:
         if not runs:
             why = "".join(f" ({note})" for note in self.notes)
             raise UserError(f"no method is on; switch one on with {', '.join(f'/{name} on' for name in METHODS)}{why}")
-        if self.own[TURNS.name] == REFERENCE_TURNS and not self.settings[REFERENCE]:
+        if self.own[TURNS.name] == REFERENCE_TURNS and not self.settings[AR]:
             raise UserError(
                 "turns reference: AR is off; switch it on (/target on), or let each continue its own (/turns on)"
             )

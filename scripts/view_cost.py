@@ -21,7 +21,7 @@ from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.answer import Answer
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
 from utils.device.machine import Machine, disturbance
 
@@ -32,7 +32,7 @@ def main(
     target: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
     drafter: Annotated[str | None, typer.Option(help="hub id, folder or FILE.gguf")] = None,
     dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "auto",
-    method: Annotated[str, typer.Option(help="whose generation is watched")] = REFERENCE,
+    method: Annotated[str, typer.Option(help="whose generation is watched")] = AR,
     length: Annotated[int, typer.Option(help="new tokens a run")] = 128,
     repeat: Annotated[int, typer.Option(min=1, help="pairs of runs, with and without the view")] = 5,
 ) -> None:

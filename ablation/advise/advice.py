@@ -11,7 +11,7 @@ from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
 from ablation.plan.prompts.file import Prompt
 from sampling.measure.comparison import Comparison
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
 from utils.interrupt import Interrupt
@@ -26,7 +26,7 @@ Tell = Callable[[int, int, str], None]
 
 @dataclass
 class Advice:
-    """What was found. final: what is recommended; REFERENCE where nothing pays.
+    """What was found. final: what is recommended; AR where nothing pays.
 
     best: the best candidate, with what it was expected to bring. measured: what it brought on the held-out prompts;
     None where nobody checked. candidates: (configuration, speedup on the sample) of all, best first. bounds: by
@@ -34,7 +34,7 @@ class Advice:
     """
 
     best: AdvisedChoice | None = None
-    configuration: Configuration = field(default_factory=lambda: Configuration(REFERENCE))
+    configuration: Configuration = field(default_factory=lambda: Configuration(AR))
     measured: Expected | None = None
     candidates: tuple[tuple[Configuration, float], ...] = ()
     bounds: tuple[tuple[str, float], ...] = ()
@@ -57,7 +57,7 @@ class Advice:
     @property
     def final(self) -> Configuration:
         """What is recommended."""
-        return self.configuration if self.speculate else Configuration(REFERENCE)
+        return self.configuration if self.speculate else Configuration(AR)
 
 
 def spread(prompts: Sequence[Prompt]) -> list[Prompt]:
@@ -204,7 +204,7 @@ def _check(
 
 def _speedup(comparison: Comparison, one: Configuration, place: int, over: Callable[[], bool]) -> float | None:
     """The speedup of a configuration on one prompt; None where the time was over in the middle of it."""
-    plain = Configuration(REFERENCE)
+    plain = Configuration(AR)
     for run in (plain, one) if place % 2 == 0 else (one, plain):
         for _ in comparison.run(run.name, method=run.method, parameters=dict(run.parameters)):
             if over() and place:

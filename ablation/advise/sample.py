@@ -14,7 +14,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
 from sampling.measure.replay.walk import sample
 from sampling.measure.warm_up import warm_up
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
 from utils.events import Round
 from utils.parameter import Values
@@ -59,7 +59,7 @@ class SampleRuns:
     def warm_up(self, over: Callable[[], bool]) -> float:
         """First calls pay for what no later one does. The seconds that plain decoding takes for a token."""
         walked = [(one.base.configuration.name, one.base.method, one.base.values({})) for one in self.live]
-        runs = [(REFERENCE, REFERENCE, {}), *walked, *((name, one.method, {}) for name, one in self.run.items())]
+        runs = [(AR, AR, {}), *walked, *((name, one.method, {}) for name, one in self.run.items())]
         values = {**self.common, "length": _WARM_TOKENS}
         accounts: dict[str, RunMetrics] = {}
         with closing(warm_up(self.engine, values, runs)) as warming:
@@ -67,7 +67,7 @@ class SampleRuns:
                 accounts[name] = account
                 if over():
                     break
-        return accounts[REFERENCE].decode_s / max(1, accounts[REFERENCE].new_tokens)
+        return accounts[AR].decode_s / max(1, accounts[AR].new_tokens)
 
     def length_for(self, seconds: float, token_s: float, prompts: int) -> int:
         """Tokens of an answer with which a few prompts fit into so many seconds, at most what was asked for."""
@@ -84,7 +84,7 @@ class SampleRuns:
         """
         self.engine.forget()
         values = {**self.common, "length": length}
-        plain, rounds = self._run(Configuration(REFERENCE), values, ids)
+        plain, rounds = self._run(Configuration(AR), values, ids)
         found: list[tuple[Measuring, Walk, list[Sample]]] = []
         for one in self.live:
             if over(len(found) + self.prompts):

@@ -12,7 +12,7 @@ from ablation.report.plots.figure import COLOURS, GREY, MARKERS
 from ablation.report.tables.acceptance import summed
 from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 LEAST_ROUNDS = 10
 
@@ -85,7 +85,7 @@ def draw_egag() -> Figure:
 def draw_predicted() -> Figure:
     """Speedup predicted from alpha, c and v of each recorded answer, against the one that was measured."""
     rows = by_configuration("egag")
-    reference = {row["id"]: float(row["verify_ms"]) for row in rows[REFERENCE]}
+    reference = {row["id"]: float(row["verify_ms"]) for row in rows[AR]}
     figure, (axis,) = axes(5.2, 4.6)
     for place, gamma in enumerate((2, 4, 6)):
         runs = rows[f"speculative gamma={gamma}"]

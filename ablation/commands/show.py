@@ -24,7 +24,7 @@ from ablation.results.tables.quality import quality_command
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.metrics import gammas_reached, stages
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.device.machine import disturbance
 from utils.text import counted, shown
 
@@ -72,8 +72,8 @@ def show(console: Console, records: Sequence[Record]) -> None:
     if any(record.drafted and record.ledger for record in records):
         console.print(Text(LEDGER_TITLE, style="dim"))
         console.print(ledger_table(lines, console))
-    if all(record.configuration != REFERENCE for record in records):
-        console.print(Text(f"no speedup: the reference, {REFERENCE}, did not run", style="dim"), soft_wrap=True)
+    if all(record.configuration != AR for record in records):
+        console.print(Text(f"no speedup: the reference, {AR}, did not run", style="dim"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
     for reason in (
@@ -110,13 +110,9 @@ def _handed_over(records: Sequence[Record]) -> Iterator[str]:
 def _roofline(records: Sequence[Record]) -> Iterator[str]:
     """How good a baseline AR is: against a memory that did nothing but hand it what it reads."""
     for record in records:
-        if (
-            record.configuration == REFERENCE
-            and record.roofline_share is not None
-            and record.bytes_per_token is not None
-        ):
+        if record.configuration == AR and record.roofline_share is not None and record.bytes_per_token is not None:
             read = f"{record.bytes_per_token / 1e6:,.0f} MB a token"
-            yield f"{REFERENCE}: {record.roofline_share:.0%} of the memory roofline ({read} at the speed of a copy)"
+            yield f"{AR}: {record.roofline_share:.0%} of the memory roofline ({read} at the speed of a copy)"
 
 
 def _reasons(records: Sequence[Record]) -> Iterator[str]:
@@ -150,7 +146,7 @@ def _line(record: Record) -> ComparisonLine:
         title=record.configuration,
         output=_output(record),
         lossless=record.lossless,
-        reference=record.configuration == REFERENCE,
+        reference=record.configuration == AR,
         new_tokens=record.new_tokens,
         tokens_per_s=record.tokens_per_s,
         speedup=record.speedup,
@@ -167,7 +163,7 @@ def _line(record: Record) -> ComparisonLine:
 def _output(record: Record) -> tuple[Words, ...]:
     if record.error is not None:
         return (("failed", "red"),)
-    if record.configuration == REFERENCE:
+    if record.configuration == AR:
         return (REFERENCE_WORDS,)
     other = METHODS[record.method].other
     if other is not None:

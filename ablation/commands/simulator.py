@@ -15,7 +15,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Walk, in_batch, oracle, replayed
 from sampling.measure.replay.simulator import simulator_row, simulator_walks
 from sampling.methods.settings import Settings, relevant_settings
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
 
 
@@ -55,7 +55,7 @@ def simulated(
         plain: Record | None = None
         for name, walk in walks.items():
             if plain is None:
-                plain = _record(id, REFERENCE, REFERENCE, replayed(walk, FixedGamma(0), price), None)
+                plain = _record(id, AR, AR, replayed(walk, FixedGamma(0), price), None)
                 records.append(plain)
             runs = {f"gamma={one.gamma}": _fixed(walk, one, price) for one in asked if one.gamma is not None}
             runs["oracle"] = oracle(walk, price)

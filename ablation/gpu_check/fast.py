@@ -37,7 +37,7 @@ from sampling.forward.traffic import Traffic, copy_bandwidth
 from sampling.loading.checkpoint import Placement
 from sampling.loading.options import RANDOM
 from sampling.loading.random_weights import config_of, random_model
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
 from utils.errors import UserError
 
@@ -171,7 +171,7 @@ def _drafting(size: Size) -> list[tuple[str, int, str]]:
 
 
 def _plain(engine: PairEngine, size: Size, own: dict[str, Pace], way: str) -> Pace:
-    own[way] = pace(engine, REFERENCE, settings_of(size.tokens), PROMPT, size.warm_up)
+    own[way] = pace(engine, AR, settings_of(size.tokens), PROMPT, size.warm_up)
     return own[way]
 
 

@@ -16,7 +16,7 @@ from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.divergence import judge
 from sampling.measure.metrics import RunMetrics
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.pair import MODEL, Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.proof.selftest import Selftest, testable
@@ -93,7 +93,7 @@ def _same_text(pairs: dict[str, Pair]) -> dict[str, Any]:
     texts = {}
     for way, engine in engines.items():
         account = RunMetrics()
-        for event in engine.stream(REFERENCE, values, prompt):
+        for event in engine.stream(AR, values, prompt):
             account.add(event)
         texts[way] = account.output_ids
     found = judge(partial(engines[OFF].reference, prompt), texts[OFF], texts[ON])
@@ -126,14 +126,14 @@ def _watch(record: StageRecord, way: str, pair: Pair) -> None:
         values = settings_of(_LENGTH, **given)
         record.measure(f"waits, graphs {way}: {title}", partial(waits, engine, method, values, prompt))
     values = settings_of(_LENGTH)
-    for method in (REFERENCE, *(["speculative"] if pair.has(MODEL) else [])):
+    for method in (AR, *(["speculative"] if pair.has(MODEL) else [])):
         record.measure(f"launches, graphs {way}: {method}", partial(launches, engine, method, values, prompt))
 
 
 def _watched(pair: Pair) -> Iterator[tuple[str, str, dict[str, str]]]:
     """(name, method, values) of what is watched."""
     names = testable(pair)
-    yield from ((name, name, {}) for name in (REFERENCE, *names))
+    yield from ((name, name, {}) for name in (AR, *names))
     yield from ((f"{name}, dynamic tree", name, _TREE) for name in ("eagle", "mtp") if name in names)
 
 

@@ -17,7 +17,7 @@ from ablation.gpu_check.rounds import settings_of
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
 from utils.intervals import bootstrap_median
 from utils.text import first_line
@@ -53,7 +53,7 @@ def meet_generate(record: StageRecord, shape: str, config: Any, place: Placement
 
 def _ours(engine: PairEngine, tokens: int, prompt: list[int]) -> list[int]:
     account = RunMetrics()
-    for event in engine.stream(REFERENCE, settings_of(tokens), prompt):
+    for event in engine.stream(AR, settings_of(tokens), prompt):
         account.add(event)
     return account.output_ids
 

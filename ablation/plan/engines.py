@@ -8,7 +8,7 @@ from ablation.plan.grid import Configuration, EngineSide
 from ablation.plan.section import Faults, PlanSection, many, one
 from engines.spec import KINDS, OURS, TRANSFORMERS, EngineSpec
 from engines.tables import DIALECTS
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError, one_of, wrong_value
 from utils.files import checked_name
 from utils.option import words
@@ -113,10 +113,8 @@ def sides(
     found = []
     for spec in specs:
         named = spec.played or tuple(METHODS)
-        if REFERENCE not in named:
-            raise UserError(
-                f"engine {spec.name}: methods without {REFERENCE}; expected it, which the others are against"
-            )
+        if AR not in named:
+            raise UserError(f"engine {spec.name}: methods without {AR}; expected it, which the others are against")
         chosen = tuple(one for one in configurations if one.method in named)
         for configuration in chosen:
             spec.refuse(configuration.method, {**values, **dict(configuration.parameters)})

@@ -10,7 +10,7 @@ from ablation.plan.slo import Slo
 from engines.spec import OURS, TRANSFORMERS, EngineSpec
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.parameter import Chosen
 
 CONTROL = "control"
@@ -35,7 +35,7 @@ class Configuration:
         return self.alias or f"{self.method} {shown}".strip()
 
 
-AGAIN = Configuration(REFERENCE, alias=CONTROL)
+AGAIN = Configuration(AR, alias=CONTROL)
 
 
 class RowKey(NamedTuple):
@@ -208,8 +208,8 @@ class Plan:
         The others follow in an order that rotates with `shift`: none always runs on the machine state
         that the same other one left.
         """
-        first = tuple(c for c in self.configurations if c.name == REFERENCE)
-        others = tuple(c for c in self.configurations if c.name != REFERENCE)
+        first = tuple(c for c in self.configurations if c.name == AR)
+        others = tuple(c for c in self.configurations if c.name != AR)
         return (*first, *rotated(others, shift))
 
     def passes(self) -> Iterator["PlanPass"]:

@@ -9,7 +9,7 @@ from typing import Any
 from ablation.plan.grid import AGAIN, Configuration
 from ablation.plan.section import Faults, PlanSection, many, one
 from sampling.methods.settings import PARAMETERS, Settings
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError, one_of
 from utils.parameter import Parameter
 
@@ -146,8 +146,8 @@ def _refuse_many(tables: Sequence[MethodTable]) -> None:
 
 def framed(configurations: Sequence[Configuration], control: bool) -> tuple[Configuration, ...]:
     """Plain autoregression, then the others, then plain autoregression once more as the control."""
-    others = (configuration for configuration in configurations if configuration.method != REFERENCE)
-    return (Configuration(REFERENCE), *others, *([AGAIN] if control else []))
+    others = (configuration for configuration in configurations if configuration.method != AR)
+    return (Configuration(AR), *others, *([AGAIN] if control else []))
 
 
 def _expand(table: MethodTable, values: Mapping[str, Any]) -> Iterator[tuple[Configuration, _Resolved]]:

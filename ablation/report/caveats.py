@@ -15,7 +15,7 @@ from ablation.report.tables.summary import ALL
 from ablation.results import stamp
 from ablation.results.record import DIFFERS
 from engines.spec import OURS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.device.machine import BUSY_CORES
 
 SPREAD, DRIFT = 0.10, 0.05
@@ -105,16 +105,16 @@ def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
 def _reference(frame: pd.DataFrame) -> Iterator[str]:
     """AR does the same work each time: where its speed differs, the machine's state did."""
     for format, rows in frame.groupby("target_weights", observed=True):
-        if (frame["configuration"] == REFERENCE).any() and not (rows["configuration"] == REFERENCE).any():
-            yield f"No row of {REFERENCE!r} in {format}: a speedup is over AR of the same weights, so there is none."
+        if (frame["configuration"] == AR).any() and not (rows["configuration"] == AR).any():
+            yield f"No row of {AR!r} in {format}: a speedup is over AR of the same weights, so there is none."
     whole = frame[~frame["failed"]]
-    if (frame["configuration"] == REFERENCE).any() and not (whole["configuration"] == REFERENCE).any():
+    if (frame["configuration"] == AR).any() and not (whole["configuration"] == AR).any():
         yield "Every run of AR failed: there is no speedup."
         return
-    if not (whole["configuration"] == REFERENCE).any():
-        yield f"No row of {REFERENCE!r}: without AR there is no speedup, only a comparison of the configurations."
+    if not (whole["configuration"] == AR).any():
+        yield f"No row of {AR!r}: without AR there is no speedup, only a comparison of the configurations."
         return
-    plain = whole[whole["configuration"].isin([REFERENCE, CONTROL])]
+    plain = whole[whole["configuration"].isin([AR, CONTROL])]
     same = ["id", "processor", "length", "turn", "host"]
     groups = plain.groupby(same, observed=True, dropna=False)["tokens_per_s"]
     spread = ((groups.max() - groups.min()) / groups.median())[groups.size() > 1]

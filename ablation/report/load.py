@@ -16,7 +16,7 @@ from ablation.results.stamp import stamped
 from ablation.results.table import kinds, setting_columns
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.errors import UserError
 from utils.text import shown
 
@@ -112,7 +112,7 @@ def in_order(frame: pd.DataFrame) -> list[str]:
     """Configurations as they should be listed: AR, then the others as their methods first appear, sorted by name."""
     known = frame[["method", "configuration"]].drop_duplicates().astype(str)
     methods = list(dict.fromkeys(known["method"]))
-    places = {name: (name != REFERENCE, methods.index(method), _natural(name)) for method, name in known.to_numpy()}
+    places = {name: (name != AR, methods.index(method), _natural(name)) for method, name in known.to_numpy()}
     return sorted(places, key=lambda name: places[name])
 
 
@@ -127,7 +127,7 @@ def by_load(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def with_reference(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The same rows with `columns` of AR in the same block, as `ar_...`; NaN where AR has failed."""
-    reference = frame[(frame["configuration"] == REFERENCE) & ~frame["failed"]].set_index("block")[list(columns)]
+    reference = frame[(frame["configuration"] == AR) & ~frame["failed"]].set_index("block")[list(columns)]
     return frame.join(reference.add_prefix("ar_"), on="block")
 
 

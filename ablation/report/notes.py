@@ -9,7 +9,7 @@ from ablation.report.tables.cells import title_of
 from ablation.report.tables.paired import LEVEL, TOO_FEW, UNSHOWN, enough
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.metrics import gammas_reached
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 
 
 def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
@@ -38,7 +38,7 @@ def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
 
 def slow_notes(rows: pd.DataFrame) -> Iterator[str]:
     """Why each slow row is slow, as far as it was measured."""
-    for _, row in rows[(rows["speedup"] < 1.0) & ~rows["configuration"].isin([REFERENCE, CONTROL])].iterrows():
+    for _, row in rows[(rows["speedup"] < 1.0) & ~rows["configuration"].isin([AR, CONTROL])].iterrows():
         found = ledger_of(row)
         if found is not None:
             said = "; slow prompts weigh less in this sum over all rounds" if found.speedup >= 1.0 else ""

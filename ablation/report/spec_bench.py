@@ -17,7 +17,7 @@ from ablation.report.load import in_order, load_results
 from ablation.report.markdown import safe, table_lines, warning_lines
 from ablation.report.plots.figure import slug
 from ablation.report.tables.cells import Table, number, title_of
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.errors import UserError
 
 OVERALL = "overall"
@@ -68,7 +68,7 @@ def spec_bench_table(frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(
         {"mean_accepted_tokens": totals["new_tokens"] / totals["rounds"], "tokens_per_s": speed}
     ).reset_index()
-    reference = table[table["configuration"] == REFERENCE].set_index(["processor", "task"])["tokens_per_s"]
+    reference = table[table["configuration"] == AR].set_index(["processor", "task"])["tokens_per_s"]
     keys = pd.MultiIndex.from_frame(table[["processor", "task"]])
     table["speedup"] = table["tokens_per_s"] / reference.reindex(keys).to_numpy()
     orders = {"processor": list(dict.fromkeys(frame["processor"].astype(str))), "configuration": in_order(frame)}

@@ -26,7 +26,7 @@ from ablation.results.tables.comparison import (
     comparison_table,
     ledger_table,
 )
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 _CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: "unshown", TOO_FEW: "unshown"}
 
@@ -80,7 +80,7 @@ def _line(row: pd.Series) -> ComparisonLine:
         title=title_of(row["configuration"]),
         output=tuple(_output(row)),
         lossless=None if row["lossless"] == OTHER else row["lossless"] != LOSSY,
-        reference=row["configuration"] == REFERENCE,
+        reference=row["configuration"] == AR,
         tokens_per_s=known(row["tokens_per_s_mean"]),
         speedup=known(row["speedup"]),
         claim=_CLAIMS.get(row["against_ar"], ""),
@@ -100,7 +100,7 @@ def _output(row: pd.Series) -> list[Words]:
     words = []
     if row["bug"]:
         words.append((bug(row["bug"]), "bold red"))
-    elif row["configuration"] == REFERENCE:
+    elif row["configuration"] == AR:
         words.append(REFERENCE_WORDS)
     elif row["exact"] + row["tie"]:
         words.append((f"{row['exact']} exact" + (f", {row['tie']} tie" if row["tie"] else ""), ""))

@@ -14,7 +14,7 @@ from ablation.run.conversation import Conversation
 from ablation.run.progress.watcher import Unwatched, Watcher
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.parameter import Chosen
 
 
@@ -141,7 +141,7 @@ class _Track:
 
     def _runs_again(self, run: ConfigurationRun, missing: bool) -> bool:
         """Whether what is there is needed once more, as the measure of what is missing, or as its memory."""
-        if missing and run.configuration.name == REFERENCE:
+        if missing and run.configuration.name == AR:
             return True
         values = {**self.setting.plan.values, **dict(run.configuration.parameters)}
         return self.setting.load is None and METHODS[run.configuration.method].remembers(values)

@@ -25,7 +25,7 @@ from ablation.run.job import Outcome
 from ablation.run.maker import RowMaker
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.errors import UserError
 from utils.files import checked_path
 from utils.provenance import HOST
@@ -257,7 +257,7 @@ def without_failed(plan: Plan, rows: Sequence[dict[str, str]]) -> list[dict[str,
     """
     keys = [key(cells) for cells in rows]
     failed = {one for one, cells in zip(keys, rows, strict=True) if cells["error"]}
-    unmeasured = {one._replace(configuration="") for one in failed if one.configuration == REFERENCE}
+    unmeasured = {one._replace(configuration="") for one in failed if one.configuration == AR}
     again = {one for one in keys if one in failed or one._replace(configuration="") in unmeasured}
     if plan.loads:
         batches = {one._replace(id="", turn=0) for one in again}

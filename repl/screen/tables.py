@@ -13,7 +13,7 @@ from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics, gammas_reached, stages
 from sampling.methods.part import Condition
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 
 if TYPE_CHECKING:
     from sampling.measure.comparison import Comparison
@@ -55,7 +55,7 @@ def rows(
             comparison.cost_ratio(name),
             verdicts.get(name),
             comparison.lossless(name) if METHODS[runs[name].method].other is None else None,
-            name == REFERENCE,
+            name == AR,
             METHODS[runs[name].method].other,
             METHODS[runs[name].method].memories(comparison.values_of(name)),
             comparison.ledger(name),

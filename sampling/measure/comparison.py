@@ -11,7 +11,7 @@ from sampling.forward.referee import Refereed
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from utils.events import Event
 
 
@@ -145,5 +145,5 @@ class Comparison:
         return price_on(self.engine, run.method, run.values, run.metrics.prompt_tokens + run.metrics.new_tokens // 2)
 
     def _reference(self, name: str) -> _Run | None:
-        comparable = self.finished(REFERENCE) and METHODS[self._runs[name].method].other is None
-        return self._runs[REFERENCE] if comparable else None
+        comparable = self.finished(AR) and METHODS[self._runs[name].method].other is None
+        return self._runs[AR] if comparable else None

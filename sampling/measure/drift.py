@@ -6,7 +6,7 @@ from sampling.engine import Engine
 from sampling.measure.ledger import Account
 from sampling.methods.method import FIXED
 from sampling.methods.parameters import WEIGHTS
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from sampling.pair.local_engine import is_local
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.profile_store import drop
@@ -37,7 +37,7 @@ class Drift:
         quiet = other_cores is not None and other_cores <= BUSY_CORES
         if not quiet or price is None or not run.rounds or run.rounds < _ROUNDS:
             return
-        if name == REFERENCE:
+        if name == AR:
             self._note(_FORWARD, run.verify_ms, price.verify_s(0))
             return
         drafts = (run.drafted or 0) / run.rounds

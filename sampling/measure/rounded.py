@@ -17,7 +17,7 @@ from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
 from sampling.methods.settings import PARAMETERS, Settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 _ROWS = 64  # of logits at a time: bounds the memory, however long an answer is
 
@@ -38,9 +38,9 @@ def greedy_run(engine: Engine, prompt: Sequence[int], length: int) -> RunMetrics
     """Plain greedy decoding of at most `length` tokens after a prompt (ids): its answer and its times."""
     values = {**Settings(), "processor": PARAMETERS["processor"].parse("greedy"), "length": length}
     comparison = Comparison(engine, values, prompt)
-    for _ in comparison.run(REFERENCE):
+    for _ in comparison.run(AR):
         pass
-    return comparison.metrics[REFERENCE]
+    return comparison.metrics[AR]
 
 
 @torch.inference_mode()

@@ -221,8 +221,10 @@ SEARCHES = Registry[Part](
     ),
 )
 
-# Plain autoregression of the target: what every other method is measured against.
-REFERENCE = "target"
+# Plain autoregression: of the target, what every other method is measured against, and of the drafter model. Users type
+# these names, which are those of the models, too.
+AR = "target"
+DRAFTER_AR = "drafter"
 
 
 def _parts(line: Method) -> tuple[Part, ...]:
@@ -236,8 +238,8 @@ def _parts(line: Method) -> tuple[Part, ...]:
 
 METHODS = method_table(
     _parts,
-    Method(REFERENCE, "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),
-    Method("drafter", "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
+    Method(AR, "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),
+    Method(DRAFTER_AR, "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),
     Method("egag", "SD EGAG", "speculative decoding with entropy-adaptive gamma", "model", "egag"),
     Method("heuristic", "SD heuristic", "two drafts more after full acceptance, else one fewer", "model", "heuristic"),

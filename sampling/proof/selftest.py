@@ -29,7 +29,7 @@ from sampling.measure.divergence import judge
 from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.settings import Settings
-from sampling.methods.tables import DRAFTERS, METHODS, REFERENCE
+from sampling.methods.tables import AR, DRAFTERS, METHODS
 from sampling.methods.verifiers import make_verifier
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
@@ -85,10 +85,7 @@ def testable(pair: Pair) -> tuple[str, ...]:
     return tuple(
         name
         for name, method in METHODS.items()
-        if name != REFERENCE
-        and method.other is None
-        and pair.lacks(method, values) is None
-        and engine.lossless(name, values)
+        if name != AR and method.other is None and pair.lacks(method, values) is None and engine.lossless(name, values)
     )
 
 
@@ -154,7 +151,7 @@ class Selftest:
         prompts = [self.pair.encode([text], chat=True) for text in PROMPTS]
         comparisons = [Comparison(engine, self.values, prompt) for prompt in prompts]
         for comparison in comparisons:
-            for _ in comparison.run(REFERENCE):
+            for _ in comparison.run(AR):
                 pass
         return comparisons
 

@@ -15,11 +15,11 @@ from ablation.plan.grid import CONTROL, Configuration
 from ablation.results.record import Record
 from ablation.results.table import columns, row
 from sampling.methods.settings import Settings, relevant_settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.parameter import Chosen
 
-AR = Configuration(REFERENCE)
-AGAIN = Configuration(REFERENCE, alias=CONTROL)
+AR = Configuration(AR)
+AGAIN = Configuration(AR, alias=CONTROL)
 GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9))
 # Speed, agreement with the drafter and drafted length that the made-up numbers follow.
 _SKILL = {"target": 0.0, "speculative": 0.75, "egag": 0.8, "ngram": 0.35, "drafter": 0.0}

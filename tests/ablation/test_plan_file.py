@@ -13,7 +13,7 @@ from ablation.plan.file import plan_names, read_experiment
 from ablation.plan.grid import AGAIN
 from ablation.plan.overrides import Overrides
 from sampling.methods.settings import Settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from tests.ablation.conftest import write_lines
 from tests.ablation.plan_files import SPECULATIVE, Write, ids, names, refusal
 
@@ -47,7 +47,7 @@ def test_a_built_in_plan_reads_and_says_what_it_answers(name: str) -> None:
     experiment = read_experiment(name)
     assert experiment.name == name
     assert experiment.plan.generations == {**GENERATIONS, "paper": PAPER}[name]
-    assert experiment.plan.configurations[0].name == REFERENCE
+    assert experiment.plan.configurations[0].name == AR
     assert experiment.trace == {"egag": True, "rules": "full"}.get(name, False)
     text = (ROOT / "ablation/plans" / f"{name}.toml").read_text()
     assert text.startswith("# ")

@@ -23,7 +23,7 @@ from ablation.gpu_check.stages import run_stage
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
-from sampling.methods.tables import HEADS, REFERENCE
+from sampling.methods.tables import AR, HEADS
 from sampling.pair.pair_engine import PairEngine
 from sampling.proof.selftest import Check, MethodReport
 from scripts import gpu_check
@@ -245,6 +245,6 @@ def test_random_weights_are_the_same_in_transformers() -> None:
     place = Placement(CPU, torch.float32)
     ours, theirs = random_model("tiny", config, place), in_transformers(config, place)
     account = RunMetrics()
-    for event in PairEngine(pair_of("tiny", ours, graphs=False)).stream(REFERENCE, settings_of(8), PROMPT):
+    for event in PairEngine(pair_of("tiny", ours, graphs=False)).stream(AR, settings_of(8), PROMPT):
         account.add(event)
     assert account.output_ids == _generate(theirs, 8, PROMPT)

@@ -9,12 +9,12 @@ from ablation.plan.grid import Configuration
 from engines.speculative_config import written_config
 from sampling.loading.options import LOAD
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 
 def command_line(one: Configuration, prompts: str, models: Mapping[str, Any], length: int) -> str:
     """What runs a configuration beside plain decoding on the same prompts and models."""
-    methods = REFERENCE if one.method == REFERENCE else f"{REFERENCE},{one.method}"
+    methods = AR if one.method == AR else f"{AR},{one.method}"
     words = ["uv", "run", "infer.py", "run", "--methods", methods]
     for name, value in one.parameters:
         words += ["--set", f"{name}={PARAMETERS[name].show(value)}"]
@@ -28,8 +28,8 @@ def command_line(one: Configuration, prompts: str, models: Mapping[str, Any], le
 def plan_text(one: Configuration, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> str:
     """A plan (TOML) that compares the configuration with plain decoding on the same prompts."""
     lines = [f"length = {length}", f"prompts = {json.dumps(list(prompts))}", 'processors = ["greedy"]', ""]
-    lines += ["[[methods]]", f'method = "{REFERENCE}"', ""]
-    if one.method != REFERENCE:
+    lines += ["[[methods]]", f'method = "{AR}"', ""]
+    if one.method != AR:
         lines += ["[[methods]]", f'method = "{one.method}"']
         lines += [f"{name} = {_toml(name, value)}" for name, value in one.parameters]
         lines.append("")

@@ -9,7 +9,7 @@ from ablation.report.tables.cells import title_of
 from ablation.report.tables.rates import ledger_of
 from ablation.report.tables.summary import ALL
 from sampling.measure.ledger import PARTS, Ledger, ms
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 _COLOURS = dict(zip(PARTS, (COLOURS[0], COLOURS[3], COLOURS[4], COLOURS[5], GREY), strict=True))
 
@@ -18,7 +18,7 @@ def ledger_figure(table: pd.DataFrame, processor: str) -> Figure | str:
     """A stacked bar a configuration, AR's first, its time as a line through all; or why there is none."""
     rows = table[(table["task"] == ALL) & (table["configuration"] != CONTROL)]
     found = [(title_of(row["configuration"]), one) for _, row in rows.iterrows() if (one := ledger_of(row)) is not None]
-    if not any(row["configuration"] != REFERENCE and ledger_of(row) for _, row in rows.iterrows()):
+    if not any(row["configuration"] != AR and ledger_of(row) for _, row in rows.iterrows()):
         return "No configuration's times are known beside AR's."
     found = found[::-1]  # from below
     labels = name_labels([title for title, _ in found])

@@ -26,7 +26,7 @@ from ablation.report.plots.figure import (
 )
 from ablation.report.tables.summary import ALL
 from ablation.results.table import setting_columns
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.intervals import bootstrap_ratio
 
 # Settings of the draft length, and whether a rule chooses below it.
@@ -38,7 +38,7 @@ _BESIDE = 0.08
 
 def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
     """A panel a task, a line a configuration; or why there is none."""
-    rows = summary[(summary["configuration"] != REFERENCE) & summary["speedup"].notna()]
+    rows = summary[(summary["configuration"] != AR) & summary["speedup"].notna()]
     if rows.empty:
         return "No speedup over AR is known."
     tasks = list(dict.fromkeys(rows["task"]))
@@ -51,8 +51,8 @@ def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
     places = dict(zip(names, row_places(heights), strict=True))
     title = f"Speedup over AR under {processor}: median over prompts, 95 % interval"
     figure, axes = blank(title, WIDTH, 0.8 + lines * (0.75 + sum(heights)), lines, columns, sharex=True, sharey=True)
-    methods = [method for method in dict.fromkeys(rows["method"]) if method != REFERENCE]
-    colours = {REFERENCE: GREY, **{method: COLOURS[place % len(COLOURS)] for place, method in enumerate(methods)}}
+    methods = [method for method in dict.fromkeys(rows["method"]) if method != AR]
+    colours = {AR: GREY, **{method: COLOURS[place % len(COLOURS)] for place, method in enumerate(methods)}}
     for axis, task in zip(axes, tasks, strict=False):
         part = rows[rows["task"] == task]
         _points(axis, part, places, colours)

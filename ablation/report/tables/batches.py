@@ -14,7 +14,7 @@ from ablation.report.load import in_order
 from ablation.report.plots.figure import WIDTH, Plot, blank, slug, style, whiskers
 from ablation.report.tables.cells import Table, interval, number, title_of
 from ablation.report.tables.summary import ALL
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 TITLE = "Many at a time"
 _HEADERS = (
@@ -76,7 +76,7 @@ def batches_section(frame: pd.DataFrame, summary: pd.DataFrame) -> ReportSection
         closed, open_ = part[part["rate"] == 0.0], part[part["rate"] > 0.0]
         if len(closed):
             units = _units(closed, summary)
-            line = BatchReportLine.through(units[units["configuration"] == REFERENCE])
+            line = BatchReportLine.through(units[units["configuration"] == AR])
             tables.append(_table(name, units, line))
             plots += _plots(name, units, line)
             if line is None:
@@ -111,7 +111,7 @@ def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
             }
         )
     units = pd.DataFrame(found)
-    plain = units[units["configuration"] == REFERENCE].set_index("batch")["throughput"]
+    plain = units[units["configuration"] == AR].set_index("batch")["throughput"]
     units["ratio"] = units["throughput"] / units["batch"].map(plain)
     return units.sort_values(["batch", "place"], ignore_index=True)
 
@@ -131,7 +131,7 @@ def _table(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Tabl
 
 
 def _cells(one: pd.Series, line: BatchReportLine | None) -> tuple[str, ...]:
-    reference = one["configuration"] == REFERENCE
+    reference = one["configuration"] == AR
     drafts = one["configuration"] != CONTROL and not reference and line is not None
     predicted = line.speedup(one["live"], one["drafts"], one["tokens"]) if drafts and line else math.nan
     return (
@@ -184,7 +184,7 @@ def _plots(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Iter
     for place, one in enumerate(names):
         part = units[units["configuration"] == one]
         whole.plot(part["batch"], part["throughput"], label=title_of(one), **style(place))
-        if one != REFERENCE:
+        if one != AR:
             errors = whiskers(part["speedup"], part["speedup_low"], part["speedup_high"])
             gain.errorbar(part["batch"], part["speedup"], yerr=errors, **style(place))
             if line is not None:

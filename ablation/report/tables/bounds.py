@@ -15,7 +15,7 @@ from ablation.results.record import Record
 from ablation.results.store import Store
 from ablation.results.table import columns, row
 from ablation.results.traces.trace import is_full, trace_path
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.errors import UserError
 
 UNTESTED = "computed, not tested"
@@ -83,5 +83,5 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 def _stripped(summary: pd.DataFrame) -> pd.DataFrame:
     """The rows of the bounds, without any test's findings."""
     rows = summary[summary["configuration"].str.startswith(BOUND)].assign(method=BOUND_METHOD, against_ar=UNTESTED)
-    assert REFERENCE not in set(rows["configuration"])
+    assert AR not in set(rows["configuration"])
     return rows.assign(**dict.fromkeys(("p", "p_holm", "effect"), np.nan))

@@ -8,7 +8,7 @@ import pandas as pd
 from ablation.plan.grid import CONTROL
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.ledger import PARTS, Ledger, ms
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def percent(ratio: float) -> str:
 
 def title_of(configuration: str) -> str:
     """How tables call a configuration: what AR and its control are is said."""
-    return {REFERENCE: f"{REFERENCE} (AR)", CONTROL: f"{CONTROL}: AR again (noise)"}.get(configuration, configuration)
+    return {AR: f"{AR} (AR)", CONTROL: f"{CONTROL}: AR again (noise)"}.get(configuration, configuration)
 
 
 def bug(count: int) -> str:
@@ -115,7 +115,7 @@ def pair_table(title: str, rows: pd.DataFrame) -> Table:
 
 def _speed(row: pd.Series) -> tuple[str, ...]:
     sd = "" if math.isnan(row["tokens_per_s_sd"]) else f" ({row['tokens_per_s_sd']:.1f})"
-    reference = row["configuration"] == REFERENCE
+    reference = row["configuration"] == AR
     return (
         title_of(row["configuration"]),
         str(row["prompts"]),

@@ -11,7 +11,7 @@ from ablation.report.tables.cells import Table, interval, number, title_of
 from ablation.report.tables.summary import ALL, speed_ratio, speeds
 from ablation.results.record import DIFFERS
 from engines.spec import OURS, UNKNOWN
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 TITLE = "Engines"
 _HEADERS = (
@@ -63,7 +63,7 @@ def _cells(name: str, own: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFram
     return (
         str(own["id"].nunique()),
         number(told["tokens_per_s_mean"], 1),
-        "1.00" if name == REFERENCE else interval(told["speedup"], told["speedup_low"], told["speedup_high"]),
+        "1.00" if name == AR else interval(told["speedup"], told["speedup_low"], told["speedup_high"]),
         number(own["new_tokens"].sum() / rounds),
         f"{number(accepted, 0)}, {number(drafted, 0)}",
         "" if itself or ours.empty else _ratio(ours, own, "tokens_per_s"),

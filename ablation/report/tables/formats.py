@@ -23,7 +23,7 @@ from ablation.results.tables.quality import (
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 FULL = WEIGHTS[0]
 TITLE = "Formats of the target's weights"
@@ -81,7 +81,7 @@ def _notes(known: Mapping[str, Quality], chosen: Mapping[str, str]) -> tuple[str
 def _line(name: str, rows: pd.DataFrame, best: pd.Series, known: Mapping[str, Quality]) -> tuple[str, ...]:
     """A format's cells, from the rows of a processor and the runs of the format's best configurations."""
     cells = full_cells(next(iter(known.values()))) if name == FULL else quality_cells(name, known[name])
-    plain = rows[rows["configuration"] == REFERENCE]
+    plain = rows[rows["configuration"] == AR]
     full, own = (speeds(plain[plain["target_weights"] == one]) for one in (FULL, name))
     against = "1.00" if name == FULL and len(own) else interval(*speed_ratio(own, full))
     return (*cells, _mean(own), against, _mean(best), interval(*speed_ratio(best, full)))
@@ -94,7 +94,7 @@ def _mean(runs: pd.Series) -> str:
 
 def _best(rows: pd.DataFrame) -> tuple[pd.Series, str]:
     """The runs of the configuration that is best on all other prompts, and which that was; none of a single prompt."""
-    rows = rows[~rows["configuration"].isin([REFERENCE, CONTROL])]
+    rows = rows[~rows["configuration"].isin([AR, CONTROL])]
     logs = prompt_logs(rows.assign(log_speedup=log_speedups(rows)), ["configuration"]).unstack("configuration").dropna()
     names = [name for name in in_order(rows) if name in logs]
     if not names or len(logs) < 2:

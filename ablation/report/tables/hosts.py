@@ -11,7 +11,7 @@ from ablation.report.origin import machine_text
 from ablation.report.tables.cells import Table, number
 from ablation.report.tables.summary import speeds
 from engines.spec import OURS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.text import shown
 
 TITLE = "Hosts"
@@ -27,7 +27,7 @@ def hosts_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> Re
     if frame["host"].nunique() < 2:
         return None
     about = (manifest or {}).get("hosts", {})
-    rows = frame[~frame["failed"] & (frame["engine"] == OURS) & (frame["configuration"] == REFERENCE)]
+    rows = frame[~frame["failed"] & (frame["engine"] == OURS) & (frame["configuration"] == AR)]
     tables = tuple(
         Table(
             f"Hosts under {name}", ("host", "machine", "prompts", "AR tok/s"), tuple(_lines(part, about)), (_MEANING,)

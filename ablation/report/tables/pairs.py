@@ -13,7 +13,7 @@ from ablation.report.load import in_order
 from ablation.report.tables.cells import percent
 from ablation.report.tables.paired import Judged, Logs, judge
 from ablation.report.tables.summary import ALL
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 BEST = "best "
 SAME = "the same drafts and tokens in every round: their difference is noise"
@@ -63,24 +63,24 @@ def shown(pairs: pd.DataFrame, methods: dict[str, str], most: int = 30) -> pd.Da
     firsts = {method: name for name, method in reversed(methods.items())}.values()
     few = pairs.groupby("processor")["a"].transform("size") <= most
     best = pairs["a"].str.startswith(BEST) | pairs["b"].str.startswith(BEST)
-    return pairs[best | few | (pairs["b"] == REFERENCE) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
+    return pairs[best | few | (pairs["b"] == AR) | pairs["a"].isin(firsts) & pairs["b"].isin(firsts)]
 
 
 def _against_ar(summary: pd.DataFrame) -> list[MethodPair]:
     """What the summary says of each configuration, in the form of a pair."""
-    rows = summary[summary["speedup"].notna() & ~summary["configuration"].isin([REFERENCE, CONTROL])]
+    rows = summary[summary["speedup"].notna() & ~summary["configuration"].isin([AR, CONTROL])]
     names = {"ratio": "speedup", "low": "speedup_low", "high": "speedup_high", "prompts": "compared"}
     names |= {"p": "p", "p_holm": "p_holm", "effect": "effect", "verdict": "against_ar"}
     found = []
     for _, row in rows.iterrows():
         judged = Judged(**{field: row[column] for field, column in names.items()})
-        found.append(paired(str(row["processor"]), str(row["configuration"]), REFERENCE, judged))
+        found.append(paired(str(row["processor"]), str(row["configuration"]), AR, judged))
     return found
 
 
 def _others(rows: pd.DataFrame, processor: str, order: list[str]) -> list[MethodPair]:
     """The pairs without AR: later configuration against earlier."""
-    order = [name for name in order if name != REFERENCE]
+    order = [name for name in order if name != AR]
     blocks = rows.pivot(index=["id", "block"], columns="configuration", values="tokens_per_s")
     logs = np.log(blocks.reindex(columns=order).to_numpy())
     prompts = blocks.index.get_level_values("id").factorize()[0]

@@ -10,7 +10,7 @@ import pandas as pd
 from ablation.results.manifest import profiles
 from ablation.results.stamp import unstamped
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import METHODS, REFERENCE
+from sampling.methods.tables import AR, METHODS
 from sampling.pair.profile import NOTHING, LatencyProfile
 
 _KEYS = ["processor", "configuration", "task"]
@@ -51,7 +51,7 @@ def predict(summary: pd.DataFrame, whole: pd.DataFrame, priced: Prices | None) -
 
 def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
     method, profile = METHODS.get(row["method"]), priced.profiles.get(row["target_weights"])
-    if method is None or method.name == REFERENCE or profile is None or math.isnan(context):
+    if method is None or method.name == AR or profile is None or math.isnan(context):
         return math.nan
     defaults = {parameter.name: parameter.default for parameter in method.parameters}
     given = priced.settings.get(unstamped(row["configuration"]), {})

@@ -12,7 +12,7 @@ from ablation.report.tables.paired import Judged, judge, ratio_interval
 from ablation.report.tables.predicted import Prices, predict
 from ablation.report.tables.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 ALL = "all"
 OTHER = "other output"
@@ -75,7 +75,7 @@ def speed_ratio(own: pd.Series, others: pd.Series) -> tuple[float, float, float]
 def log_speedups(frame: pd.DataFrame) -> pd.Series:
     """The logarithm of each run's speedup. AR's own is 0 by definition, whatever a file says."""
     logs: pd.Series = np.log(frame["speedup"].where(frame["speedup"] > 0))
-    return logs.mask(frame["configuration"] == REFERENCE, 0.0)
+    return logs.mask(frame["configuration"] == AR, 0.0)
 
 
 def _prepared(frame: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def _speeds(whole: pd.DataFrame) -> pd.DataFrame:
     """Tokens a second, and the ratio of sums."""
     by_prompt = whole.groupby([*_GROUP, "id"], observed=True)["tokens_per_s"].mean().groupby(level=_GROUP)
     table = pd.DataFrame({"tokens_per_s_mean": by_prompt.mean(), "tokens_per_s_sd": by_prompt.std(ddof=1)})
-    paired = whole[whole["ar_decode_s"].notna() & whole["speedup"].notna() | (whole["configuration"] == REFERENCE)]
+    paired = whole[whole["ar_decode_s"].notna() & whole["speedup"].notna() | (whole["configuration"] == AR)]
     sums = paired.groupby(_GROUP, observed=True)[["new_tokens", "decode_s", "ar_new_tokens", "ar_decode_s"]].sum()
     table["ratio_of_sums"] = (sums["new_tokens"] / sums["decode_s"]) / (sums["ar_new_tokens"] / sums["ar_decode_s"])
     return table
@@ -113,16 +113,16 @@ def _against_ar(whole: pd.DataFrame) -> pd.DataFrame:
 
 def _judged(samples: dict[str, np.ndarray]) -> Iterator[tuple[str, Judged]]:
     """AR and its control are no question of the family: each is judged alone."""
-    asked = [name for name in samples if name not in (REFERENCE, CONTROL)]
+    asked = [name for name in samples if name not in (AR, CONTROL)]
     yield from zip(asked, judge([samples[name] for name in asked]), strict=True)
-    for name in (REFERENCE, CONTROL):
+    for name in (AR, CONTROL):
         if name in samples:
             yield name, judge([samples[name]])[0]
 
 
 def _said(name: str, judged: Judged) -> dict[str, object]:
     """What AR and its control have in place of a verdict."""
-    if name == REFERENCE:
+    if name == AR:
         return {"against_ar": "the reference", "p": math.nan, "p_holm": math.nan, "effect": math.nan}
     return {"against_ar": f"noise: {judged.verdict}"} if name == CONTROL else {}
 

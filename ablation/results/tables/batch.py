@@ -7,7 +7,7 @@ from statistics import median
 
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 
 HEADERS = (
     "at a time", "configuration", "tok/s in all", "against target", "tok/round", "alpha", "tpot, ms", "ttft, ms",
@@ -47,7 +47,7 @@ def batch_lines(records: Sequence[Record]) -> list[BatchLine]:
 
     order = {key: place for place, key in enumerate(dict.fromkeys(map(group, records)))}
     each = {key: list(some) for key, some in groupby(sorted(records, key=lambda one: order[group(one)]), key=group)}
-    plain = {key[:2]: throughput(some) for key, some in each.items() if key[2] == REFERENCE}
+    plain = {key[:2]: throughput(some) for key, some in each.items() if key[2] == AR}
     return [_line(some, plain.get(key[:2])) for key, some in each.items()]
 
 
@@ -67,7 +67,7 @@ def _line(records: Sequence[Record], plain: float | None) -> BatchLine:
         target_weights=first.target_weights,
         throughput=told,
         e2e=throughput(records, e2e=True),
-        ratio=told / plain if told and plain and first.configuration != REFERENCE else None,
+        ratio=told / plain if told and plain and first.configuration != AR else None,
         tokens_per_round=_median([one.tokens_per_round for one in records]),
         alpha=_median([one.alpha for one in records]),
         tpot_ms=_median([one.tpot_ms for one in records]),
@@ -91,7 +91,7 @@ def cells(line: BatchLine) -> tuple[str, ...]:
         str(line.batch),
         stamped(line.configuration, line.lossless),
         _shown(line.throughput, 1),
-        "reference" if line.configuration == REFERENCE else _shown(line.ratio, 2, "x"),
+        "reference" if line.configuration == AR else _shown(line.ratio, 2, "x"),
         _shown(line.tokens_per_round, 2),
         _shown(line.alpha, 2),
         _shown(line.tpot_ms, 1),

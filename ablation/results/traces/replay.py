@@ -14,7 +14,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import Ahead, Sample, Walk, fitted, in_batch, replayed, scaled
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import PARAMETERS, relevant_settings
-from sampling.methods.tables import DRAFTERS, METHODS, REFERENCE
+from sampling.methods.tables import AR, DRAFTERS, METHODS
 from utils.errors import UserError, one_of
 from utils.parameter import Values
 
@@ -74,7 +74,7 @@ class Replays:
         self.generations = [one for one in generations if one.record.error is None]
         self.methods = methods
         self.price, self.batch = price, batch
-        self._references = {_block(one): one for one in self.generations if one.record.configuration == REFERENCE}
+        self._references = {_block(one): one for one in self.generations if one.record.configuration == AR}
         self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
         self._fits: dict[Key, CostModel] = {}
         self._rules: dict[Key, LengthRule] = {}
@@ -96,7 +96,7 @@ class Replays:
     def walk(self, generation: Generation) -> Walk:
         """What its drafter would have drafted along its answer. Raises `UserError` where that is not known."""
         record = generation.record
-        if record.method == REFERENCE:
+        if record.method == AR:
             return _plain(generation)
         if (found := self._walks.get(_answer(generation))) is None:
             raise UserError(

@@ -13,7 +13,7 @@ from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
 from sampling.methods.settings import Settings
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.parameter import Chosen, Values
@@ -63,7 +63,7 @@ def _priced(engine: Engine, plan: Plan, profile: LatencyProfile) -> Estimate:
 
 def _reference(profile: LatencyProfile, tokens: int) -> TokenPace:
     """AR behind so many tokens."""
-    found = priced_pace(profile, Configuration(REFERENCE), Settings(), tokens, tokens)
+    found = priced_pace(profile, Configuration(AR), Settings(), tokens, tokens)
     assert found is not None, "every profile prices plain decoding"
     return found
 
@@ -83,7 +83,7 @@ def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
     short, lengths, longest = _prompts(engine, plan)
     paces = [_run(engine, plan, one, plan.configurations, short) for one in plan.processors[:processors]]
     values = {**plan.values, "processor": plan.processors[0], "length": TIMED_TOKENS}
-    reference = (Configuration(REFERENCE),)
+    reference = (Configuration(AR),)
     both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]
     paces += paces[-1:] * (len(plan.processors) - len(paces))
     return estimate(plan, paces, Timed(len(short), len(longest), *both), lengths)

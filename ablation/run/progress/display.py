@@ -14,7 +14,7 @@ from ablation.run.progress.watcher import Unwatched
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import REFERENCE
+from sampling.methods.tables import AR
 from utils.text import shown
 
 _MOST_SHOWN = 5
@@ -28,7 +28,7 @@ class Speedups:
 
     def add(self, record: Record) -> None:
         """Account for a record; plain autoregression is what the others are against."""
-        if record.speedup is not None and record.configuration != REFERENCE:
+        if record.speedup is not None and record.configuration != AR:
             name = _of_engine(record.engine, _name(record.configuration, record.target_weights))
             self._ratios[name].append(record.speedup)
 
@@ -152,7 +152,7 @@ def _words(block: Iterable[Record]) -> Iterable[str]:
         name = _name(record.configuration, record.target_weights)
         if record.error is not None:
             yield f"{name} failed"
-        elif record.configuration == REFERENCE and record.tokens_per_s is not None:
+        elif record.configuration == AR and record.tokens_per_s is not None:
             yield f"{name} {record.tokens_per_s:.1f} tok/s"
         elif record.speedup is not None:
             yield f"{name} {record.speedup:.2f}x"
@@ -169,7 +169,7 @@ def _batch(load: BatchLoad, block: Sequence[Record]) -> str:
     ratios = [record.speedup for record in block if record.speedup is not None]
     parts = [
         "" if told is None else f"{told:.1f} tok/s in all",
-        f"{median(ratios):.2f}x in the median text" if ratios and first.configuration != REFERENCE else "",
+        f"{median(ratios):.2f}x in the median text" if ratios and first.configuration != AR else "",
         f"{failed} failed" if failed else "",
     ]
     name = _name(first.configuration, first.target_weights)
