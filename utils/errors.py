@@ -19,14 +19,17 @@ class UserError(ValueError):
 
 
 class UnknownName(UserError):
-    """A name that no table holds, with the nearest one that does exist. `listed`: where a long table can be read."""
+    """A name that no table holds, with the nearest one that does exist. `listed`: where a long table can be read.
+
+    near: the allowed name that was probably meant; None where none is close.
+    """
 
     def __init__(self, kind: str, given: str, allowed: Iterable[str], listed: str = "") -> None:
         self.given = given
         self.allowed = tuple(allowed)
         message = f"unknown {kind} {quoted(given)}; expected {one_of(self.allowed, listed)}"
-        near = nearest(given, self.allowed)
-        super().__init__(f"{message}. Did you mean {near!r}?" if near else message)
+        self.near = nearest(given, self.allowed)
+        super().__init__(f"{message}. Did you mean {self.near!r}?" if self.near else message)
 
 
 def wrong_value(name: str, given: object, expected: str) -> UserError:

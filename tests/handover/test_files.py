@@ -1,6 +1,8 @@
 """States in files: whole, their own, and refused where they are not of use."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ from sampling.pair.pair import Pair
 from sampling.prefilled.files import StateFiles, write_state
 from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
 from sampling.prefilled.reading import read_apart
+from tests.refusals import refused
 from tests.tiny import llama, save_checkpoint, tiny_pair
-from utils.errors import UserError
 
 PROMPT = [9, 8, 7, 6, 5, 40, 41, 42]
 
@@ -43,7 +45,7 @@ def test_a_state_comes_back_to_the_bit(pair: Pair, tmp_path: Path) -> None:
     found = files.find(pair, PROMPT, (3,))
     assert equal(found, expected) and found.prefill_s == expected.prefill_s and found.transfer_s > 0
     assert files.files[0].layers == {3}
-    with pytest.raises(UserError, match="lacks the target's states of layers 1, from which"):
+    with refused(tmp_path / "s.safetensors", "layers 1", "--methods"):
         files.check(PROMPT, (1, 3))
     assert files.files[0].prompt == '{"prompt": "a"}'
     assert [path.name for path in tmp_path.iterdir()] == ["s.safetensors"], "no scratch is left"
@@ -61,22 +63,19 @@ def test_a_folder_holds_the_states_of_many(pair: Pair, tmp_path: Path) -> None:
     files = StateFiles(tmp_path)
     for prompt, handover in expected.items():
         assert equal(files.find(pair, prompt, ()), handover)
-    with pytest.raises(
-        UserError,
-        match=r"of 2 states the nearest, .*8\.safetensors.*8 tokens and the prompt has 3; they part at token 1",
-    ):
+    with refused("2 states", tmp_path / "8.safetensors", "8 tokens", 3, "token 1"):
         files.find(pair, [9, 1, 1], ())
 
 
 def test_the_states_of_another_target_are_refused(pair: Pair, tmp_path: Path) -> None:
     written(pair, tmp_path / "s.safetensors")
     files = StateFiles(tmp_path)
-    with pytest.raises(UserError, match="is of tiny, with other weights than the target here, tiny"):
+    with refused(tmp_path / "s.safetensors", "tiny", "weights"):
         files.refuse_other(tiny_pair(seed=1))
     here = Maker.of(pair)
-    for changed, says in ((("weights", "int8"), "--target-weights int8"), (("dtype", "bfloat16"), "--dtype bfloat16")):
-        other = Maker(**{**here.as_dict(), changed[0]: changed[1]})
-        with pytest.raises(UserError, match=says):
+    for name, value, option in (("weights", "int8", "--target-weights"), ("dtype", "bfloat16", "--dtype")):
+        other = Maker(**{**here.as_dict(), name: value})
+        with refused("a state", "tiny", f"{option} {value}"):
             other.refuse_other(here, "a state")
 
 
@@ -89,15 +88,15 @@ def test_weights_that_differ_where_heads_do_not_look_are_others(tmp_path: Path) 
     one, other = (load_pair(LoadOptions(target=str(folder), dtype="float32")) for folder in (base, tuned))
     assert one.digest == other.digest and not Maker.of(one).fits(Maker.of(other))
     written(one, tmp_path / "s.safetensors")
-    with pytest.raises(UserError, match="with other weights than"):
+    with refused(tmp_path / "s.safetensors", "base", "tuned", "weights"):
         StateFiles(tmp_path / "s.safetensors").refuse_other(other)
 
 
 @pytest.mark.parametrize("seconds", [-5.0, "x", None, True, 1e400])
 def test_times_that_cannot_be_are_refused(pair: Pair, seconds: object) -> None:
-    with pytest.raises(UserError, match="seconds that reading a prompt can take"):
+    with refused("it", "prefill_s", repr(seconds)):
         seconds_in(seconds, "it")
-    with pytest.raises(UserError, match="seconds that reading a prompt can take"):
+    with refused("it", "prefill_s", 2.0):
         seconds_in(2.0, "it", most=1.0)
 
 
@@ -111,29 +110,30 @@ def test_what_is_no_state_is_refused(pair: Pair, tmp_path: Path) -> None:
     save_file(
         load_file(good), tmp_path / "odd.safetensors", {"format": "prefilled-state-1", "about": json.dumps(about)}
     )
-    for name, says in (
-        ("cut", "cannot be read"),
-        ("text", "cannot be read"),
-        ("other", "is no prefilled state"),
-        ("odd", "prefill_s"),
-        ("none", "cannot be read: No such file"),
+    for name, quoted in (
+        ("cut", "infer.py prefill"),
+        ("text", "infer.py prefill"),
+        ("other", "infer.py prefill"),
+        ("odd", "prefill_s: 'x'"),
+        ("none", os.strerror(errno.ENOENT)),
     ):
-        with pytest.raises(UserError, match=says):
+        with refused(tmp_path / f"{name}.safetensors", quoted):
             StateFiles(tmp_path / f"{name}.safetensors")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no prefilled state"):
+    with refused(tmp_path / "empty", "*.safetensors"):
         StateFiles(tmp_path / "empty")
 
 
 def test_tensors_that_do_not_fit_together_are_refused(pair: Pair) -> None:
     whole = packed(read_apart(pair.target, PROMPT, (3,)).state)
-    for changed, says in (
-        ({"tokens": whole["tokens"][:-1]}, "has the shape"),
-        ({"hidden.3": whole["hidden.3"][:-1]}, "has the shape"),
-        ({"keys.7": whole["keys.0"]}, "not of the same layers"),
-        ({"more": whole["keys.0"]}, "a tensor 'more'"),
-        ({"tokens": whole["tokens"].float()}, "no tokens"),
-        ({"tokens": whole["tokens"].unsqueeze(0)}, "no tokens"),
+    rows = len(PROMPT) - 1
+    for changed, quoted in (
+        ({"tokens": whole["tokens"][:-1]}, ("keys.0", tuple(whole["keys.0"].shape), rows - 1)),
+        ({"hidden.3": whole["hidden.3"][:-1]}, ("hidden.3", (rows - 1, 32), rows)),
+        ({"keys.7": whole["keys.0"]}, ("keys", "values", "layers")),
+        ({"more": whole["keys.0"]}, ("'more'",)),
+        ({"tokens": whole["tokens"].float()}, ("tokens", "ids")),
+        ({"tokens": whole["tokens"].unsqueeze(0)}, ("tokens", "ids")),
     ):
-        with pytest.raises(UserError, match=says):
+        with refused("it", *quoted):
             unpacked({**whole, **changed}, "it")

@@ -11,7 +11,7 @@ from sampling.forward.models.longrope import LongRopeModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import PREFILL_CHUNK, ModelRunner, WholeRunner, prefill
 from sampling.forward.state import State, put, taken
-from sampling.handover import Handover
+from sampling.handover import Handover, other_text
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.pair_engine import PairEngine
@@ -20,8 +20,8 @@ from sampling.prefilled.shared import SharedPrefills
 from tests.conformance.test_runners import lean_pair
 from tests.conformance.toy import VOCAB
 from tests.model.tiny_models import FORMS, ids, make, runner
+from tests.refusals import refused
 from tests.tiny import tiny_llama
-from utils.errors import UserError
 from utils.events import Finished, Prefilled, Round
 
 ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target" and not method.search]
@@ -153,7 +153,7 @@ def test_the_state_of_another_text_is_refused() -> None:
             return other
 
     engine.prefills = Wrong()
-    with pytest.raises(UserError, match="10 tokens and the prompt has 10; they part at token 4"):
+    with refused(other_text(other.state.tokens, PROMPT)):
         list(engine.stream("target", values, PROMPT))
 
 
@@ -174,7 +174,7 @@ def test_a_state_that_was_changed_is_seen() -> None:
 def test_what_is_missing_or_of_another_shape_is_refused() -> None:
     model = tiny_llama(0)
     kept = state_of(ModelRunner(model), PROMPT, (1,))
-    with pytest.raises(UserError, match="layers 1, 3, and the prefilled state has those of 1: layer 3 is missing"):
+    with refused("layers 1, 3", "of 1", "layer 3"):
         put(kept, ModelRunner(model), (3, 1))
     used = ModelRunner(model)
     used.forward(PROMPT)
@@ -184,13 +184,14 @@ def test_what_is_missing_or_of_another_shape_is_refused() -> None:
     rounded = State(kept.tokens, kept.rows, {1: kept.hidden[1].bfloat16()})
     double = State(kept.tokens, {layer: (k.double(), v.double()) for layer, (k, v) in kept.rows.items()}, {})
     for wrong in (fewer, narrow, double, wide, rounded):
-        with pytest.raises(UserError, match="other layers, shapes or numbers"):
+        with refused("prefilled state", "target"):
             put(wrong, used, ())
 
 
 def test_texts_that_are_more_than_rows_are_refused() -> None:
     hf = make("gpt2")
-    for one in (RecomputingRunner(tiny_llama(0)), ModelRunner(LongRopeModel(hf, 10))):
-        with pytest.raises(UserError, match="cannot be kept"):
-            put(State((), {}, {}), one, ())
+    recomputing, longrope = RecomputingRunner(tiny_llama(0)), ModelRunner(LongRopeModel(hf, 10))
+    for kept_by, name in ((recomputing, "LeanModel"), (longrope, "GPT2LMHeadModel")):
+        with refused("prefilled state", name):
+            put(State((), {}, {}), kept_by, ())
     assert TransformersModel(hf).keeps_rows

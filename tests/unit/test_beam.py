@@ -9,7 +9,7 @@ from sampling.beam import BeamSearch, Candidate, common_start
 from sampling.forward.runner import ModelRunner
 from sampling.pair.pair import Pair
 from tests.conformance.toy import PROMPT, VOCAB, toy_pair
-from utils.errors import UserError
+from tests.refusals import refused
 from utils.events import BeamRound, Event, Finished, Hypothesis
 
 STOPS = [frozenset[int](), frozenset({2}), frozenset({0, 3})]
@@ -132,7 +132,7 @@ def test_length_and_context_window_end_the_text(window: int, length: int, reason
 
 def test_a_prompt_of_one_token_and_one_that_fills_the_window() -> None:
     assert result(run(BeamSearch(), toy_pair(), 5, (3,))).new_tokens == 5
-    with pytest.raises(UserError, match="context window"):
+    with refused("prompt", len(PROMPT), "context window"):
         run(BeamSearch(), toy_pair(window=len(PROMPT)), 1)
 
 

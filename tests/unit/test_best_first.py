@@ -23,7 +23,7 @@ from sampling.methods.settings import Settings
 from sampling.methods.tables import HEADS, METHODS
 from sampling.pair.pair_engine import PairEngine
 from tests.conformance.toy import PROMPT, toy_pair
-from utils.errors import UserError
+from tests.refusals import refused
 
 Path = tuple[int, ...]
 
@@ -220,9 +220,7 @@ def test_one_softmax_goes_over_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -
 def test_who_drafts_place_by_place_refuses_by_name(kind: str) -> None:
     settings = Settings()
     settings.assign("draft_tree", "best_first")
-    with pytest.raises(
-        UserError, match=f"draft_tree best_first given for {kind}, .*expected chain, static, drawn or dynamic"
-    ):
+    with refused("draft_tree best_first", kind, "chain", "static", "drawn", "dynamic"):
         PairEngine(toy_pair()).drafter(kind, settings)
 
 

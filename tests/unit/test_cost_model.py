@@ -8,7 +8,7 @@ from egag.cost_model import ASSUMED_COSTS, CostModel
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.profile import DraftTimes, LatencyProfile
-from utils.errors import UserError
+from tests.refusals import refused
 
 PRICE = CostModel(((1, 20.0), (3, 24.0), (5, 30.0)), first_s=5.0, step_s=3.0, rest_s=1.0)
 PROFILE = LatencyProfile(
@@ -110,26 +110,26 @@ def test_a_profile_comes_back_from_what_it_writes() -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "place"),
     [
-        {"forward": {}},
-        {"forward": {"x": [[1, 2.0]]}},
-        {"forward": {"1": [[3, 2.0], [1, 2.0]]}},
-        {"forward": {"1": [[1, 0.0]]}},
-        {"forward": {"1": [[1, float("nan")]]}},
-        {"prefill": [[1]]},
-        {"rest_s": "1"},
-        {"rest_s": -1.0},
-        {"drafters": {"model": {"first_s": 1.0}}},
-        {"drafters": {"model": {"first_s": 1.0, "step_s": 1.0, "acceptance": [1.5], "found": 1.0}}},
-        {"drafters": {"model": {"first_s": 1.0, "step_s": 1.0, "acceptance": 3, "found": 1.0}}},
-        {"drafters": []},
-        {"measured": 5},
-        {"more": 1},
+        ({"forward": {}}, "forward"),
+        ({"forward": {"x": [[1, 2.0]]}}, "forward"),
+        ({"forward": {"1": [[3, 2.0], [1, 2.0]]}}, "forward"),
+        ({"forward": {"1": [[1, 0.0]]}}, "forward"),
+        ({"forward": {"1": [[1, float("nan")]]}}, "forward"),
+        ({"prefill": [[1]]}, "prefill"),
+        ({"rest_s": "1"}, "rest_s"),
+        ({"rest_s": -1.0}, "rest_s"),
+        ({"drafters": {"model": {"first_s": 1.0}}}, "model"),
+        ({"drafters": {"model": {"first_s": 1.0, "step_s": 1.0, "acceptance": [1.5], "found": 1.0}}}, "acceptance"),
+        ({"drafters": {"model": {"first_s": 1.0, "step_s": 1.0, "acceptance": 3, "found": 1.0}}}, "acceptance"),
+        ({"drafters": []}, "drafters"),
+        ({"measured": 5}, "drafters"),
+        ({"more": 1}, "measured"),
     ],
 )
-def test_what_no_measurement_came_to_is_refused(damage: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="profile"):
+def test_what_no_measurement_came_to_is_refused(damage: dict[str, object], place: str) -> None:
+    with refused("profile", place):
         LatencyProfile.from_dict({**PROFILE.as_dict(), **damage})
-    with pytest.raises(UserError, match="profile"):
+    with refused("profile", *PROFILE.as_dict()):
         LatencyProfile.from_dict([PROFILE.as_dict()])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.errors import UserError
+from tests.refusals import refused
 from utils.files import checked_name, write_atomically
 
 
@@ -38,5 +38,5 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "a b", "a.b", "größe 1", "..a", "x" * 100])
 def test_names_are_names(name: str) -> None:
     assert checked_name(name, "name") == name
-    with pytest.raises(UserError, match="expected a name for files"):
+    with refused("name", *([f"'../{name}'"] if len(name) < 50 else [len(name) + 3]), 100):
         checked_name(f"../{name}", "name")

@@ -15,7 +15,7 @@ from sampling.loading.gguf import cache as gguf_cache
 from sampling.loading.gguf.cache import META, converted
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
-from utils.errors import UserError
+from tests.refusals import refused
 from utils.files import CACHE_VARIABLE, cache_folder
 
 
@@ -185,7 +185,7 @@ def test_a_corrupt_file_is_refused(gguf: Path, tmp_path: Path) -> None:
     noise = tmp_path / "noise.gguf"
     noise.write_bytes(b"not a gguf file at all" * 10)
     for file in (cut, noise):
-        with pytest.raises(UserError, match=f"{file.name}.*GGUF"):
+        with refused(file, "GGUF"):
             converted(file)
     assert not list(cache_folder().glob("*gguf-*-*"))
 
@@ -193,5 +193,5 @@ def test_a_corrupt_file_is_refused(gguf: Path, tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(UserError, match=CACHE_VARIABLE):
+    with refused(gguf, tmp_path / "file", CACHE_VARIABLE):
         converted(gguf)

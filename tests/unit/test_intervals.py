@@ -5,6 +5,7 @@ from statistics import median
 import numpy as np
 import pytest
 
+from tests.refusals import refused
 from utils.intervals import bootstrap_median, bootstrap_ratio
 
 
@@ -13,7 +14,7 @@ def test_one_value_is_its_own_interval() -> None:
 
 
 def test_no_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="no values"):
+    with refused("values", error=ValueError):
         bootstrap_median([])
 
 

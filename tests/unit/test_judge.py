@@ -19,9 +19,9 @@ from sampling.verify.traversal import TraversalVerifier
 from sampling.verify.verdict import DeviceVerdict, Verdict
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import verify
+from tests.refusals import refused
 from tests.sequences import sequence
 from tests.tiny import llama, random_model
-from utils.errors import UserError
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 from utils.random_numbers import RNG
 
@@ -77,7 +77,7 @@ def test_greedy_verdicts_are_those_of_one_hot_rows(proposal: Proposal, data: st.
 def test_rows_that_are_none_are_refused(broken: float, row: int) -> None:
     logits = torch.zeros(2, VOCAB)
     logits[0, 5], logits[row, 5] = 1.0, broken
-    with pytest.raises(UserError, match="the logits of the model are NaN or infinite"):
+    with refused("NaN", "logits", "float32"):
         judged(RejectionVerifier(), GreedyProcessor(), Proposal(torch.tensor([5])), logits)
 
 

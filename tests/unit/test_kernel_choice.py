@@ -19,8 +19,9 @@ from sampling.forward.kernels.probe import always_faster, computes_bfloat16, ker
 from sampling.loading.options import KERNELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
+from tests.refusals import refused
 from utils.device import machine
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName
 from utils.files import CACHE_VARIABLE
 
 Turn = Callable[[], Sequence[Times]]
@@ -254,8 +255,9 @@ def test_a_kernel_that_is_asked_for_is_used_and_never_probed(races: list[int]) -
     assert races == []
     use_packed(None)
     assert kernel("cpu", torch.float32) is PackedLinear and races == [2]
-    with pytest.raises(UnknownName, match="Did you mean 'packed'"):
+    with refused("kernel", "'pakced'", *KERNELS, error=UnknownName) as caught:
         load_pair(LoadOptions(kernel="pakced"))
+    assert caught.value.near == "packed"
     assert kernel("cuda", torch.float32) is DenseLinear
 
 
@@ -284,9 +286,9 @@ def test_packed_products_are_refused_where_there_are_none(
 ) -> None:
     monkeypatch.setattr(kernels, "packs", lambda dtype: False)
     options = LoadOptions(str(tmp_path), device="cpu", dtype="float32", kernel="packed")
-    with pytest.raises(UserError, match="no packed products in float32 on cpu; expected one of auto, plain"):
+    with refused("kernel", "'packed'", "float32", "cpu", "auto", "plain"):
         load_pair(options)
-    with pytest.raises(UserError, match="no packed products in float32 on cuda"):
+    with refused("kernel", "'packed'", "float32", "cuda"):
         kernels.refuse_unpacked({torch.device("cuda"): torch.float32})
 
 

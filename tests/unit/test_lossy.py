@@ -18,7 +18,8 @@ from sampling.verify.lossy import (
 )
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verifier import Verifier
-from utils.errors import UserError
+from tests.refusals import refused
+from utils.errors import UnknownName
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 P = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
@@ -105,8 +106,9 @@ def test_settings_choose_who_judges() -> None:
     assert isinstance(make_verifier(METHODS["target"], settings), RejectionVerifier)
     settings.assign("accept_policy", "accept_all")
     assert isinstance(make_verifier(method, settings), AcceptAllVerifier)
-    with pytest.raises(UserError, match="Did you mean 'typical'"):
+    with refused("verify_strategy", "'tipical'", error=UnknownName) as caught:
         settings.assign("verify_strategy", "tipical")
+    assert caught.value.near == "typical"
 
 
 def test_only_the_chosen_strategys_parameters_matter() -> None:

@@ -8,8 +8,8 @@ import torch
 from sampling.forward.runner import ModelRunner
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
+from tests.refusals import refused
 from tests.tiny import tiny_pair
-from utils.errors import UserError
 from utils.events import Round
 
 ASKED = {**Settings(), "length": 12}
@@ -31,7 +31,7 @@ def test_an_answer_that_does_not_fit_says_so(method: str, error: Exception, monk
         return forward(self, *given, **named)
 
     monkeypatch.setattr(ModelRunner, "forward", short)
-    with pytest.raises(UserError, match=r"^out of memory on cpu .*--dtype bfloat16, --target-weights int8") as told:
+    with refused("cpu", "--dtype bfloat16", "--target-weights int8", "--device") as told:
         list(engine.stream(method, ASKED, [5, 9, 2]))
     assert ("20 MiB" in str(told.value)) == ("20 MiB" in str(error))
     after, fresh = (

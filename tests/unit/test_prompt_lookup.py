@@ -9,8 +9,8 @@ from ngram_assisted.prompt_lookup import GramIndex, PromptLookupDrafter
 from sampling.methods.settings import Settings
 from sampling.sequence import Sequence
 from tests.conformance.toy import toy_runner
+from tests.refusals import refused
 from tests.sequences import sequence
-from utils.errors import UserError
 
 
 def context(tokens: list[int]) -> Sequence:
@@ -90,5 +90,5 @@ def test_a_growing_text_is_searched_as_a_whole(tokens: list[int], one: int, othe
 def test_bounds_the_wrong_way_round_are_refused() -> None:
     settings = Settings()
     settings.assign_all([("max_ngram_size", "5"), ("min_ngram_size", "4")])
-    with pytest.raises(UserError, match="min_ngram_size 4 is above max_ngram_size 2"):
+    with refused("min_ngram_size 4", "max_ngram_size 2"):
         settings.assign("max_ngram_size", "2")

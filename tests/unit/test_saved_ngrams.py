@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ngram_assisted.ngram_storage import NGramStorage, OneLevelNGramStorage
 from ngram_assisted.saved import dumps, loads, vocabulary_digest
+from tests.refusals import refused
 from utils.errors import UserError
 
 VOCABULARY = vocabulary_digest({"a": 0, "b": 1, "c": 2, "d": 3})
@@ -66,6 +67,6 @@ def test_a_bad_file_is_refused(change: object, said: str) -> None:
 
 
 def test_another_tokenizer_is_refused() -> None:
-    with pytest.raises(UserError, match="a different tokenizer"):
+    with refused("tokenizer"):
         loads(TEXT, vocabulary_digest({"a": 1}), 4)
     assert json.loads(TEXT.splitlines()[0])["storage"] == "basic"

@@ -9,7 +9,7 @@ from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
 from sampling.verify.rejection import RejectionVerifier, residual
 from sampling.verify.traversal import TraversalVerifier
 from sampling.verify.verifier import Verifier
-from utils.errors import UserError
+from tests.refusals import refused
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 
@@ -119,5 +119,5 @@ def test_no_draft_is_accepted_where_the_target_says_nothing(verifier: Verifier, 
     for logits in (torch.full((10,), broken), torch.arange(10.0).index_fill(0, torch.tensor([3]), broken)):
         p = GreedyProcessor()(torch.stack([logits, torch.arange(10.0)]))
         assert p[0].isnan().all() and not p[1].isnan().any()
-        with pytest.raises(UserError, match="logits of the model are NaN or infinite"):
+        with refused("NaN", "logits", "float32"):
             verifier.verify(Proposal(torch.tensor([draft])), p, rng())

@@ -14,8 +14,8 @@ from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.own_text import OwnText
 from sampling.vocabularies.tokens import Vocabulary
 from tests import tiny
+from tests.refusals import refused
 from tests.vocabularies import G, S, alphabet, byte_level, crossed_pair, crossing, sentence_piece
-from utils.errors import UserError
 
 EMOJI = "\U0001f600"
 TEXTS = (
@@ -95,7 +95,7 @@ def test_rows_without_logits_are_left_out() -> None:
 def test_a_tokenizer_of_unknown_marks_is_refused_by_name() -> None:
     backend = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece()
-    with pytest.raises(UserError, match=r"bert: .*WordPiece.*byte-level or SentencePiece"):
+    with refused("bert", "WordPiece", "byte-level", "SentencePiece"):
         Vocabulary("bert", PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="[UNK]"), 3)
 
 
@@ -106,7 +106,7 @@ def test_the_intersection_is_drawn_from_where_text_is_written_with_it() -> None:
     assert apart.coverage.drafter == 1.0 > apart.coverage.target
     foreign = crossing(big(), byte_level([chr(0x4E00 + number) for number in range(9)], ["<stop>"], "<stop>"))
     assert foreign.chosen("auto") == foreign.chosen("slem") == "slem"
-    with pytest.raises(UserError, match="share special tokens at most"):
+    with refused("vocabulary", "tli", "big", "small", "slem"):
         foreign.chosen("tli")
 
 
