@@ -12,7 +12,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TextRequest:
     """A text to be written after a prompt (ids). temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens."""
 
     prompt: Sequence[int]
@@ -60,7 +60,7 @@ class Dialect(ABC):
     version: ClassVar[tuple[str, str] | None] = None
 
     @abstractmethod
-    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """The request, which asks for a stream. config: a `speculative_config`, for those that take it by request."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Dialect(ABC):
         return option
 
 
-def openai_body(wanted: Wanted, model: str) -> dict[str, Any]:
+def openai_body(wanted: TextRequest, model: str) -> dict[str, Any]:
     """A request for `/v1/completions` as all who speak OpenAI's language take it, ids in."""
     return {
         "model": model,

@@ -12,7 +12,7 @@ from typing import Any
 
 from engines.api import KEY, Api
 from engines.dialect import Dialect
-from engines.home import Foreign
+from engines.home import ExternalEngine
 from engines.launch import Launcher
 from engines.served import ServedEngine
 from engines.spec import TRANSFORMERS, EngineSpec, read_launch
@@ -25,7 +25,7 @@ from utils.errors import UserError
 
 
 @contextmanager
-def ready(specs: Sequence[EngineSpec], home: LocalEngine) -> Iterator[dict[str, Foreign]]:
+def ready(specs: Sequence[EngineSpec], home: LocalEngine) -> Iterator[dict[str, ExternalEngine]]:
     """The engines by name. Servers that should run are asked whether they do; those to be started start when needed.
 
     Raises `UserError`.
@@ -34,7 +34,7 @@ def ready(specs: Sequence[EngineSpec], home: LocalEngine) -> Iterator[dict[str, 
         yield {spec.name: _engine(spec, home, stack) for spec in specs}
 
 
-def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> Foreign:
+def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> ExternalEngine:
     if spec.kind == TRANSFORMERS:
         from engines.transformers_engine import TransformersEngine
 

@@ -4,18 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from engines.dialect import Wanted
+from engines.dialect import TextRequest
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
-from sampling.forward.referee import Refereed
+from sampling.forward.referee import RefereeResult
 from sampling.methods.choices import PROCESSORS
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.events import Event
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 
-class Foreign(ABC):
+class ExternalEngine(ABC):
     """Another engine behind the protocol. Ids go in and come out, so that no chat template comes between.
 
     home: our engine on the same target. name, version: of the engine, for records.
@@ -35,7 +35,7 @@ class Foreign(ABC):
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
     ) -> Iterator[Event]:
-        """See `Engine.stream`: one `Answered`."""
+        """See `Engine.stream`: one `WholeAnswer`."""
 
     def close(self) -> None:
         """Its part of a plan is over: what was started for it may end, and is started again where it is asked."""
@@ -59,7 +59,7 @@ class Foreign(ABC):
         """See `Engine.reference`: our target says it, whatever engine wrote."""
         return self.home.reference(prompt, said)
 
-    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
+    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """See `Engine.referee`."""
         return self.home.referee(prompt, output)
 
@@ -79,20 +79,20 @@ class Foreign(ABC):
         """See `Engine.forget`: what a server remembers of earlier prompts stays there."""
         return
 
-    def in_format(self, name: str) -> "Foreign":
+    def in_format(self, name: str) -> "ExternalEngine":
         """See `Engine.in_format`."""
         if name != self.describe().target.stored:
             raise UserError(f"target_weights {name} given for {self.name}; expected {self.describe().target.stored}")
         return self
 
 
-def wanted(values: Mapping[str, Any], prompt: Sequence[int]) -> Wanted:
+def wanted(values: Mapping[str, Any], prompt: Sequence[int]) -> TextRequest:
     """What is to be written, in the words of samplers everywhere."""
     temperature, most, mass = sampler(values["processor"])
-    return Wanted(prompt, values["length"], values["seed"], temperature, most, mass)
+    return TextRequest(prompt, values["length"], values["seed"], temperature, most, mass)
 
 
-def sampler(processor: Chosen) -> tuple[float, int, float]:
+def sampler(processor: ChosenPart) -> tuple[float, int, float]:
     """Temperature (0 is greedy), top_k (0 is all) and top_p (1 is all) of a processor."""
     if processor.name == "greedy":
         return 0.0, 0, 1.0

@@ -13,7 +13,7 @@ from typing import Any
 from engines.api import OPEN, Api
 from engines.dialect import AnswerPiece, Dialect
 from engines.dialect import Event as Told
-from engines.home import Foreign, wanted
+from engines.home import ExternalEngine, wanted
 from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
 from engines.tables import DIALECTS
@@ -22,12 +22,12 @@ from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
 from sampling.pair.pair import ModelInfo
 from utils.errors import UserError
-from utils.events import Acceptance, Answered, Event, Failed
+from utils.events import Acceptance, Event, FailedText, WholeAnswer
 
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
 
 
-class ServedEngine(Foreign):
+class ServedEngine(ExternalEngine):
     """A server in one of the dialects; spec tells which, and the name of its model.
 
     api_of: the server that speculates so, by its `speculative_config`. drafter: what it loads to draft, where its
@@ -68,7 +68,7 @@ class ServedEngine(Foreign):
         """See `Engine.stream_many`: so many requests are under way at a time, a thread each."""
         config = self._config(name, values)
         self._warm_up(self._api_of(config), values, config)
-        waiting, going = iter(texts), dict[Future[Answered], tuple[Any, float]]()
+        waiting, going = iter(texts), dict[Future[WholeAnswer], tuple[Any, float]]()
         with _threads(batch) as threads:
             text, begun = next(waiting, None), time.perf_counter()
             while going or text is not None:
@@ -82,13 +82,13 @@ class ServedEngine(Foreign):
                     tag, queued_s = going.pop(one)
                     error = one.exception()
                     if isinstance(error, UserError):
-                        yield tag, Failed(str(error))
+                        yield tag, FailedText(str(error))
                     else:
                         yield tag, replace(one.result(), queued_s=queued_s)
                 text = next(waiting, None) if text is None else text
 
     def close(self) -> None:
-        """See `Foreign.close`."""
+        """See `ExternalEngine.close`."""
         self._end()
 
     def greet(self, methods: Iterable[str]) -> None:
@@ -98,7 +98,7 @@ class ServedEngine(Foreign):
             config = self._config(method, values)
             self._warm_up(self._api_of(config), values, config)
 
-    def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
+    def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> WholeAnswer:
         config, asked = self._config(name, values), wanted(values, prompt)
         api, reading = self._api_of(config), _Reading()
         self._warm_up(api, values, config)
@@ -122,7 +122,7 @@ class ServedEngine(Foreign):
                     f"{api.url} speculates, and what is measured against it means nothing"
                 )
             told = Acceptance.none(len(ids)) if told == Acceptance() else told
-        return Answered(
+        return WholeAnswer(
             len(prompt),
             tuple(ids),
             "stop" if reading.reason == "stop" else "length",
@@ -171,7 +171,7 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def _done(going: Iterable[Future[Answered]], seconds: float | None) -> Iterable[Future[Answered]]:
+def _done(going: Iterable[Future[WholeAnswer]], seconds: float | None) -> Iterable[Future[WholeAnswer]]:
     """Requests that have ended, once one has; seconds: until somebody else is to be asked, or None."""
     if going:
         return wait(going, seconds, FIRST_COMPLETED).done

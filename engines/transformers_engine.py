@@ -10,18 +10,18 @@ import torch
 import transformers
 
 from engines.checkpoints import drafter_model, target_model
-from engines.home import Foreign, wanted
+from engines.home import ExternalEngine, wanted
 from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
 from sampling.loading.gguf.convert import quiet
 from sampling.pair.local_engine import LocalEngine
 from sampling.pair.pair import ModelInfo
-from utils.events import Acceptance, Answered, Event
+from utils.events import Acceptance, Event, WholeAnswer
 
 _WARM = 4
 
 
-class TransformersEngine(Foreign):
+class TransformersEngine(ExternalEngine):
     """`generate` with the pair's checkpoint and its drafter as the assistant.
 
     What the checkpoint's generation_config holds is left aside. A draft has the length that is asked for in every
@@ -58,7 +58,7 @@ class TransformersEngine(Foreign):
             answered = self._answered(name, values, prompt)
         yield answered
 
-    def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> Answered:
+    def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> WholeAnswer:
         asked = wanted(values, prompt)
         sampling: dict[str, Any] = {"do_sample": False}
         if asked.temperature:
@@ -76,7 +76,7 @@ class TransformersEngine(Foreign):
                 **assistant,
             )
         new = output[0, len(prompt) :].tolist()
-        return Answered(
+        return WholeAnswer(
             len(prompt),
             tuple(new),
             "stop" if new[-1] in self._pair.stop else "length",

@@ -41,7 +41,7 @@ class _Path:
 
 
 @dataclass(slots=True)
-class _Tree:
+class _GuessTree:
     """The likeliest nodes of several paths, which share what they begin with; most likely first."""
 
     tokens: list[int] = field(default_factory=list)
@@ -106,9 +106,9 @@ def _guess(index: GramIndex, text: abc.Sequence[int], rank: int, token: int, lim
     return _Path([token, *copy.tokens], [chance, *(chance * further for further in copy.chances)])
 
 
-def _likeliest(paths: abc.Sequence[_Path], count: int) -> _Tree:
+def _likeliest(paths: abc.Sequence[_Path], count: int) -> _GuessTree:
     """The tree of the `count` likeliest nodes on these paths, each of which gets less likely."""
-    tree, rows = _Tree(), dict[tuple[int, int], int]()
+    tree, rows = _GuessTree(), dict[tuple[int, int], int]()
     waiting = [(-path.chances[0], number, 0, -1) for number, path in enumerate(paths) if path.tokens]
     heapify(waiting)
     while waiting and len(tree.tokens) < count:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from egag.length_rule import LengthRule
 from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
-from ngram_assisted.suffix_tree import After, Draft, Limits, best_draft
+from ngram_assisted.suffix_tree import Draft, Limits, LookaheadTree, best_draft
 from sampling.drafter import Drafter
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -85,8 +85,8 @@ class SuffixDrafter(Drafter):
         if limit < 1:
             return []
         limits = Limits(limit, limit, self.factor, self.min_prob)
-        here = best_draft(After(trees.text, pending), limits)
-        earlier = best_draft(After(trees.recollection, pending), limits, here.score)
+        here = best_draft(LookaheadTree(trees.text, pending), limits)
+        earlier = best_draft(LookaheadTree(trees.recollection, pending), limits, here.score)
         return earlier.tokens or here.tokens
 
     def finish(self, seq: Sequence) -> None:

@@ -97,7 +97,7 @@ class SuffixTree(Protocol[C]):
         """The continuations by one token that occurred `least` times or more often, in any order."""
 
 
-class After(Generic[C]):
+class LookaheadTree(Generic[C]):
     """A tree as if it had read some more tokens, which it does not learn.
 
     Only matches that begin in the text that it did read are followed into those tokens.

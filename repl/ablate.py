@@ -10,7 +10,7 @@ import scipy.stats  # noqa: F401
 from ablation.plan.file import Experiment
 from ablation.report.write import write_report
 from ablation.run.conduct import conduct_into
-from ablation.run.job import Outcome
+from ablation.run.job import JobOutcome
 from repl.files.user_files import state_folder
 from repl.replies import Message
 from repl.screen.view import View
@@ -18,7 +18,7 @@ from repl.session import Session
 from utils.errors import UserError
 
 
-def run_plan(session: Session, experiment: Experiment, command: str, view: View) -> Outcome:
+def run_plan(session: Session, experiment: Experiment, command: str, view: View) -> JobOutcome:
     """Run an experiment on the session's pair, then report it; `command` asked for it. Raises `UserError`."""
     if experiment.pair:
         view.reply(Message(f"[pair] of the plan is not used here: {', '.join(experiment.pair)} stay as loaded"))

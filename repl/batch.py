@@ -11,7 +11,7 @@ from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record
 from ablation.results.traces.trace import Tracer
 from ablation.run.execute import PlayedRow
-from ablation.run.job import Outcome, PlanJob
+from ablation.run.job import JobOutcome, PlanJob
 from repl.screen.view import View
 from repl.session import Session
 from repl.slots import BatchSlots
@@ -26,7 +26,7 @@ class _Kept:
     records: list[Record] = field(default_factory=list)
 
     @contextmanager
-    def writing(self, outcome: Outcome) -> Iterator[Tracer]:
+    def writing(self, outcome: JobOutcome) -> Iterator[Tracer]:
         """Nothing is traced."""
         yield Tracer(None)
 
@@ -35,7 +35,7 @@ class _Kept:
         self.records.append(record)
 
 
-def answer(session: Session, prompts: tuple[Prompt, ...], size: int, view: View) -> Outcome:
+def answer(session: Session, prompts: tuple[Prompt, ...], size: int, view: View) -> JobOutcome:
     """Every run of the session on all prompts, `size` at a time, then the table of what each brought.
 
     Prompts stand alone, whatever /turns says; what is remembered of the session's own prompts is not used.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from repl.answers import Answers
 from repl.files.user_files import log_traceback
 from repl.loading import Loading
-from repl.replies import Sheet, SheetSection
+from repl.replies import SectionSheet, SheetSection
 
 if TYPE_CHECKING:
-    from sampling.measure.drift import Drift
+    from sampling.measure.drift import ProfileDrift
     from sampling.measure.profiling import Measuring
     from sampling.pair.profile import LatencyProfile
 
@@ -37,7 +37,7 @@ class Costs:
         self._busy_cores = 0.0
         self._news = ""
         self._guessed = False
-        self._drift: Drift | None = None
+        self._drift: ProfileDrift | None = None
 
     def resume(self) -> None:
         """The prompt waits for a line: go on."""
@@ -80,14 +80,14 @@ class Costs:
 
     def watch(self, answers: Answers) -> str | None:
         """Compare the times of answers with the profile; what to tell where it no longer holds, once."""
-        from sampling.measure.drift import Drift, settle
+        from sampling.measure.drift import ProfileDrift, settle
 
         engine = self._loading.engine()
         profile = engine.profile()
         if profile is None:
             return None
         if self._drift is None or self._drift.profile is not profile:
-            self._drift = Drift(profile)
+            self._drift = ProfileDrift(profile)
         for name in answers.finished():
             run, account = answers.runs[name], answers.comparison.metrics[name]
             context = account.prompt_tokens + account.new_tokens / 2
@@ -95,7 +95,7 @@ class Costs:
             self._drift.add(run.method, values, account, context, answers.machines[name].other_cores)
         said = settle(engine, self._drift)
         if said is not None:
-            self._drift = Drift(profile)
+            self._drift = ProfileDrift(profile)
         return said
 
     def _run(self) -> None:
@@ -142,7 +142,7 @@ class Costs:
             keep(engine.pair, profile)
 
 
-def profile_sheet(profile: "LatencyProfile") -> Sheet:
+def profile_sheet(profile: "LatencyProfile") -> SectionSheet:
     """/profile: forwards by rows, a value a context; drafters; what it means."""
     from ablation.results.tables import profile as table
 
@@ -159,4 +159,4 @@ def profile_sheet(profile: "LatencyProfile") -> Sheet:
         SheetSection(f"The target's forward behind {contexts} tokens", tuple(forwards)),
         SheetSection("Drafters: the first draft of a round", tuple(drafters)),
     )
-    return Sheet("What rounds cost here", sections, tuple(table.sentences(profile)))
+    return SectionSheet("What rounds cost here", sections, tuple(table.sentences(profile)))

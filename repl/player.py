@@ -9,7 +9,7 @@ from repl.commands.table import execute
 from repl.costs import GUESSED
 from repl.files.user_files import log_traceback
 from repl.own_settings import DEBUG, REFERENCE_TURNS, TURNS
-from repl.replies import Message, Reply, Sheet
+from repl.replies import Message, Reply, SectionSheet
 from repl.screen.summary import on_and_why, summary
 from repl.screen.view import View
 from repl.session import Session
@@ -17,7 +17,7 @@ from utils.errors import UserError
 from utils.text import counted
 
 if TYPE_CHECKING:
-    from ablation.run.job import Outcome
+    from ablation.run.job import JobOutcome
     from repl.screen.round_line import Line
     from sampling.pair.profile import LatencyProfile
     from utils.events import AnyRound
@@ -86,7 +86,7 @@ class SessionPlayer:
 
     def _confirm(self, reply: Reply) -> None:
         """Show a reply; a script that was loaded is not heard line by line."""
-        if isinstance(reply, Sheet) or not self._quiet:
+        if isinstance(reply, SectionSheet) or not self._quiet:
             self.view.reply(reply)
 
     def load(self, name: str, lines: tuple[tuple[int, str], ...]) -> Message:
@@ -172,7 +172,7 @@ class SessionPlayer:
 
         return line
 
-    def count(self, outcome: "Outcome") -> None:
+    def count(self, outcome: "JobOutcome") -> None:
         """See `CommandHost.count`."""
         self.failures += outcome.failed
         self.interrupted = outcome.stopped

@@ -19,7 +19,7 @@ class SheetSection:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class SectionSheet:
     """Sections on one page: /help and /status."""
 
     title: str
@@ -27,4 +27,4 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
 
-Reply = Message | Sheet
+Reply = Message | SectionSheet

@@ -10,7 +10,7 @@ from repl.costs import Costs
 from repl.files.runs import Run, title_of
 from repl.loading import Loading
 from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, TURNS
-from repl.start import Start, decide
+from repl.start import StartSettings, decide
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
@@ -38,7 +38,7 @@ class Session:
         self.log: list[Exchange] = []
         self.chosen: set[str] = set()
         self.added: dict[str, Configuration] = {}
-        self.start: Start | None = None
+        self.start: StartSettings | None = None
         self.greeted = False
         self.answers: Answers | None = None
         self.costs = Costs(loading)

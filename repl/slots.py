@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ablation.plan.grid import PlannedGeneration, RowKey
 from ablation.results.record import Record
-from ablation.run.progress.watcher import Unwatched
+from ablation.run.progress.watcher import NullWatcher
 from repl.screen.live import PaintPace, coloured
 from sampling.engine import Engine
 from sampling.measure.answer import Answer
@@ -32,7 +32,7 @@ class _Slot:
     account: RunMetrics = field(default_factory=RunMetrics)
 
 
-class BatchSlots(Unwatched):
+class BatchSlots(NullWatcher):
     """A table of the texts under way, painted between rounds only. Use it as a context.
 
     titles: what runs are called, by their names. Where there is no terminal it says nothing.

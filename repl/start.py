@@ -20,7 +20,7 @@ _MODEL = HYBRID_MODEL.default
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartSettings:
     """The settings that a pair decides, as text by name, and what the cards of its drafters recommend.
 
     cards: values of parameters by what drafts (`model`, or a kind of head). why: what was decided, in words that
@@ -33,7 +33,7 @@ class Start:
     notes: tuple[str, ...] = ()
 
 
-def decide(pair: "Pair", values: Values, chosen: "Collection[str]") -> Start:
+def decide(pair: "Pair", values: Values, chosen: "Collection[str]") -> StartSettings:
     """What the pair decides; `chosen` names the settings that the user decided, which stay as they are in `values`."""
     lacking = dict(_lacking(pair, values))
     hybrid, why = _hybrid(pair, values, chosen)
@@ -42,7 +42,7 @@ def decide(pair: "Pair", values: Values, chosen: "Collection[str]") -> Start:
     free = {name: text for name, text in hybrid.items() if name not in chosen}
     said = [f"{METHODS[name].title} is switched off: {text}" for name, text in lacking.items()]
     settings = {**dict.fromkeys(lacking, "off"), **free}
-    return Start(settings, cards, why if free else "", (*said, *notes))
+    return StartSettings(settings, cards, why if free else "", (*said, *notes))
 
 
 def _lacking(pair: "Pair", values: Values) -> Iterator[tuple[str, str]]:

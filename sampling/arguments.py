@@ -22,7 +22,7 @@ _KINDS: Mapping[str, type] = {
 }
 
 
-class Windowed(Protocol):
+class WindowedModel(Protocol):
     """What holds so many tokens at most."""
 
     @property
@@ -38,7 +38,7 @@ def check_kinds(**arguments: object) -> None:
             raise UserError(f"{name} {quoted(argument)} given; expected {expected}")
 
 
-def check_room(target: Windowed, start: Sequence[int], max_new_tokens: int) -> None:
+def check_room(target: WindowedModel, start: Sequence[int], max_new_tokens: int) -> None:
     """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
     check_not_empty(start)
     if len(start) >= target.window:

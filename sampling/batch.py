@@ -48,7 +48,7 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class LiveText:
     """A text under way. waited_s: since its last round, while prompts of others were read."""
 
     request: Request
@@ -74,7 +74,7 @@ class Batch:
     size: int
     learnt: Callable[[Sequence], None] = lambda seq: None
     plain: CostModel = ASSUMED_COSTS
-    live: list[Live] = field(default_factory=list)
+    live: list[LiveText] = field(default_factory=list)
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Batch:
         return not self._free
 
     @torch.inference_mode()
-    def admit(self, request: Request) -> tuple[Live, Prefilled]:
+    def admit(self, request: Request) -> tuple[LiveText, Prefilled]:
         """Begin a text: its prompt is read, alone. Raises `UserError` as `decode` does; nothing has changed then."""
         slot, rule = self._free[-1], self.rule()
         if request.price is not None:
@@ -108,12 +108,12 @@ class Batch:
         for other in self.live:
             other.waited_s += seconds
         self._free.pop()
-        self.live.append(live := Live(request, seq, slot))
+        self.live.append(live := LiveText(request, seq, slot))
         self._unlearnt.append(seq)
         return live, Prefilled(len(request.prompt), seconds, begun_s - arrived_s)
 
     @torch.inference_mode()
-    def play(self) -> list[tuple[Live, Round]]:
+    def play(self) -> list[tuple[LiveText, Round]]:
         """One round of every live text, each with the seconds of all; those that are over have left when it returns."""
         for live in self.live:
             self._share(live)
@@ -123,13 +123,13 @@ class Batch:
         clock.lap("draft")
         return self._played(rounds, clock.stop(), drafting_s)
 
-    def drop(self, live: Live) -> None:
+    def drop(self, live: LiveText) -> None:
         """Give up a text: its place is free, and nothing is learnt of it."""
         self._unlearnt.remove(live.seq)
         self._leave(live)
         live.seq.drafter_state.clear()
 
-    def _share(self, one: Live) -> None:
+    def _share(self, one: LiveText) -> None:
         """Tell a sequence and its rule how many share a round, where that has changed."""
         count = len(self.live)
         if one.seq.live != count:
@@ -139,9 +139,9 @@ class Batch:
 
     def _played(
         self, rounds: list[Round], seconds: dict[str, float], drafting_s: list[float]
-    ) -> list[tuple[Live, Round]]:
+    ) -> list[tuple[LiveText, Round]]:
         """The rounds with their times; a rule learns a sequence's share of them."""
-        count, played = len(self.live), list[tuple[Live, Round]]()
+        count, played = len(self.live), list[tuple[LiveText, Round]]()
         self.now_s += sum(seconds.values())
         for live, round, shares in zip([*self.live], rounds, self._shares(rounds, seconds, drafting_s), strict=True):
             live.seq.last = round.timed(shares)
@@ -174,7 +174,7 @@ class Batch:
                 "other": seconds["other"] / len(rounds),
             }
 
-    def _leave(self, one: Live) -> None:
+    def _leave(self, one: LiveText) -> None:
         one.slot.held = one.seq.tokens[: one.slot.length]
         one.seq.release_rows()
         one.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
@@ -182,7 +182,7 @@ class Batch:
         self._free.append(one.slot)
 
 
-def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Live, Event]]:
+def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[LiveText, Event]]:
     """The events of every request as `decode` tells them, each with its text.
 
     A request is asked for when there is room for it, after the end of the one before was told, and once more after each

@@ -9,7 +9,7 @@ import torch
 
 from egag.cost_model import CostModel
 from sampling.forward.noise_floor import NoiseFloor
-from sampling.forward.referee import Refereed
+from sampling.forward.referee import RefereeResult
 from sampling.forward.traffic import Traffic
 from sampling.methods.tables import METHODS
 from sampling.pair.pair import ModelInfo
@@ -94,7 +94,7 @@ class Engine(Protocol):
         """What the target says after a prompt and what was `said`: who judges where two outputs part asks it."""
         ...
 
-    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
+    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """What the target says of a whole greedy answer, whoever wrote it."""
         ...
 

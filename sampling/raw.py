@@ -30,7 +30,7 @@ class RawProbabilities:
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedRound:
     """What was seen of a round. target: `[n + 1, V]`, the logits that it was judged with. drafter: `[V]` a draft.
 
     steps: drafts that the rule was asked for one by one, -1 where it was not asked at all. chances, match: as its
@@ -48,7 +48,7 @@ class Raw:
     """Watches one generation: `over` its processor and its rule, then `of` or `take` each round, right after it."""
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = ObservedRound()
 
     def over(self, processor: LogitsProcessor, rule: LengthRule) -> tuple[LogitsProcessor, LengthRule]:
         """The same processor and rule, watched."""
@@ -58,9 +58,9 @@ class Raw:
             rule = _Rule(rule, self)
         return _Processor(processor, self), rule
 
-    def take(self) -> Seen:
+    def take(self) -> ObservedRound:
         """What was seen of the round that has just ended."""
-        seen, self.seen = self.seen, Seen()
+        seen, self.seen = self.seen, ObservedRound()
         return seen
 
     def of(self, round: Round) -> RawProbabilities | None:

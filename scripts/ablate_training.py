@@ -38,7 +38,7 @@ SETS = ("dialogue", "code", "long", "grounded", "translation")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TrainingChoice:
     """A way to train: loss, decay, products as in `Schedule`, answers learned from, values of `HeadConfig`."""
 
     loss: str = "kl"
@@ -49,17 +49,17 @@ class Choice:
 
 
 CHOICES = {
-    "as usual": Choice(),
-    "loss lk": Choice(loss="lk"),
-    "loss acceptance": Choice(loss="acceptance"),
-    "decay 0.6": Choice(decay=0.6),
-    "feedback normed": Choice(variant={"normed_feedback": True}),
-    "state-norm each": Choice(variant={"state_norm": "each"}),
-    "state-norm each, feedback normed": Choice(variant={"state_norm": "each", "normed_feedback": True}),
-    "output-rank 96": Choice(variant={"output_rank": 96}),
-    "answers drawn": Choice(answers="drawn"),
-    "answers greedy": Choice(answers="greedy"),
-    "products float32": Choice(products="float32"),
+    "as usual": TrainingChoice(),
+    "loss lk": TrainingChoice(loss="lk"),
+    "loss acceptance": TrainingChoice(loss="acceptance"),
+    "decay 0.6": TrainingChoice(decay=0.6),
+    "feedback normed": TrainingChoice(variant={"normed_feedback": True}),
+    "state-norm each": TrainingChoice(variant={"state_norm": "each"}),
+    "state-norm each, feedback normed": TrainingChoice(variant={"state_norm": "each", "normed_feedback": True}),
+    "output-rank 96": TrainingChoice(variant={"output_rank": 96}),
+    "answers drawn": TrainingChoice(answers="drawn"),
+    "answers greedy": TrainingChoice(answers="greedy"),
+    "products float32": TrainingChoice(products="float32"),
 }
 
 # What drafts with a method of its own name, to be counted on prompts.
@@ -73,7 +73,7 @@ Only = Annotated[str | None, typer.Option(metavar="A;B", help=f"choices to train
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """What all drafters have in common."""
 
     method: str
@@ -83,7 +83,7 @@ class Plan:
     prompts: int
     length: int
 
-    def shape(self, choice: Choice) -> "DrafterShape":
+    def shape(self, choice: TrainingChoice) -> "DrafterShape":
         """What is trained for a choice."""
         from sampling.distill.make_head import DrafterShape
 
@@ -120,7 +120,7 @@ def main(
         from sampling.distill.training import Schedule
 
         check_rate(rate)
-        named, plan = _chosen(only), Plan(method.value, steps, draft_vocab, most, prompts, length)
+        named, plan = _chosen(only), TrainingPlan(method.value, steps, draft_vocab, most, prompts, length)
         pair = load_pair(LoadOptions(target))
         chosen = possible(pair, plan, named, only is None)
         rows = read_data(data, tokens).rows(pair, seed, told)
@@ -134,7 +134,9 @@ def main(
         typer.echo(table(out))
 
 
-def possible(pair: "Pair", plan: Plan, choices: Mapping[str, Choice], leave_out: bool) -> dict[str, Choice]:
+def possible(
+    pair: "Pair", plan: TrainingPlan, choices: Mapping[str, TrainingChoice], leave_out: bool
+) -> dict[str, TrainingChoice]:
     """Those that a drafter of the method can have. Raises `UserError` for another, unless they may be left out."""
     found = {}
     for name, choice in choices.items():
@@ -148,7 +150,7 @@ def possible(pair: "Pair", plan: Plan, choices: Mapping[str, Choice], leave_out:
     return found
 
 
-def _chosen(only: str | None) -> dict[str, Choice]:
+def _chosen(only: str | None) -> dict[str, TrainingChoice]:
     names = list(CHOICES) if only is None else [name.strip() for name in only.split(";")]
     for name in names:
         if name not in CHOICES:
@@ -157,7 +159,12 @@ def _chosen(only: str | None) -> dict[str, Choice]:
 
 
 def train(
-    pair: "Pair", rows: "Sequence[TrainingRow]", schedule: "Schedule", plan: Plan, choice: Choice, folder: Path
+    pair: "Pair",
+    rows: "Sequence[TrainingRow]",
+    schedule: "Schedule",
+    plan: TrainingPlan,
+    choice: TrainingChoice,
+    folder: Path,
 ) -> None:
     """Train into the folder, with what came out, unless it is there. Every drafter begins with the same seed."""
     from sampling.distill.make_head import learned_from
@@ -232,7 +239,7 @@ def first(rows: "Sequence[TrainingRow]", tokens: int) -> "Iterator[TrainingRow]"
     raise UserError(f"--most {tokens} given, and the data has {seen} such tokens; expected as many at most")
 
 
-def draft(pair: "Pair", plan: Plan, folder: Path) -> None:
+def draft(pair: "Pair", plan: TrainingPlan, folder: Path) -> None:
     """Count on the prompt sets how far the drafter of a folder drafts, as far as that is not there yet."""
     engine, path = PairEngine(replace(pair, heads={plan.method: folder})), folder / DRAFTED
     found = json.loads(path.read_text()) if path.is_file() else {}
@@ -243,7 +250,7 @@ def draft(pair: "Pair", plan: Plan, folder: Path) -> None:
                 write_atomically(path, json.dumps(found, indent=2) + "\n")
 
 
-def _counted(engine: PairEngine, plan: Plan, task: str, processor: str) -> list[int]:
+def _counted(engine: PairEngine, plan: TrainingPlan, task: str, processor: str) -> list[int]:
     """(tokens, rounds) of the answers to the first prompts of a set."""
     settings, total = Settings(), [0, 0]
     settings.assign_all(

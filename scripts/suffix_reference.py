@@ -25,7 +25,7 @@ Request = tuple[list[int], list[int]]
 Drafted = tuple[float, Sequence[int]]
 
 
-class Ours:
+class OurTrees:
     """The two trees of `SuffixDrafter`."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Ours:
         self.memory.add(response)
 
 
-class Theirs:
+class ReferenceTrees:
     """The two trees of arctic-inference's `SuffixDecodingCache`; held_back: whole responses only are remembered."""
 
     def __init__(self, held_back: bool) -> None:
@@ -183,7 +183,7 @@ def main() -> None:
     print("| stream | scores equal | accepted drafts, ours / theirs | held back: scores equal | accepted |")
     print("|---|---|---|---|---|")
     for name, requests in streams().items():
-        sides = Ours(), Theirs(held_back=False), Theirs(held_back=True)
+        sides = OurTrees(), ReferenceTrees(held_back=False), ReferenceTrees(held_back=True)
         tallies = Tally(), Tally()
         for number, request in enumerate(requests):
             ours, *others = (drafts_of(side, number, request) for side in sides)

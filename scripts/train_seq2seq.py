@@ -31,7 +31,7 @@ SHORT = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ModelSize:
     """Widths of a model: states, feed-forward, heads, and layers of the encoder and of the decoder."""
 
     states: int
@@ -41,7 +41,7 @@ class Size:
     decoder: int
 
 
-SIZES = {"dates": Size(64, 128, 4, 2, 2), "dates-drafter": Size(32, 64, 2, 1, 1)}
+SIZES = {"dates": ModelSize(64, 128, 4, 2, 2), "dates-drafter": ModelSize(32, 64, 2, 1, 1)}
 
 
 def ordinal(day: int) -> str:
@@ -101,7 +101,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def fresh_model(size: Size, vocab: int) -> T5ForConditionalGeneration:
+def fresh_model(size: ModelSize, vocab: int) -> T5ForConditionalGeneration:
     """A T5 with random weights, its embedding and output one matrix."""
     return T5ForConditionalGeneration(
         T5Config(

@@ -52,7 +52,7 @@ JUDGED = frozenset(parameter.name for parameter in JUDGING.all_parameters)
 OTHERS = [name for name in EXPECTED if name != "rejection"]
 
 
-class Asking(RejectionVerifier):
+class StrategyProbe(RejectionVerifier):
     """Judges as `rejection` does, and notes how many tokens a round each strategy would have on average."""
 
     def __init__(self) -> None:
@@ -66,9 +66,9 @@ class Asking(RejectionVerifier):
         return super().decide(batch, p, rngs)
 
 
-def asked(engine: PairEngine, method: str, values: Values, prompt: Sequence[int]) -> Asking:
+def asked(engine: PairEngine, method: str, values: Values, prompt: Sequence[int]) -> StrategyProbe:
     """The rounds of one answer, those without drafts left out."""
-    rule, judge = METHODS[method].rule.build(engine.pair, values), Asking()
+    rule, judge = METHODS[method].rule.build(engine.pair, values), StrategyProbe()
     events = decode(
         engine.pair.target,
         engine.drafter(method, values),
@@ -84,7 +84,7 @@ def asked(engine: PairEngine, method: str, values: Values, prompt: Sequence[int]
     return judge
 
 
-def told(name: str, temperature: str, judges: Sequence[Asking]) -> list[str]:
+def told(name: str, temperature: str, judges: Sequence[StrategyProbe]) -> list[str]:
     """A line of the table: tokens a round of each strategy, and the others against the first."""
     if not judges:
         return [name, temperature, "0"]

@@ -26,11 +26,11 @@ from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
 from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
-from serve.driver import Driver, End, ServedPiece, TextJob, Tokens, Told
+from serve.driver import AnswerEnd, Driver, ServedPiece, TextJob, Tokens, Told
 from serve.errors import ApiError
 from serve.mimics import COMPLETIONS, MIMICS, as_ours
 from serve.order import ParsedRequest
-from serve.replies import Reply
+from serve.replies import ReplyObjects
 from serve.writing import ResponseWriting
 from utils.errors import UserError
 
@@ -188,7 +188,7 @@ class Server:
         jobs = [
             TextJob(order, telling(n), ResponseWriting(decode, order.stops)) for n, order in enumerate(asked.orders)
         ]
-        reply = (self._mimic.reply if asked.kind == "text" else Reply)(asked, jobs, self.model.name)
+        reply = (self._mimic.reply if asked.kind == "text" else ReplyObjects)(asked, jobs, self.model.name)
         self.driver.submit(jobs)
         if not asked.stream:
             return await self._whole(request, reply, told)
@@ -208,7 +208,7 @@ class Server:
         """A completion in the server's dialect. Raises `ApiError`."""
         return read_completion(body if self._mimic.path == COMPLETIONS else as_ours(self._mimic, body), model)
 
-    async def _whole(self, request: Request, reply: Reply, told: "asyncio.Queue[tuple[int, Told]]") -> Response:
+    async def _whole(self, request: Request, reply: ReplyObjects, told: "asyncio.Queue[tuple[int, Told]]") -> Response:
         """The answer once all of it is there; if the client leaves before, the places are free."""
         texts, reasons = [""] * len(reply.jobs), [""] * len(reply.jobs)
 
@@ -218,7 +218,7 @@ class Server:
                 if isinstance(one, ApiError):
                     raise one
                 texts[number] += one.text
-                if isinstance(one, End):
+                if isinstance(one, AnswerEnd):
                     reasons[number] = one.reason
 
         try:
@@ -227,7 +227,7 @@ class Server:
             self.driver.cancel(reply.jobs)
         return JSONResponse(reply.whole(texts, reasons))
 
-    async def _stream(self, reply: Reply, told: AsyncIterator[tuple[int, Told]]) -> AsyncIterator[str]:
+    async def _stream(self, reply: ReplyObjects, told: AsyncIterator[tuple[int, Told]]) -> AsyncIterator[str]:
         """A chunk a round; where the client leaves, this is closed, and the places are free."""
         open_texts = set(range(len(reply.jobs)))
         try:

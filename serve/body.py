@@ -14,7 +14,7 @@ from serve.order import ParsedRequest, TextOrder
 from serve.requested_method import requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 from utils.text import quoted
 
 T = TypeVar("T")
@@ -208,7 +208,7 @@ class _Fields:
             raise ApiError(400, "stream_options given without stream; expected both", "stream_options")
         return _Fields(options).get("include_usage", bool, False)
 
-    def _processor(self) -> Chosen:
+    def _processor(self) -> ChosenPart:
         """Greedy at temperature 0, else what its numbers ask for; OpenAI's temperature is 1 where none is given."""
         temperature, mass = self._number("temperature", 1.0), self._number("top_p", 1.0)
         most = self.get("top_k", int, -1)
@@ -221,8 +221,8 @@ class _Fields:
         )
         return self._chosen(f"{name} {temperature!r}{kept}{nucleus}", "temperature")
 
-    def _chosen(self, text: str, name: str) -> Chosen:
-        chosen: Chosen = refused_as(name, lambda: PARAMETERS["processor"].parse(text))
+    def _chosen(self, text: str, name: str) -> ChosenPart:
+        chosen: ChosenPart = refused_as(name, lambda: PARAMETERS["processor"].parse(text))
         return chosen
 
     def _number(self, name: str, default: float) -> float:

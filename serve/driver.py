@@ -9,7 +9,7 @@ from threading import Condition, Lock, Thread
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from sampling.batch import Batch, Live
+from sampling.batch import Batch, LiveText
 from sampling.engine import Text
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
@@ -36,14 +36,14 @@ class ServedPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AnswerEnd:
     """An answer is whole: the text that was held back, and why it ended, `stop` or `length`."""
 
     text: str
     reason: str
 
 
-Told = ServedPiece | End | ApiError
+Told = ServedPiece | AnswerEnd | ApiError
 
 
 @dataclass(eq=False)
@@ -104,7 +104,7 @@ class Driver:
         self.counters = Counters()
         self._waiting: deque[TextJob] = deque()
         self._groups: dict[Configuration, Batch] = {}
-        self._jobs: dict[Live, TextJob] = {}
+        self._jobs: dict[LiveText, TextJob] = {}
         self._changed = Condition()
         self._closed = False
         self._thread = Thread(target=self._run, name="driver", daemon=True)
@@ -248,7 +248,7 @@ class Driver:
                 self._over(live, job, "error")
                 job.tell(_failure(error))
 
-    def _add(self, batch: Batch, live: Live, job: TextJob, round: Round) -> None:
+    def _add(self, batch: Batch, live: LiveText, job: TextJob, round: Round) -> None:
         kept = job.writing.push(round.emitted)
         if kept < len(round.emitted):
             round = _cut(round, kept)
@@ -262,9 +262,9 @@ class Driver:
             reason = "stop" if job.writing.stopped or live.seq.reason == "stop" else "length"
             job.metrics.add(Finished(live.seq.reason or "stop", job.metrics.new_tokens))
             self._over(live, job, reason)
-            job.tell(End(job.writing.rest(), reason))
+            job.tell(AnswerEnd(job.writing.rest(), reason))
 
-    def _over(self, live: Live, job: TextJob, reason: str) -> None:
+    def _over(self, live: LiveText, job: TextJob, reason: str) -> None:
         del self._jobs[live]
         self.counters.ended(reason)
 

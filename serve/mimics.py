@@ -8,7 +8,7 @@ from typing import Any
 
 from sampling.measure.metrics import RunMetrics
 from serve.errors import ApiError
-from serve.replies import Reply, by_round
+from serve.replies import ReplyObjects, by_round
 from utils.errors import UserError, one_of
 from utils.json_text import read_json
 from utils.registry import Registry
@@ -17,11 +17,11 @@ from utils.text import quoted
 Body = dict[str, Any]
 
 
-class FastDeployReply(Reply):
+class FastDeployReply(ReplyObjects):
     """Ids under a name of its own, and counts in the last choice in which the target's own tokens are accepted ones."""
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
-        """See `Reply.chunk`."""
+        """See `ReplyObjects.chunk`."""
         told = super().chunk(number, text, ids, reason)
         (choice,) = told["choices"]
         if "token_ids" in choice:
@@ -42,11 +42,11 @@ class FastDeployReply(Reply):
         return told
 
 
-class TensorRtLlmReply(Reply):
+class TensorRtLlmReply(ReplyObjects):
     """Text alone, with tokens an iteration at the end."""
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
-        """See `Reply.chunk`."""
+        """See `ReplyObjects.chunk`."""
         told = super().chunk(number, text, ids, reason)
         (choice,) = told["choices"]
         choice.pop("token_ids", None)
@@ -55,13 +55,13 @@ class TensorRtLlmReply(Reply):
         return told
 
 
-class SglangReply(Reply):
+class SglangReply(ReplyObjects):
     """Each event has the whole text so far; the forward over the prompt, the first round, is no verification."""
 
     text = ""
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
-        """See `Reply.chunk`."""
+        """See `ReplyObjects.chunk`."""
         self.text += text
         metrics = self.jobs[number].metrics
         about: Body = {"id": self.id, "prompt_tokens": metrics.prompt_tokens, "completion_tokens": metrics.new_tokens}
@@ -77,11 +77,11 @@ class SglangReply(Reply):
         return {"text": self.text, "output_ids": list(ids), "meta_info": about}
 
 
-class LlamaCppReply(Reply):
+class LlamaCppReply(ReplyObjects):
     """Drafts of all rounds in sum, with the end."""
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
-        """See `Reply.chunk`."""
+        """See `ReplyObjects.chunk`."""
         told: Body = {"content": text, "tokens": list(ids), "stop": reason is not None}
         if reason is not None:
             metrics = self.jobs[number].metrics
@@ -96,12 +96,12 @@ class LlamaCppReply(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class Mimic:
+class MimickedServer:
     """A server that this one can stand in for: where it is asked, its request as one of ours, and its answers."""
 
     name: str
     path: str
-    reply: type[Reply]
+    reply: type[ReplyObjects]
     ours: Callable[[Body], Body] = dict
 
 
@@ -140,17 +140,17 @@ def _renamed(body: Body, words: Mapping[str, str]) -> Body:
 
 
 COMPLETIONS = "/v1/completions"
-MIMICS = Registry[Mimic](
+MIMICS = Registry[MimickedServer](
     "dialect",
-    Mimic("vllm", COMPLETIONS, Reply),
-    Mimic("sglang", "/generate", SglangReply, _sglang),
-    Mimic("llamacpp", "/completion", LlamaCppReply, _llamacpp),
-    Mimic("fastdeploy", COMPLETIONS, FastDeployReply),
-    Mimic("trtllm", COMPLETIONS, TensorRtLlmReply),
+    MimickedServer("vllm", COMPLETIONS, ReplyObjects),
+    MimickedServer("sglang", "/generate", SglangReply, _sglang),
+    MimickedServer("llamacpp", "/completion", LlamaCppReply, _llamacpp),
+    MimickedServer("fastdeploy", COMPLETIONS, FastDeployReply),
+    MimickedServer("trtllm", COMPLETIONS, TensorRtLlmReply),
 )
 
 
-def as_ours(mimic: Mimic, content: bytes) -> bytes:
+def as_ours(mimic: MimickedServer, content: bytes) -> bytes:
     """A request in a dialect as one for `/v1/completions`. Raises `ApiError` for what is no object."""
     try:
         body = read_json(content.decode("utf-8"))

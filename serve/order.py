@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ablation.plan.grid import Configuration
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class TextOrder:
     prompt: tuple[int, ...]
     configuration: Configuration
     length: int
-    processor: Chosen
+    processor: ChosenPart
     seed: int
     stops: tuple[str, ...] = ()
     to_the_end: bool = False

@@ -16,7 +16,7 @@ from serve.order import ParsedRequest
 _ELSEWHERE = ("output_ids", "prompt_tokens", "new_tokens", "finish_reason", "score")
 
 
-class Reply:
+class ReplyObjects:
     """The objects of one request: whole, or chunk by chunk."""
 
     def __init__(self, asked: ParsedRequest, jobs: Sequence[TextJob], model: str) -> None:

@@ -14,7 +14,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from sampling.forward.models.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.runner import ModelRunner
 from sampling.pair.pair import ModelInfo, Pair
 from tests.tiny import tiny_tokenizer
@@ -89,7 +89,7 @@ def make(name: str, vocab: int, noise: float = 0.0) -> PreTrainedModel:
 
 def adapted(model: PreTrainedModel) -> EncoderDecoderModel:
     """Behind the engine's forward."""
-    return EncoderDecoderModel(model, Opening.of("tiny", model))
+    return EncoderDecoderModel(model, AnswerOpening.of("tiny", model))
 
 
 def seq2seq_pair(name: str, vocab: int, noise: float = 0.1, stop: frozenset[int] = frozenset()) -> Pair:

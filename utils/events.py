@@ -170,7 +170,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class WholeAnswer:
     """A whole answer of an engine that does not tell its rounds as they are played.
 
     ttft_s, wall_s: from asking until its first tokens, `first` of them, and its last were there. queued_s: from the
@@ -188,11 +188,11 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedText:
     """One of many texts has no answer, and why; the others go on."""
 
     error: str
 
 
 AnyRound = Round | BeamRound
-Event = Prefilled | AnyRound | Finished | Answered | Failed
+Event = Prefilled | AnyRound | Finished | WholeAnswer | FailedText

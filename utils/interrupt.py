@@ -56,7 +56,7 @@ class Deferred(Interrupt):
         self.asked = True
 
 
-class Held(Interrupt):
+class HeldInterrupt(Interrupt):
     """While entered, Ctrl-C waits; whoever handled it before hears of it at the end.
 
     For what others wait for in the middle: a forward of several processes.

@@ -57,7 +57,7 @@ class Parametrised(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPart:
     """A part's name with its arguments, as typed in one value: `nucleus 0.8 0.9`."""
 
     name: str
@@ -194,19 +194,19 @@ def choices(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Par
     return Parameter(name, default, help, "NAME NAME ...", parse, str, allowed)
 
 
-def chosen(name: str, default: Chosen, help: str, parts: Mapping[str, Parametrised]) -> Parameter:
+def chosen(name: str, default: ChosenPart, help: str, parts: Mapping[str, Parametrised]) -> Parameter:
     """A line of a table with its arguments, by position or as `key=value`; shown without trailing defaults."""
 
-    def parse(text: str) -> Chosen:
+    def parse(text: str) -> ChosenPart:
         head, *rest = text.split() or [""]
         part = parts[head.lower()]
-        return Chosen(part.name, _arguments(name, part, rest))
+        return ChosenPart(part.name, _arguments(name, part, rest))
 
-    def show(value: Chosen) -> str:
+    def show(value: ChosenPart) -> str:
         arguments = list(value.arguments)
         while arguments and arguments[-1] == parts[value.name].parameters[len(arguments) - 1].default:
             arguments.pop()
-        return str(Chosen(value.name, tuple(arguments)))
+        return str(ChosenPart(value.name, tuple(arguments)))
 
     usage = " | ".join(" ".join([part.name, *(p.name for p in part.parameters)]) for part in parts.values())
     return Parameter(name, default, help, usage, parse, show, tuple(parts))

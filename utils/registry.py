@@ -6,14 +6,14 @@ from typing import Protocol, TypeVar
 from utils.errors import UnknownName
 
 
-class Named(Protocol):
+class NamedEntry(Protocol):
     """Anything a registry can hold."""
 
     @property
     def name(self) -> str: ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedEntry)
 
 
 class Registry(Mapping[str, T]):

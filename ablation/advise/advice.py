@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ablation.advise.choose import FEW, AdvisedChoice, Expected, choose
+from ablation.advise.choose import FEW, AdvisedChoice, ExpectedSpeedup, choose
 from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
 from ablation.plan.prompts.file import Prompt
@@ -35,7 +35,7 @@ class Advice:
 
     best: AdvisedChoice | None = None
     configuration: Configuration = field(default_factory=lambda: Configuration(AR))
-    measured: Expected | None = None
+    measured: ExpectedSpeedup | None = None
     candidates: tuple[tuple[Configuration, float], ...] = ()
     bounds: tuple[tuple[str, float], ...] = ()
     notes: list[str] = field(default_factory=list)

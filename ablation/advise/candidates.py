@@ -8,7 +8,7 @@ from ablation.plan.grid import Configuration
 from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.replay import Walk, replayed
+from sampling.measure.replay import DraftWalk, replayed
 from sampling.methods.method import FIXED
 from sampling.methods.rules import CONTROLLERS, DRAFT_RULE
 from sampling.methods.tables import BEST_HEAD, HEADS, METHODS
@@ -24,7 +24,7 @@ RUN_AS_IT_IS = ("auto",)
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class CandidateDrafter:
     """A drafter as it is walked with, and the setting that says how much it drafts, with its values to try."""
 
     configuration: Configuration
@@ -40,7 +40,7 @@ class Base:
         """All settings of a walk."""
         return {**common, **dict(self.configuration.parameters)}
 
-    def replays(self, walk: Walk, price: CostModel, common: Values) -> Iterator[tuple[Configuration, RunMetrics]]:
+    def replays(self, walk: DraftWalk, price: CostModel, common: Values) -> Iterator[tuple[Configuration, RunMetrics]]:
         """Every candidate on a walk of this drafter, with predicted times: fixed lengths, then rules."""
         own = self.configuration.parameters
         kept = tuple(pair for pair in own if pair[0] != self.length)
@@ -64,24 +64,27 @@ def _rule(name: str, common: Values) -> LengthRule:
     return rule
 
 
-def bases(pair: Pair, common: Values) -> list[Base]:
+def bases(pair: Pair, common: Values) -> list[CandidateDrafter]:
     """The drafters that the pair has, the most promising first, for a sample may have to stop early."""
     heads = [kind for kind in dict.fromkeys((BEST_HEAD, *HEADS)) if pair.has(kind)]
     models = [*heads, *([MODEL] if pair.has(MODEL) else [])]
     found = [_hybrid(model) for model in models[:1]]
-    found += [Base(Configuration("suffix"), "num_speculative_tokens", BUDGETS)]
-    found += [Base(Configuration(kind), "gamma", LENGTHS) for kind in heads]
-    found += [Base(Configuration("speculative"), "gamma", LENGTHS)] if pair.has(MODEL) else []
-    found += [Base(Configuration(kind, _TREE), "tree_tokens", _NODES) for kind in heads[:1]]
-    found += [Base(Configuration(name), "num_speculative_tokens", BUDGETS) for name in ("recycling", "prompt_lookup")]
-    found += [Base(Configuration("ngram"), "gamma", LENGTHS)]
+    found += [CandidateDrafter(Configuration("suffix"), "num_speculative_tokens", BUDGETS)]
+    found += [CandidateDrafter(Configuration(kind), "gamma", LENGTHS) for kind in heads]
+    found += [CandidateDrafter(Configuration("speculative"), "gamma", LENGTHS)] if pair.has(MODEL) else []
+    found += [CandidateDrafter(Configuration(kind, _TREE), "tree_tokens", _NODES) for kind in heads[:1]]
+    found += [
+        CandidateDrafter(Configuration(name), "num_speculative_tokens", BUDGETS)
+        for name in ("recycling", "prompt_lookup")
+    ]
+    found += [CandidateDrafter(Configuration("ngram"), "gamma", LENGTHS)]
     return [base for base in found if pair.lacks(METHODS[base.method], base.values(common)) is None]
 
 
-def _hybrid(model: str) -> Base:
+def _hybrid(model: str) -> CandidateDrafter:
     """Suffix trees where they promise enough, else the model, whose drafts are the shorter ones."""
     own = (("hybrid_model", model), ("num_model_steps", 3))
-    return Base(Configuration("suffix_or_model", own), "num_speculative_tokens", (10,))
+    return CandidateDrafter(Configuration("suffix_or_model", own), "num_speculative_tokens", (10,))
 
 
 def run_as_they_are(pair: Pair, common: Mapping[str, Any]) -> list[Configuration]:

@@ -13,7 +13,7 @@ FEW = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedSpeedup:
     """A speedup over plain decoding with its 95 % interval over prompts; one prompt has none: NaN."""
 
     ratio: float
@@ -37,7 +37,7 @@ class AdvisedChoice:
     """The best candidate by its mean over prompts, and what it may be expected to bring on others."""
 
     name: str
-    expected: Expected
+    expected: ExpectedSpeedup
 
 
 def choose(logs: Mapping[str, Sequence[float]]) -> AdvisedChoice | None:
@@ -55,11 +55,11 @@ def choose(logs: Mapping[str, Sequence[float]]) -> AdvisedChoice | None:
     count = matrix.shape[1]
     ratio = float(matrix[best].mean())
     if count == 1:
-        return AdvisedChoice(list(known)[best], Expected(math.exp(ratio), math.nan, math.nan, 1))
+        return AdvisedChoice(list(known)[best], ExpectedSpeedup(math.exp(ratio), math.nan, math.nan, 1))
     often = np.random.default_rng(0).multinomial(count, np.full(count, 1.0 / count), size=DRAWS) / count
     means = matrix @ often.T
     winners = means.argmax(axis=0)
     optimism = max(0.0, float((means.max(axis=0) - matrix.mean(axis=1)[winners]).mean()))
     low, high = np.quantile(means[best], (0.025, 0.975)) - optimism
-    expected = Expected(math.exp(ratio - optimism), math.exp(low), math.exp(high), count)
+    expected = ExpectedSpeedup(math.exp(ratio - optimism), math.exp(low), math.exp(high), count)
     return AdvisedChoice(list(known)[best], expected)

@@ -6,12 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ablation.advise.candidates import Base, bases, run_as_they_are
+from ablation.advise.candidates import CandidateDrafter, bases, run_as_they_are
 from ablation.plan.grid import Configuration
 from egag.cost_model import CostModel
 from sampling.engine import price_on
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.replay import Sample, Walk, fitted, oracle, scaled, walk
+from sampling.measure.replay import DraftWalk, Sample, fitted, oracle, scaled, walk
 from sampling.measure.replay.walk import sample
 from sampling.measure.warm_up import warm_up
 from sampling.methods.tables import AR
@@ -32,11 +32,11 @@ Over = Callable[[int], bool]
 
 
 @dataclass
-class Measuring:
+class DrafterMeasurement:
     """What was measured of one drafter: a walk a prompt, and rounds that were really run."""
 
-    base: Base
-    walks: list[Walk] = field(default_factory=list)
+    base: CandidateDrafter
+    walks: list[DraftWalk] = field(default_factory=list)
     own: list[Sample] = field(default_factory=list)
 
 
@@ -48,7 +48,7 @@ class SampleRuns:
 
     def __init__(self, engine: LocalEngine, common: Values) -> None:
         self.engine, self.common = engine, dict(common)
-        self.live = [Measuring(base) for base in bases(engine.pair, common)]
+        self.live = [DrafterMeasurement(base) for base in bases(engine.pair, common)]
         self.run = {one.name: one for one in run_as_they_are(engine.pair, common)}
         self.measured: Logs = {name: [] for name in self.run}
         self.left_out: list[str] = []
@@ -85,7 +85,7 @@ class SampleRuns:
         self.engine.forget()
         values = {**self.common, "length": length}
         plain, rounds = self._run(Configuration(AR), values, ids)
-        found: list[tuple[Measuring, Walk, list[Sample]]] = []
+        found: list[tuple[DrafterMeasurement, DraftWalk, list[Sample]]] = []
         for one in self.live:
             if over(len(found) + self.prompts):
                 if self.prompts or not found:
@@ -122,7 +122,7 @@ class SampleRuns:
                 samples.append(sample(event.drafts, event.parents, event.draft_s, event.verify_s, event.other_s))
         return account, samples
 
-    def cost_model(self, one: Measuring) -> CostModel:
+    def cost_model(self, one: DrafterMeasurement) -> CostModel:
         """What rounds with this drafter cost: by the pair's profile at the level of today's rounds, else fitted."""
         values = one.base.values(self.common)
         profiled = price_on(self.engine, one.base.method, values, one.walks[0].prompt_tokens)
@@ -153,7 +153,7 @@ class SampleRuns:
             found[one.base.configuration.name] = [self._log(oracle(walked, price)) for walked in one.walks]
         return found
 
-    def _replays(self, one: Measuring) -> Iterator[tuple[Configuration, list[float]]]:
+    def _replays(self, one: DrafterMeasurement) -> Iterator[tuple[Configuration, list[float]]]:
         """What can be told of every answer; of one of two tokens no rule can be replayed."""
         price, found = self.cost_model(one), dict[Configuration, list[float]]()
         for walked in one.walks:

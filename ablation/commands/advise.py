@@ -18,7 +18,7 @@ from utils.text import shown
 
 if TYPE_CHECKING:
     from ablation.advise.advice import Advice
-    from ablation.advise.choose import Expected
+    from ablation.advise.choose import ExpectedSpeedup
     from ablation.plan.grid import Configuration
     from ablation.plan.prompts.file import Prompt
     from sampling.pair.pair import Pair
@@ -139,7 +139,7 @@ def facts(advice: "Advice", forms: _Forms) -> dict[str, Any]:
     }
 
 
-def _numbers(found: "Expected | None") -> dict[str, float | int | None] | None:
+def _numbers(found: "ExpectedSpeedup | None") -> dict[str, float | int | None] | None:
     if found is None:
         return None
     low, high = (None if value != value else value for value in (found.low, found.high))

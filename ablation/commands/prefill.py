@@ -162,10 +162,10 @@ def _write(
 ) -> None:
     """Read each prompt's first turn and write what it left, a line each."""
     from sampling.prefilled.files import write_state
-    from sampling.prefilled.packed import Maker
+    from sampling.prefilled.packed import PrefillMaker
     from sampling.prefilled.reading import read_apart
 
-    target, maker = engine.target, Maker.of(engine.pair)
+    target, maker = engine.target, PrefillMaker.of(engine.pair)
     for prompt, path in zip(prompts, paths, strict=True):
         ids = engine.tokenise(prompt.opening, settings["chat"], prompt.system)
         handover = read_apart(target, ids, layers)

@@ -145,7 +145,7 @@ def _execute(
     """Run the plan, write each record as soon as it is known, and say whether any generation failed."""
     from rich.console import Console
 
-    from ablation.commands.shared.printed import Printed
+    from ablation.commands.shared.printed import PrintedRecords
     from ablation.run.conduct import conduct
     from ablation.run.job import PlanJob
     from engines.fleet import ready
@@ -163,7 +163,7 @@ def _execute(
         engine.prefills = prefills
 
     with ready([side.spec for side in plan.sides], engine) as others:
-        job = PlanJob(engine, plan, Printed(plan, as_json, trace, traced), others=others)
+        job = PlanJob(engine, plan, PrintedRecords(plan, as_json, trace, traced), others=others)
         outcome = conduct(job, Console(stderr=True), go_on, traced)
     if outcome.stopped:
         raise KeyboardInterrupt

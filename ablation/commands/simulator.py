@@ -12,7 +12,7 @@ from ablation.results.traces.replay import ReplayRequest, Replays
 from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.replay import Walk, in_batch, oracle, replayed
+from sampling.measure.replay import DraftWalk, in_batch, oracle, replayed
 from sampling.measure.replay.simulator import simulator_row, simulator_walks
 from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import AR, METHODS
@@ -21,7 +21,7 @@ from utils.errors import UserError
 
 def write_simulator(replays: Replays, path: Path) -> None:
     """A row for each answer, the lengths of each drafter by the method that it first drafted for."""
-    answers: dict[tuple[Any, ...], tuple[str, tuple[int, ...], dict[str, Walk]]] = {}
+    answers: dict[tuple[Any, ...], tuple[str, tuple[int, ...], dict[str, DraftWalk]]] = {}
     for one in replays.drafting:
         key = (one.record.id, one.record.turn, one.record.target_weights, one.prompt_ids)
         name = str(one.record.id) if one.record.turn == 1 else f"{one.record.id}, turn {one.record.turn}"
@@ -66,7 +66,7 @@ def simulated(
     return records, []
 
 
-def _fixed(walk: Walk, asked: ReplayRequest, price: CostModel) -> RunMetrics:
+def _fixed(walk: DraftWalk, asked: ReplayRequest, price: CostModel) -> RunMetrics:
     assert asked.gamma is not None
     return replayed(walk, FixedGamma(asked.gamma), price, bounded=asked.bounded)
 

@@ -30,7 +30,7 @@ from ablation.gpu_check.predictions import (
 )
 from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rivals import meet_generate
-from ablation.gpu_check.rounds import Pace, pace, settings_of
+from ablation.gpu_check.rounds import RoundPace, pace, settings_of
 from ablation.growth import verify_growth
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.traffic import Traffic, copy_bandwidth
@@ -48,7 +48,7 @@ _COPY, _HEAD_S, _FUSING_S, _FEW = "copy bandwidth", 30.0, 60.0, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class BenchSize:
     """How much is measured. tokens, drafted_tokens: of an answer, of plain decoding and where something drafts.
 
     warm_up: its first rounds. turns: of forwards over each number of rows. matmul: rows of square matrices.
@@ -65,11 +65,11 @@ class Size:
     matmul: int = 8192
 
 
-_DRY = Size((_SMALLEST,), torch.float32, 20, 40, 4, (1, 2, 5), 3, (1, 4), 256)
+_DRY = BenchSize((_SMALLEST,), torch.float32, 20, 40, 4, (1, 2, 5), 3, (1, 4), 256)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BenchModels:
     """A shape with random weights, and a smaller model that drafts for it."""
 
     shape: str
@@ -82,7 +82,7 @@ class Bench:
         """An engine whose forwards are graphs, or are not."""
         return PairEngine(pair_of(self.shape, self.model, way != EAGER, self.drafter, heads))
 
-    def fused(self) -> "Bench":
+    def fused(self) -> "BenchModels":
         """The same with compiled steps between the products. Raises `LeftOut` where they cannot be had."""
         try:
             model, drafter = (one.compiled(lambda done: None) for one in (self.model, self.drafter))
@@ -93,7 +93,7 @@ class Bench:
 
 def fast(record: StageRecord) -> Table:
     """Ceilings; then each shape by itself; then transformers, whose compiling takes long, while there is time."""
-    size = _DRY if record.tiny else Size()
+    size = _DRY if record.tiny else BenchSize()
     record.measure(_COPY, lambda: {"bytes_per_s": copy_bandwidth(record.device)})
     record.measure("matmul", partial(_matmul, record.device, size))
     for shape in size.shapes:
@@ -115,7 +115,7 @@ def _compare(record: StageRecord) -> None:
     record.write()
 
 
-def _matmul(device: torch.device, size: Size) -> dict[str, float]:
+def _matmul(device: torch.device, size: BenchSize) -> dict[str, float]:
     """Operations a second of a product of two random square matrices, the median of ten."""
     left, right = (torch.randn(size.matmul, size.matmul, device=device, dtype=size.dtype) for _ in range(2))
     took = []
@@ -132,26 +132,26 @@ def _config(shape: str) -> Any:
     return LlamaConfig(**TINY, max_position_embeddings=512) if shape == _SMALLEST else config_of(f"{RANDOM}{shape}")
 
 
-def _make(record: StageRecord, size: Size, shape: str) -> Bench:
+def _make(record: StageRecord, size: BenchSize, shape: str) -> BenchModels:
     """The model of a shape, and as its drafter a smaller shape with its vocabulary or its own first layers."""
     place, config = Placement(record.device, size.dtype), _config(shape)
     model = random_model(shape, config, place)
     smaller = {LARGE: MIDDLE, MIDDLE: SMALL}.get(shape)
     if smaller is None:
         blocks = replace(model.blocks, layers=model.layers[:_FEW])
-        return Bench(shape, config, model, replace(model, blocks=blocks), f"SD with its first {_FEW} layers")
+        return BenchModels(shape, config, model, replace(model, blocks=blocks), f"SD with its first {_FEW} layers")
     drafting = _config(smaller)
     drafting.vocab_size = config.vocab_size
-    return Bench(shape, config, model, random_model(smaller, drafting, place), f"{MODEL}{smaller}")
+    return BenchModels(shape, config, model, random_model(smaller, drafting, place), f"{MODEL}{smaller}")
 
 
-def _measure(record: StageRecord, size: Size, shape: str) -> None:
+def _measure(record: StageRecord, size: BenchSize, shape: str) -> None:
     """Everything of one shape; its models are gone afterwards."""
-    made: list[Bench] = []
+    made: list[BenchModels] = []
     record.measure(f"{shape}: models", lambda: made.append(_make(record, size, shape)))
     for bench in made:
         engines = {way: bench.engine(way) for way in (GRAPHS, EAGER)}
-        own: dict[str, Pace] = {}
+        own: dict[str, RoundPace] = {}
         for way, engine in engines.items():
             record.measure(names.plain(shape, way), partial(_plain, engine, size, own, way))
         record.measure(names.floor(shape), partial(_floor, record, bench, size, own))
@@ -165,17 +165,17 @@ def _measure(record: StageRecord, size: Size, shape: str) -> None:
         _fused(record, size, bench, own)
 
 
-def _drafting(size: Size) -> list[tuple[str, int, str]]:
+def _drafting(size: BenchSize) -> list[tuple[str, int, str]]:
     """(way, gamma, rate) of what a model drafts: everything with graphs, and once without."""
     return [*((GRAPHS, gamma, rate) for rate in (HIGH, "0.5") for gamma in size.gammas), (EAGER, 4, HIGH)]
 
 
-def _plain(engine: PairEngine, size: Size, own: dict[str, Pace], way: str) -> Pace:
+def _plain(engine: PairEngine, size: BenchSize, own: dict[str, RoundPace], way: str) -> RoundPace:
     own[way] = pace(engine, AR, settings_of(size.tokens), PROMPT, size.warm_up)
     return own[way]
 
 
-def _floor(record: StageRecord, bench: Bench, size: Size, own: dict[str, Pace]) -> dict[str, float]:
+def _floor(record: StageRecord, bench: BenchModels, size: BenchSize, own: dict[str, RoundPace]) -> dict[str, float]:
     """Bytes that a token has to read, the time that they take at the speed of a copy, and the share that is reached."""
     traffic = Traffic.of(bench.model)
     if _COPY not in record.found or traffic is None:
@@ -186,14 +186,14 @@ def _floor(record: StageRecord, bench: Bench, size: Size, own: dict[str, Pace]) 
     return {"bytes": a_token, "ms": ms, **shares}
 
 
-def _growth(engine: PairEngine, size: Size) -> dict[str, Any]:
+def _growth(engine: PairEngine, size: BenchSize) -> dict[str, Any]:
     """Forwards over n rows behind the prompt, in milliseconds and in forwards over one."""
     (ms,) = verify_growth({"": engine}, PROMPT, size.widths, size.turns).values()
     return {"rows_ms": ms, "v": {rows: each / ms[1] for rows, each in ms.items()}, "v5": ms[5] / ms[1]}
 
 
 def _drafted(
-    engine: PairEngine, method: str, size: Size, gamma: int, rate: str, own: Pace | None
+    engine: PairEngine, method: str, size: BenchSize, gamma: int, rate: str, own: RoundPace | None
 ) -> dict[str, float | None]:
     """Rounds with drafts of which each passes at this rate, beside plain decoding in the same way."""
     values = settings_of(size.drafted_tokens, gamma=str(gamma), accept_policy="synthetic", accept_rates=rate)
@@ -204,7 +204,7 @@ def _drafted(
     return {**asdict(found), "draft_step_ms": step_ms, "c": c, "speedup": speedup}
 
 
-def _head(record: StageRecord, size: Size, bench: Bench, own: dict[str, Pace]) -> None:
+def _head(record: StageRecord, size: BenchSize, bench: BenchModels, own: dict[str, RoundPace]) -> None:
     """A head of one block that continues the target's states, with random weights as well."""
     heads: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -216,9 +216,9 @@ def _head(record: StageRecord, size: Size, bench: Bench, own: dict[str, Pace]) -
             record.measure(name, partial(_drafted, engine, "eagle", size, 4, HIGH, own.get(way)))
 
 
-def _fused(record: StageRecord, size: Size, bench: Bench, own: dict[str, Pace]) -> None:
+def _fused(record: StageRecord, size: BenchSize, bench: BenchModels, own: dict[str, RoundPace]) -> None:
     """Plain decoding and a model's drafts with steps that torch compiles."""
-    made: list[Bench] = []
+    made: list[BenchModels] = []
     if record.tiny:
         record.leave_out(f"{bench.shape}: compiled steps", "a dry run")
         return

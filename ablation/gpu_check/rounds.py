@@ -27,7 +27,7 @@ _WAITS = "synchroniz"  # in torch's warning of an operation that waits for the d
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RoundPace:
     """Milliseconds of a round, medians behind the warm-up, and what it brought.
 
     ms: on the wall clock, from the end of a round to that of the next. draft_ms, verify_ms, other_ms: as the loop's own
@@ -44,7 +44,7 @@ class Pace:
     rounds: int
 
     @classmethod
-    def of(cls, rounds: list[tuple[float, Round]]) -> "Pace":
+    def of(cls, rounds: list[tuple[float, Round]]) -> "RoundPace":
         """rounds: when each of them was over, seconds; the first is where measuring begins."""
         made = [one for _, one in rounds[1:]]
         gaps = [1e3 * (after - before) for (before, _), (after, _) in pairwise(rounds)]
@@ -68,12 +68,14 @@ def settings_of(length: int, **given: str) -> Settings:
     return settings
 
 
-def pace(engine: PairEngine, method: str, values: Mapping[str, Any], prompt: list[int], warm_up: int = WARM_UP) -> Pace:
+def pace(
+    engine: PairEngine, method: str, values: Mapping[str, Any], prompt: list[int], warm_up: int = WARM_UP
+) -> RoundPace:
     """How fast a method's rounds are. Raises `ValueError` where the answer has too few of them."""
     seen = [(time.perf_counter(), one) for one in _rounds(engine, method, values, prompt)]
     if len(seen) < warm_up + 2:
         raise ValueError(f"{len(seen)} rounds of {method}; expected more than the {warm_up} of the warm-up")
-    return Pace.of(seen[warm_up - 1 :])
+    return RoundPace.of(seen[warm_up - 1 :])
 
 
 def waits(engine: PairEngine, method: str, values: Mapping[str, Any], prompt: list[int]) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from sampling.methods.tables import METHODS
 from utils.errors import UserError, wrong_value
 from utils.files import checked_name
 from utils.option import words
-from utils.parameter import Chosen, integer, number, toggle
+from utils.parameter import ChosenPart, integer, number, toggle
 
 _MOST_RUNS = 1000
 _MOST_BYTES = 1_000_000
@@ -66,7 +66,7 @@ ELSEWHERE = {"length": "length", "processor": "processors", "seed": "seeds"}
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class PlanContents:
     """A file as it is written, its values parsed. `values` holds every setting; prompts None: not read.
 
     configurations: of the tables, without the reference.
@@ -76,7 +76,7 @@ class Contents:
     values: Mapping[str, Any]
     seeds: tuple[int, ...]
     repeats: int
-    processors: tuple[Chosen, ...]
+    processors: tuple[ChosenPart, ...]
     prompts: tuple[Prompt, ...] | None
     limit: int | None
     control: bool
@@ -92,7 +92,7 @@ class Contents:
     share_prefill: bool = False
 
 
-def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
+def read_contents(path: Path, base: Settings, read_prompts: bool) -> PlanContents:
     """The whole file. Raises `UserError`."""
     text = _read_text(path)
     try:
@@ -108,7 +108,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> Contents:
     values["length"] = top.read("length", one(LENGTH), values["length"])
     tables = read_tables(entries.get("methods", []), faults)
     drafting = tuple(dict.fromkeys(table.method for table in tables if METHODS[table.method].drafts))
-    contents = Contents(
+    contents = PlanContents(
         name=top.read("name", _name, "") or _name(path.stem),
         values=values,
         seeds=top.read("seeds", _seeds(values["seed"]), (values["seed"],)),

@@ -17,7 +17,7 @@ from ablation.plan.contents import (
     RATE,
     REPEATS,
     SEEDS,
-    Contents,
+    PlanContents,
     count_seeds,
     pair_value,
     read_contents,
@@ -88,7 +88,7 @@ def _find_plan(given: str) -> Path:
     return PLANS / f"{given}.toml"
 
 
-def _override(contents: Contents, overrides: Overrides) -> Experiment:
+def _override(contents: PlanContents, overrides: Overrides) -> Experiment:
     """What the command line says goes before what the file says. Raises `UserError`."""
     values = dict(contents.values)
     tables, given = _choose_tables(contents.tables, overrides)
@@ -126,7 +126,9 @@ def _override(contents: Contents, overrides: Overrides) -> Experiment:
     return Experiment(contents.name, plan, pair, traced)
 
 
-def read_loads(batch: str | None, rate: str | None, slo: str | None, file: Contents | None = None) -> dict[str, Any]:
+def read_loads(
+    batch: str | None, rate: str | None, slo: str | None, file: PlanContents | None = None
+) -> dict[str, Any]:
     """What a plan is told of batches, by the names of its fields: as an option says, else as the file does.
 
     Raises `UserError`.
@@ -185,7 +187,7 @@ def _choose_tables(
     return chosen, settings
 
 
-def _choose_prompts(contents: Contents, overrides: Overrides) -> tuple[Prompt, ...]:
+def _choose_prompts(contents: PlanContents, overrides: Overrides) -> tuple[Prompt, ...]:
     if len(asked := _asked(overrides)) > 1:
         raise UserError(f"{asked[0]} and {asked[1]}: expected one of them")
     if overrides.prompt is not None:

@@ -11,7 +11,7 @@ from engines.spec import OURS, TRANSFORMERS, EngineSpec
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 CONTROL = "control"
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class PlannedGeneration:
     prompt: Prompt
     turn: int
     configuration: Configuration
-    processor: Chosen
+    processor: ChosenPart
     seed: int
     repeat: int
     lossless: bool | None = None
@@ -157,7 +157,7 @@ class Plan:
     prompts: tuple[Prompt, ...]
     configurations: tuple[Configuration, ...]
     values: Mapping[str, Any]
-    processors: tuple[Chosen, ...]
+    processors: tuple[ChosenPart, ...]
     seeds: tuple[int, ...]
     repeats: int = 1
     compare: tuple[tuple[str, str], ...] = ()
@@ -269,7 +269,7 @@ class PlanPass:
 
     repeat: int
     seed: int
-    processor: Chosen
+    processor: ChosenPart
 
 
 def plain_plan(

@@ -59,7 +59,7 @@ class ReportSection:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ReportContent:
     """A report without its form."""
 
     title: str

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ablation.report.content import Content
+from ablation.report.content import ReportContent
 from ablation.report.tables.cells import Table
 
 _HEAD = (
@@ -36,13 +36,13 @@ _MARKS = {
 _ESCAPES = str.maketrans(_MARKS)
 
 
-def summary_tables(content: Content) -> str:
+def summary_tables(content: ReportContent) -> str:
     """summary.tex: speed, drafts and output, for all tasks and for each, of every processor."""
     tables = [(section.title, table) for section in content.sections for table in section.tables]
     return _document(content, tables, "summary", name_width=0.26)
 
 
-def pair_tables(content: Content) -> str:
+def pair_tables(content: ReportContent) -> str:
     """pairs.tex: the paired tests of every processor."""
     tables = [(section.title, section.pairs) for section in content.sections if section.pairs]
     return _document(content, tables, "pairs", name_width=0.45)
@@ -54,14 +54,14 @@ def escaped(text: str) -> str:
     return text.replace("--", "-\0-").translate(_ESCAPES).replace("\0", "{}")
 
 
-def _document(content: Content, tables: list[tuple[str, Table]], name: str, name_width: float) -> str:
+def _document(content: ReportContent, tables: list[tuple[str, Table]], name: str, name_width: float) -> str:
     lines = list(_HEAD)
     for place, (title, table) in enumerate(tables, start=1):
         lines += ["", *_table(content, title, table, f"tab:{name}-{place}", name_width)]
     return "\n".join([*lines, ""])
 
 
-def _table(content: Content, section: str, table: Table, label: str, name_width: float) -> Iterator[str]:
+def _table(content: ReportContent, section: str, table: Table, label: str, name_width: float) -> Iterator[str]:
     caption = escaped(f"{table.title}. {section}. {content.facts} {_INTERVALS}")
     yield from (r"\begin{table}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}")
     yield from (rf"\caption{{{caption}}}", rf"\label{{{label}}}")

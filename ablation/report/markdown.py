@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from ablation.report.content import METHOD, Content, ReportSection
+from ablation.report.content import METHOD, ReportContent, ReportSection
 from ablation.report.tables.cells import Table
 
 
-def markdown(content: Content) -> str:
+def markdown(content: ReportContent) -> str:
     """The whole report.md."""
     lines = [f"# {safe(content.title)}", "", safe(content.facts), ""]
     lines += warning_lines(content.warnings)

@@ -3,12 +3,12 @@
 import base64
 from pathlib import Path
 
-from ablation.report.content import METHOD, Content
+from ablation.report.content import METHOD, ReportContent
 from ablation.report.plots.figure import Plot
 from utils.html import rendered
 
 
-def page(content: Content, folder: Path) -> str:
+def page(content: ReportContent, folder: Path) -> str:
     """The whole index.html; the plots' PNG files are read from `folder` and put into it."""
 
     def image(plot: Plot) -> str:

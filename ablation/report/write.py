@@ -7,7 +7,7 @@ import pandas as pd
 from rich.console import Console
 
 from ablation.report.caveats import caveats
-from ablation.report.content import Content, ReportSection, facts, make_section, manifest_text
+from ablation.report.content import ReportContent, ReportSection, facts, make_section, manifest_text
 from ablation.report.latex import pair_tables, summary_tables
 from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
@@ -86,7 +86,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         sections = (*first, *_sections(results, frame, summary, pairs, folder, bound))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
-        content = Content(title, " ".join(filter(None, head)), warnings, sections, manifest_text(manifest))
+        content = ReportContent(title, " ".join(filter(None, head)), warnings, sections, manifest_text(manifest))
         (folder / "report.md").write_text(markdown(content), encoding="utf-8")
         (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
         (folder / "summary.tex").write_text(summary_tables(content), encoding="utf-8")

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Name(NamedTuple):
+class AcceptanceName(NamedTuple):
     """A name that somebody gives an acceptance. over: what is averaged. bonus: whether the target's token counts."""
 
     whose: str
@@ -17,31 +17,45 @@ class Name(NamedTuple):
 _DRAFTING = "rounds that drafted"
 _EXPORTED = "1 + accepted / first entry of `tested_at`; exported"
 NAMES = (
-    Name("here", "acceptance rate", "a / d", "drafts", False, "`acceptance_rate`"),
-    Name("here", "alpha", "a / t", "judged positions", False, "`alpha`"),
-    Name("here", "tokens a round", "T / n", "rounds", True, "`tokens_per_round`; `tokens_by_round` of the export"),
-    Name("here", "conditional, by position", "a_i / t_i", "rounds that judged position i", False, "`conditional`"),
-    Name("here", "joint, by position", "a_i / n", "rounds", False, "`joint`"),
-    Name("here", "by request", "mean of T / n", "requests", True, "`tokens_by_request`"),
-    Name("vLLM", "`mean_acceptance_length`", "1 + a / n_d", f"{_DRAFTING}, of a request", True, _EXPORTED),
-    Name("vLLM", "`draft_acceptance_rate`", "a / d", "drafts", False, "`acceptance_rate`; exported"),
-    Name("vLLM", "per-position acceptance rate (log)", "a_i / n_d", _DRAFTING, False, "`joint` times n / n_d"),
-    Name("SGLang", "`spec_accept_length`", "T / n", "rounds of a request", True, "`tokens_per_round`"),
-    Name("SGLang", "`spec_accept_rate`", "a / (n K)", "drafts, K in every round", False, "`acceptance_rate`"),
-    Name("TensorRT-LLM", "`avgDecodedTokensPerIter`", "T / n", "rounds of a request", True, "`tokens_per_round`"),
-    Name("TensorRT-LLM", "`acceptanceLength` of an iteration", "1 + a / n_d", "requests that drafted", True, _EXPORTED),
-    Name("llama.cpp", "draft acceptance", "a / d", "drafts", False, "`acceptance_rate`"),
-    Name("llama.cpp", "mean acceptance length", "1 + a / n_d", _DRAFTING, True, _EXPORTED),
-    Name("llama.cpp", "acceptance rate per position", "a_i / n_d", _DRAFTING, False, "`joint` times n / n_d"),
-    Name("FastDeploy", "`accept_ratio`", "1 - n / T", "emitted tokens", False, "1 - 1 / `tokens_per_round`"),
-    Name("FastDeploy", "average accept length", "T / n", "rounds", True, "`tokens_per_round`"),
-    Name(
+    AcceptanceName("here", "acceptance rate", "a / d", "drafts", False, "`acceptance_rate`"),
+    AcceptanceName("here", "alpha", "a / t", "judged positions", False, "`alpha`"),
+    AcceptanceName(
+        "here", "tokens a round", "T / n", "rounds", True, "`tokens_per_round`; `tokens_by_round` of the export"
+    ),
+    AcceptanceName(
+        "here", "conditional, by position", "a_i / t_i", "rounds that judged position i", False, "`conditional`"
+    ),
+    AcceptanceName("here", "joint, by position", "a_i / n", "rounds", False, "`joint`"),
+    AcceptanceName("here", "by request", "mean of T / n", "requests", True, "`tokens_by_request`"),
+    AcceptanceName("vLLM", "`mean_acceptance_length`", "1 + a / n_d", f"{_DRAFTING}, of a request", True, _EXPORTED),
+    AcceptanceName("vLLM", "`draft_acceptance_rate`", "a / d", "drafts", False, "`acceptance_rate`; exported"),
+    AcceptanceName(
+        "vLLM", "per-position acceptance rate (log)", "a_i / n_d", _DRAFTING, False, "`joint` times n / n_d"
+    ),
+    AcceptanceName("SGLang", "`spec_accept_length`", "T / n", "rounds of a request", True, "`tokens_per_round`"),
+    AcceptanceName("SGLang", "`spec_accept_rate`", "a / (n K)", "drafts, K in every round", False, "`acceptance_rate`"),
+    AcceptanceName(
+        "TensorRT-LLM", "`avgDecodedTokensPerIter`", "T / n", "rounds of a request", True, "`tokens_per_round`"
+    ),
+    AcceptanceName(
+        "TensorRT-LLM", "`acceptanceLength` of an iteration", "1 + a / n_d", "requests that drafted", True, _EXPORTED
+    ),
+    AcceptanceName("llama.cpp", "draft acceptance", "a / d", "drafts", False, "`acceptance_rate`"),
+    AcceptanceName("llama.cpp", "mean acceptance length", "1 + a / n_d", _DRAFTING, True, _EXPORTED),
+    AcceptanceName("llama.cpp", "acceptance rate per position", "a_i / n_d", _DRAFTING, False, "`joint` times n / n_d"),
+    AcceptanceName("FastDeploy", "`accept_ratio`", "1 - n / T", "emitted tokens", False, "1 - 1 / `tokens_per_round`"),
+    AcceptanceName("FastDeploy", "average accept length", "T / n", "rounds", True, "`tokens_per_round`"),
+    AcceptanceName(
         "FastDeploy", "`accept_ratio_per_head`", "a_i / a_(i-1)", "rounds that accepted i - 1", False, "`conditional`"
     ),
-    Name("transformers", "none: `generate` returns no acceptance", "", "", None, ""),
-    Name("NVIDIA specdec_bench", "`Request_AL`", "T / n", "rounds of a request", True, "`tokens_per_round`; exported"),
-    Name("NVIDIA specdec_bench", "`Average_AL`", "mean of T / n", "requests", True, "`tokens_by_request`; exported"),
-    Name(
+    AcceptanceName("transformers", "none: `generate` returns no acceptance", "", "", None, ""),
+    AcceptanceName(
+        "NVIDIA specdec_bench", "`Request_AL`", "T / n", "rounds of a request", True, "`tokens_per_round`; exported"
+    ),
+    AcceptanceName(
+        "NVIDIA specdec_bench", "`Average_AL`", "mean of T / n", "requests", True, "`tokens_by_request`; exported"
+    ),
+    AcceptanceName(
         "NVIDIA specdec_bench",
         "`Joint_Acceptance_Rate`, key L",
         "rounds that emitted L or more / n",
@@ -49,7 +63,7 @@ NAMES = (
         True,
         "`joint` at position L - 1, but for rounds that an accepted stop token ended there; exported",
     ),
-    Name(
+    AcceptanceName(
         "`speculation_profile.json`",
         "`marginal_accept_rates`",
         "rounds that emitted i + 1 or more / n",
@@ -57,7 +71,7 @@ NAMES = (
         False,
         "`joint`, but for rounds that an accepted stop token ended there; exported",
     ),
-    Name(
+    AcceptanceName(
         "`speculation_profile.json`",
         "`conditional_accept_rates`",
         "a_i / a_(i-1), a_0 = n",
@@ -65,11 +79,17 @@ NAMES = (
         False,
         "`conditional`, where every round drafts as far; exported",
     ),
-    Name("`speculation_profile.json`", "`mean_accept_length`", "T / n", "rounds", True, "`tokens_per_round`; exported"),
-    Name("Spec-Bench", "#Mean accepted tokens", "T / n", "rounds", True, "`tokens_per_round`"),
-    Name("Leviathan et al., arXiv 2211.17192", "alpha", "expected a / t", "judged positions", False, "`alpha`"),
-    Name("EAGLE, arXiv 2401.15077", "tau, average acceptance length", "T / n", "rounds", True, "`tokens_per_round`"),
-    Name("Medusa, arXiv 2401.10774", "acceleration rate", "T / n", "rounds", True, "`tokens_per_round`"),
+    AcceptanceName(
+        "`speculation_profile.json`", "`mean_accept_length`", "T / n", "rounds", True, "`tokens_per_round`; exported"
+    ),
+    AcceptanceName("Spec-Bench", "#Mean accepted tokens", "T / n", "rounds", True, "`tokens_per_round`"),
+    AcceptanceName(
+        "Leviathan et al., arXiv 2211.17192", "alpha", "expected a / t", "judged positions", False, "`alpha`"
+    ),
+    AcceptanceName(
+        "EAGLE, arXiv 2401.15077", "tau, average acceptance length", "T / n", "rounds", True, "`tokens_per_round`"
+    ),
+    AcceptanceName("Medusa, arXiv 2401.10774", "acceleration rate", "T / n", "rounds", True, "`tokens_per_round`"),
 )
 
 

@@ -32,7 +32,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ShardFile:
     """A shard's file and what its manifest says."""
 
     path: Path
@@ -77,16 +77,16 @@ def merge(paths: Sequence[Path], out: Path, partial: bool = False, overwrite: bo
     return Merged(len(rows), tuple(named), missing)
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _ShardFile:
     about = manifest.read(manifest.manifest_path(path))
     told = about["fixed"].get("shard")
     if not isinstance(told, dict) or not isinstance(told.get("part"), str) or type(told.get("generations")) is not int:
         raise UserError(f"{str(path)!r} is no shard; expected files that runs with --shard K/N wrote")
     shard, rows = Shard.parse(told["part"]), read_finished(path, columns())
-    return _File(path, shard, told["generations"], about, rows)
+    return _ShardFile(path, shard, told["generations"], about, rows)
 
 
-def _refuse_others(files: Sequence[_File]) -> None:
+def _refuse_others(files: Sequence[_ShardFile]) -> None:
     """Raise `UserError` where shards are not of one run of one plan."""
     first = files[0]
     common = _common(first)
@@ -104,12 +104,12 @@ def _refuse_others(files: Sequence[_File]) -> None:
             )
 
 
-def _common(file: _File) -> dict[str, Any]:
+def _common(file: _ShardFile) -> dict[str, Any]:
     """What all shards have in common."""
     return {name: value for name, value in file.manifest["fixed"].items() if name not in _OWN}
 
 
-def _refuse_twice(files: Sequence[_File]) -> None:
+def _refuse_twice(files: Sequence[_ShardFile]) -> None:
     known: dict[RowKey, Path] = {}
     for file in files:
         for row in file.rows:
@@ -120,7 +120,7 @@ def _refuse_twice(files: Sequence[_File]) -> None:
             known[one] = file.path
 
 
-def _missing(files: Sequence[_File]) -> Iterator[str]:
+def _missing(files: Sequence[_ShardFile]) -> Iterator[str]:
     count = files[0].shard.count
     if absent := sorted({*range(1, count + 1)} - {file.shard.index for file in files}):
         yield f"{'shards' if len(absent) > 1 else 'shard'} {', '.join(map(str, absent))} of {count} not given"
@@ -129,7 +129,7 @@ def _missing(files: Sequence[_File]) -> Iterator[str]:
             yield f"{str(file.path)!r} lacks {counted(lacking, 'row')}, which the same command with --resume adds"
 
 
-def _hosts(files: Sequence[_File]) -> dict[str, Any]:
+def _hosts(files: Sequence[_ShardFile]) -> dict[str, Any]:
     """The machines by name, put into the rows; those of one name that are not alike are numbered."""
     found: dict[str, Any] = {}
     for file in files:
@@ -157,7 +157,7 @@ def plan_order(grid: Mapping[str, Any]) -> Callable[[Mapping[str, str]], tuple[i
     return place
 
 
-def _manifest(files: Sequence[_File], hosts: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(files: Sequence[_ShardFile], hosts: Mapping[str, Any]) -> dict[str, Any]:
     """Of all: what they have in common, who ran what, and on what machines."""
     runs = [{**run, "shard": file.shard.text} for file in files for run in file.manifest["runs"]]
     whole = {name: value for name, value in files[0].manifest.items() if name not in ("profile", "runs")}
@@ -166,7 +166,7 @@ def _manifest(files: Sequence[_File], hosts: Mapping[str, Any]) -> dict[str, Any
     return {**whole, **profile, "hosts": dict(hosts), "runs": runs}
 
 
-def _merge_traces(files: Sequence[_File], out: Path) -> None:
+def _merge_traces(files: Sequence[_ShardFile], out: Path) -> None:
     """One trace, where each shard has one."""
     traces = [trace_path(file.path) for file in files]
     if all(trace.is_file() for trace in traces):

@@ -8,7 +8,7 @@ from rich.console import Console
 from ablation.plan.file import Experiment
 from ablation.plan.traced import FULL, Traced
 from ablation.run.costing.costs import ensure_costs
-from ablation.run.job import Outcome, PlanJob
+from ablation.run.job import JobOutcome, PlanJob
 from ablation.run.maker import OneEngine
 from ablation.run.prefills import share_prefills
 from ablation.run.progress.display import display
@@ -19,7 +19,7 @@ from sampling.pair.local_engine import LocalEngine
 from utils.text import counted, shown
 
 
-def conduct(job: PlanJob, err: Console, first: Callable[[], None] = lambda: None, traced: Traced = False) -> Outcome:
+def conduct(job: PlanJob, err: Console, first: Callable[[], None] = lambda: None, traced: Traced = False) -> JobOutcome:
     """Measure costs where they are weighed, warm up, say how long it will take, and generate what is missing.
 
     Progress goes to `err`.
@@ -61,7 +61,7 @@ def conduct_into(
     resume: bool = False,
     retry_failed: bool = False,
     wait_quiet_s: float = 0.0,
-) -> Outcome:
+) -> JobOutcome:
     """Play an experiment into a results file, then write its report and show it in short on `out`.
 
     Where it plays several formats, what rounding costs is measured first, unless the file's manifest knows.
@@ -87,7 +87,7 @@ def conduct_into(
     return outcome
 
 
-def conclude(results: Path, outcome: Outcome, out: Console, err: Console) -> None:
+def conclude(results: Path, outcome: JobOutcome, out: Console, err: Console) -> None:
     """Write the report of a results file, show it in short on `out`, and say on `err` what the run has added."""
     from ablation.report.write import write_report
 

@@ -21,8 +21,8 @@ from sampling.measure.metrics import RunMetrics
 from utils.device.machine import Machine
 from utils.device.memory import reset_peak_memory
 from utils.errors import UserError
-from utils.events import Answered, Event, Failed, Finished, Prefilled, Round
-from utils.parameter import Chosen
+from utils.events import Event, FailedText, Finished, Prefilled, Round, WholeAnswer
+from utils.parameter import ChosenPart
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class EnginePass:
     plan: Plan
     seeded: PlanPass
     load: BatchLoad | None
-    lossless: Mapping[tuple[Configuration, Chosen], bool | None]
+    lossless: Mapping[tuple[Configuration, ChosenPart], bool | None]
 
     def place(self, prompt: Prompt, turn: int, configuration: Configuration) -> PlannedGeneration:
         """Which generation a turn of a prompt is."""
@@ -115,13 +115,13 @@ class ConfigurationRun:
         """Play all rounds; the next turn of a conversation is asked for once the one before is answered."""
         texts = _TextQueue(self, watcher)
         for (conversation, place), event in self._events(texts):
-            if isinstance(event, Failed):
+            if isinstance(event, FailedText):
                 conversation.fail(place.turn, event.error)
                 continue
             self._add(place, event)
             if isinstance(event, Round):
                 watcher.round(place, event)
-            if isinstance(event, Finished | Answered):
+            if isinstance(event, Finished | WholeAnswer):
                 texts.answered(conversation, place)
                 watcher.ended(place)
         self.seconds = time.perf_counter() - (self.begun or 0.0)

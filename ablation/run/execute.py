@@ -11,11 +11,11 @@ from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record
 from ablation.run.configuration_run import ConfigurationRun, EnginePass
 from ablation.run.conversation import Conversation
-from ablation.run.progress.watcher import Unwatched, Watcher
+from ablation.run.progress.watcher import NullWatcher, Watcher
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.methods.tables import AR, METHODS
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def execute(
                 _Track(
                     EnginePass(each.engine, each.begun, each.about, plan, seeded, load, lossless),
                     prompts,
-                    watcher or Unwatched(),
+                    watcher or NullWatcher(),
                     done,
                 ).play(plan.order(number + (index if plan.in_turn else 0)))
                 for index, prompts, load in group
@@ -94,9 +94,9 @@ def _in_turn(several: Iterable[Iterator[list[Record] | None]]) -> Iterator[list[
                 yield records
 
 
-def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, Chosen], bool | None]:
+def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, ChosenPart], bool | None]:
     """Whether each configuration keeps the target's distribution under each processor; None for another output."""
-    found: dict[tuple[Configuration, Chosen], bool | None] = {}
+    found: dict[tuple[Configuration, ChosenPart], bool | None] = {}
     for configuration in plan.configurations:
         for processor in plan.processors:
             values = {**plan.values, "processor": processor, **dict(configuration.parameters)}
@@ -131,7 +131,7 @@ class _Track:
                     yield run.records()
                     continue
                 if self._runs_again(run, missing):
-                    run.play(Unwatched())
+                    run.play(NullWatcher())
                 else:
                     self._remember(run)
                 yield None

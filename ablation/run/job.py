@@ -9,13 +9,13 @@ from typing import Protocol
 from ablation.plan.grid import Plan, PlannedGeneration, RowKey
 from ablation.results.record import Record
 from ablation.results.traces.trace import Tracer
-from ablation.run.costing.costs import Watched
+from ablation.run.costing.costs import WatchedProfiles
 from ablation.run.costing.probe import estimated
 from ablation.run.execute import PlayedRow, execute
 from ablation.run.progress.estimate import Estimate
-from ablation.run.progress.quiet import Quiet
+from ablation.run.progress.quiet import QuietWatcher
 from ablation.run.progress.watcher import Watcher
-from engines.home import Foreign
+from engines.home import ExternalEngine
 from sampling.engine import Engine
 from utils.events import Round
 from utils.interrupt import Interrupt
@@ -32,7 +32,7 @@ class Display(Watcher, Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """What a job added: rows and failed ones among them, and whether Ctrl-C ended it.
 
     failed_before: failed rows of earlier runs. overhead: share of the time that was not generation; None where
@@ -65,7 +65,7 @@ class Sink(Protocol):
 
     done: Mapping[RowKey, PlayedRow]
 
-    def writing(self, outcome: Outcome) -> AbstractContextManager[Tracer]:
+    def writing(self, outcome: JobOutcome) -> AbstractContextManager[Tracer]:
         """Entered once everything is loaded and warm, left when the job has ended; gives what writes its trace."""
 
     def add(self, record: Record) -> None:
@@ -84,15 +84,15 @@ class PlanJob:
     plan: Plan
     sink: Sink
     wait_quiet_s: float = 0.0
-    others: Mapping[str, Foreign] = field(default_factory=dict)
-    outcome: Outcome = field(init=False)
-    costs: Watched = field(init=False)
+    others: Mapping[str, ExternalEngine] = field(default_factory=dict)
+    outcome: JobOutcome = field(init=False)
+    costs: WatchedProfiles = field(init=False)
 
     def __post_init__(self) -> None:
         failed = sum(earlier.error is not None for earlier in self.sink.done.values())
-        self.costs = Watched(self.engine, self.plan)
+        self.costs = WatchedProfiles(self.engine, self.plan)
         shared = bool(self.plan.loads or self.plan.sides or self.plan.share_prefill)
-        self.outcome = Outcome(failed_before=failed, resumed=bool(self.done), shared=shared)
+        self.outcome = JobOutcome(failed_before=failed, resumed=bool(self.done), shared=shared)
 
     @property
     def done(self) -> int:
@@ -108,13 +108,13 @@ class PlanJob:
         """Run each configuration once, unmeasured; about how long the whole plan will take."""
         return estimated(self.engine, self.plan)
 
-    def play(self, display: Display) -> Outcome:
+    def play(self, display: Display) -> JobOutcome:
         """Generate what is missing; each record is safe before the next generation starts.
 
         The first Ctrl-C ends it after the generation under way, the second at once.
         """
         self.costs.begin()
-        quiet = Quiet(self.wait_quiet_s, display.say)
+        quiet = QuietWatcher(self.wait_quiet_s, display.say)
         with self.sink.writing(self.outcome) as tracer, _timed(self.outcome, quiet), Interrupt() as interrupt:
             watcher = WatcherPair(WatcherPair(display, quiet), tracer)
             for records in self._all(watcher):
@@ -143,7 +143,7 @@ class PlanJob:
 
 
 @contextmanager
-def _timed(outcome: Outcome, quiet: Quiet) -> Iterator[None]:
+def _timed(outcome: JobOutcome, quiet: QuietWatcher) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield

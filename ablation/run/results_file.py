@@ -21,7 +21,7 @@ from ablation.results.table import columns, key, row
 from ablation.results.traces.full_trace import tracer
 from ablation.results.traces.trace import Tracer, is_trace, trace_path
 from ablation.run.execute import PlayedRow
-from ablation.run.job import Outcome
+from ablation.run.job import JobOutcome
 from ablation.run.maker import RowMaker
 from sampling.loading.options import WEIGHTS
 from sampling.measure.quality import Quality
@@ -99,7 +99,7 @@ class ResultsFile:
         self._store.__exit__(*exc)
 
     @contextmanager
-    def writing(self, outcome: Outcome) -> Iterator[Tracer]:
+    def writing(self, outcome: JobOutcome) -> Iterator[Tracer]:
         """Put this run into the manifest, drop what it replaces, and open the trace; at its end, say how it went."""
         run: dict[str, Any] = {"command": self.command, "start": manifest.now(), "end": None, "rows": 0}
         run["choices"] = dict(self.maker.choices())

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of_choices, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of_choices, openai_body, openai_piece
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -34,7 +34,7 @@ class FastDeploy(Dialect):
             return []
         return ["--speculative-config", json.dumps({"verify_strategy": "target_match", **config})]
 
-    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """See `Dialect.body`."""
         return {**openai_body(wanted, model), "return_token_ids": True}
 

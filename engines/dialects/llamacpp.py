@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of
+from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of
 from utils.events import Acceptance
 
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
@@ -31,7 +31,7 @@ class LlamaCpp(Dialect):
         "mtp": Option(("--spec-type", "draft-mtp"), {"num_speculative_tokens": "--spec-draft-n-max"}),
     }
 
-    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """See `Dialect.body`."""
         return {
             "prompt": list(wanted.prompt),

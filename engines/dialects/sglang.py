@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of
+from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of
 from utils.events import Acceptance
 
 _TOKENS = "--speculative-num-draft-tokens"
@@ -34,7 +34,7 @@ class Sglang(Dialect):
         ),
     }
 
-    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """See `Dialect.body`."""
         sampling = {
             "max_new_tokens": wanted.length,

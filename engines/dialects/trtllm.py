@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import AnswerPiece, Dialect, Event, Option, Wanted, last_of_choices, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of_choices, openai_body, openai_piece
 from utils.events import Acceptance
 
 
@@ -19,7 +19,7 @@ class TensorRtLlm(Dialect):
         self.option(config)
         return []
 
-    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """See `Dialect.body`."""
         return openai_body(wanted, model)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engines.dialect import AnswerPiece, Dialect, Event, Wanted, last_of, openai_body, openai_piece
+from engines.dialect import AnswerPiece, Dialect, Event, TextRequest, last_of, openai_body, openai_piece
 from utils.events import Acceptance
 
 
@@ -18,7 +18,7 @@ class Workbench(Dialect):
         """See `Dialect.options`."""
         return []
 
-    def body(self, wanted: Wanted, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """See `Dialect.body`."""
         return {**openai_body(wanted, model), "return_token_ids": True, "speculative": dict(config)}
 

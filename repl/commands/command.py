@@ -15,7 +15,7 @@ from utils.parameter import Parameter
 from utils.registry import Registry
 
 if TYPE_CHECKING:
-    from ablation.run.job import Outcome
+    from ablation.run.job import JobOutcome
     from sampling.pair.profile import LatencyProfile
 
 
@@ -44,7 +44,7 @@ class CommandHost(Protocol):
     def profile(self) -> "LatencyProfile":
         """What rounds cost here, measured first where it is not known."""
 
-    def count(self, outcome: "Outcome") -> None:
+    def count(self, outcome: "JobOutcome") -> None:
         """Note what failed in a plan, and whether it was stopped."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from repl.commands.command import GROUPS, SessionCommand
 from repl.own_settings import DEFAULT
-from repl.replies import Sheet, SheetSection
+from repl.replies import SectionSheet, SheetSection
 from repl.session import Session
 
 Commands = Mapping[str, SessionCommand]
@@ -22,28 +22,28 @@ _MORE = (
 )
 
 
-def first_page() -> Sheet:
+def first_page() -> SectionSheet:
     """The groups, a line each: fits a terminal of 80 by 24, menu and toolbar included."""
     lines = tuple((group.name, "", group.help) for group in GROUPS.values())
-    return Sheet(
+    return SectionSheet(
         "Type a question to ask it. Commands come in groups; /help GROUP shows one:", (SheetSection("", lines),), _MORE
     )
 
 
-def group_page(session: Session, name: str, commands: Commands) -> Sheet:
+def group_page(session: Session, name: str, commands: Commands) -> SectionSheet:
     """The commands of one group with their values."""
     own = [command for command in commands.values() if command.group == name]
-    return Sheet(GROUPS[name].help.capitalize(), _sections(session, own), (_SETTINGS,))
+    return SectionSheet(GROUPS[name].help.capitalize(), _sections(session, own), (_SETTINGS,))
 
 
-def whole_page(session: Session, commands: Commands) -> Sheet:
+def whole_page(session: Session, commands: Commands) -> SectionSheet:
     """All commands with their values."""
     order = list(GROUPS)
     sorted_ = sorted(commands.values(), key=lambda command: order.index(command.group))
-    return Sheet("Commands, with their current values", _sections(session, sorted_), (_SETTINGS, *_KEYS))
+    return SectionSheet("Commands, with their current values", _sections(session, sorted_), (_SETTINGS, *_KEYS))
 
 
-def command_page(session: Session, command: SessionCommand) -> Sheet:
+def command_page(session: Session, command: SessionCommand) -> SectionSheet:
     """One command in full."""
     lines = [("usage", command.call, "")]
     if command.setting:
@@ -52,7 +52,7 @@ def command_page(session: Session, command: SessionCommand) -> Sheet:
     lines.append(("example", f"/{command.name} {command.example}".rstrip(), ""))
     if command.aliases:
         lines.append(("also", ", ".join(f"/{alias}" for alias in command.aliases), ""))
-    return Sheet(
+    return SectionSheet(
         f"/{command.name}", (SheetSection(command.help, tuple(lines)),), (command.detail,) if command.detail else ()
     )
 

@@ -6,14 +6,14 @@ from repl import plan
 from repl.commands.command import CommandHost
 from repl.commands.handlers import no_argument
 from repl.costs import profile_sheet
-from repl.replies import Message, Sheet
+from repl.replies import Message, SectionSheet
 from utils.errors import UserError
 from utils.interrupt import Deferred
 
 _AT_A_TIME = 4
 
 
-def profile(host: CommandHost, argument: str) -> Sheet:
+def profile(host: CommandHost, argument: str) -> SectionSheet:
     """/profile."""
     no_argument("profile", argument)
     host.wait()

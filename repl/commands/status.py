@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 
 from repl.commands.command import SessionCommand
 from repl.files.user_files import state_folder
-from repl.replies import Sheet, SheetSection
+from repl.replies import SectionSheet, SheetSection
 from repl.session import Session
 from sampling.methods.settings import PARAMETERS
 
 
-def status_page(session: Session, commands: Mapping[str, SessionCommand]) -> Sheet:
+def status_page(session: Session, commands: Mapping[str, SessionCommand]) -> SectionSheet:
     """Models, what answers a prompt, every setting with its default where it differs, memory, files."""
     sections = [
         SheetSection("Models", tuple(_models(session))),
@@ -30,7 +30,7 @@ def status_page(session: Session, commands: Mapping[str, SessionCommand]) -> She
     if memories := session.memories():
         sections.append(SheetSection("Memory", tuple((name, text, "") for name, text in memories)))
     sections.append(SheetSection("Files", (("state", str(state_folder()), "history, errors.log"),)))
-    return Sheet("Session", tuple(sections))
+    return SectionSheet("Session", tuple(sections))
 
 
 def _runs(session: Session) -> Iterator[tuple[str, str, str]]:

@@ -7,14 +7,14 @@ from repl.commands.command import GROUPS, CommandHost, SessionCommand, setting_c
 from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.commands.status import status_page
 from repl.own_settings import DEBUG, TURNS
-from repl.replies import Message, Reply, Sheet
+from repl.replies import Message, Reply, SectionSheet
 from sampling.methods.settings import GENERAL, PARAMETERS
 from sampling.methods.tables import METHODS
 from utils.errors import UserError, nearest
 from utils.registry import Registry
 
 
-def _help(host: CommandHost, argument: str) -> Sheet:
+def _help(host: CommandHost, argument: str) -> SectionSheet:
     session, topic = host.session, argument.lower()
     if topic in GROUPS:
         return group_page(session, topic, COMMANDS)
@@ -23,7 +23,7 @@ def _help(host: CommandHost, argument: str) -> Sheet:
     return command_page(session, find(argument))
 
 
-def _status(host: CommandHost, argument: str) -> Sheet:
+def _status(host: CommandHost, argument: str) -> SectionSheet:
     handlers.no_argument("status", argument)
     return status_page(host.session, COMMANDS)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from repl.loading import Loading
-from repl.replies import Reply, Sheet
+from repl.replies import Reply, SectionSheet
 from repl.screen.round_line import Line
 from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
@@ -26,7 +26,7 @@ class PlainView:
         """Show what a command answered."""
         from repl.screen import render
 
-        render.show(self.out if isinstance(reply, Sheet) else self.err, reply)
+        render.show(self.out if isinstance(reply, SectionSheet) else self.err, reply)
 
     def confirm(self, question: str) -> bool | None:
         """Nobody is asked: an answer would be taken from the lines to play."""

@@ -5,7 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from repl.replies import Message, Reply, Sheet, SheetSection
+from repl.replies import Message, Reply, SectionSheet, SheetSection
 from utils.text import shown
 
 _WIDE = 70
@@ -29,7 +29,7 @@ def line(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=not console.is_terminal)
 
 
-def _sheet(sheet: Sheet, width: int) -> RenderableType:
+def _sheet(sheet: SectionSheet, width: int) -> RenderableType:
     parts: list[RenderableType] = [Text(sheet.title, "bold")]
     for section in sheet.sections:
         if section.heading:

@@ -15,7 +15,7 @@ from sampling.distill.batches import frequent_tokens
 from sampling.distill.shards import TrainingRow, answer_tokens, read_shards, save_shard, shard_count, writing
 from sampling.distill.start import start
 from sampling.distill.tasks import RecurrentTask, Task, Trunk, feature_layers
-from sampling.distill.writing import Dialogue, Writer, Writing
+from sampling.distill.writing import Dialogue, Writer, WritingOptions
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import prefill
 from sampling.heads.config import HeadConfig
@@ -61,7 +61,7 @@ def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told
 def _answer(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> None:
     """Write the answers that lack."""
     rows = read_shards(folder)
-    how = Writing(seed=1_000_003 * seed + shard_count(folder))
+    how = WritingOptions(seed=1_000_003 * seed + shard_count(folder))
     model = lean_target(pair)
     writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how, turns)
     writer.leave_out((row.tokens.tolist(), row.answer) for row in rows)
@@ -119,7 +119,7 @@ def _converse(pair: Pair, folder: Path, tokens: int, seed: int, refused: Callabl
     """Write the dialogues that lack."""
     model, done = lean_target(pair), _answered(folder)
     while done < tokens:
-        how = Writing(seed=1_000_033 * seed + shard_count(folder))
+        how = WritingOptions(seed=1_000_033 * seed + shard_count(folder))
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how)
         told(done, tokens)
         for part in _shards(writer, pair, refused):

@@ -72,7 +72,7 @@ _FEW = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WritingOptions:
     """How to write: sequences at a time, lengths in tokens, how much is drawn at which temperature.
 
     greedy: share of the answers that take the most likely token; the others are drawn. User turns are
@@ -104,7 +104,7 @@ class Dialogue:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _DraftedText:
     """A dialogue under way: whose answer is greedy, where it starts (None while the user speaks), states so far."""
 
     greedy: bool
@@ -132,7 +132,7 @@ class Writer:
         tokenizer: Any,
         stop: frozenset[int],
         layers: Sequence[int],
-        how: Writing,
+        how: WritingOptions,
         turns: Sequence[str] | None = None,
     ):
         if not tokenizer.chat_template:
@@ -206,17 +206,21 @@ class Writer:
             else:
                 return
 
-    def _draft(self) -> _Draft:
-        return _Draft(self._choose.random() < self._how.greedy, {layer: [rows] for layer, rows in self._opened.items()})
+    def _draft(self) -> _DraftedText:
+        return _DraftedText(
+            self._choose.random() < self._how.greedy, {layer: [rows] for layer, rows in self._opened.items()}
+        )
 
-    def _answer(self, spoken: list[int], draft: _Draft, reuse: int) -> Request:
+    def _answer(self, spoken: list[int], draft: _DraftedText, reuse: int) -> Request:
         """The answer to what was spoken so far, the template's opening included."""
         prompt = [*spoken, *self._between]
         draft.answer = len(prompt)
         processor = self._greedy if draft.greedy else self._drawn
         return self._request(prompt, processor, self._how.answer_tokens, draft, reuse)
 
-    def _request(self, prompt: list[int], processor: LogitsProcessor, room: int, draft: _Draft, reuse: int) -> Request:
+    def _request(
+        self, prompt: list[int], processor: LogitsProcessor, room: int, draft: _DraftedText, reuse: int
+    ) -> Request:
         return Request(prompt, processor, room, self._choose.getrandbits(62), self._stop, reuse, tag=draft)
 
     def _hear(self, request: Request, seq: decoding.Sequence) -> None:
@@ -233,11 +237,11 @@ class Writer:
             kept = torch.cat(draft.states[layer])[: len(request.prompt) - 1 - len(fed)]
             draft.states[layer] = [kept, fed]
 
-    def _add(self, draft: _Draft, seq: decoding.Sequence) -> None:
+    def _add(self, draft: _DraftedText, seq: decoding.Sequence) -> None:
         for layer in self._layers:
             draft.states[layer].append(seq.hidden[layer].to(torch.bfloat16))
 
-    def _dialogue(self, draft: _Draft, seq: decoding.Sequence) -> Dialogue:
+    def _dialogue(self, draft: _DraftedText, seq: decoding.Sequence) -> Dialogue:
         assert draft.answer is not None
         states = {layer: torch.cat(parts) for layer, parts in draft.states.items()}
         return Dialogue(list(seq.tokens), draft.answer, draft.greedy, states)

@@ -45,7 +45,7 @@ _PRICED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyDraft:
     """What the suffix trees propose, of which nothing is drawn, and what their rule makes of it."""
 
     tokens: abc.Sequence[int]
@@ -134,7 +134,7 @@ class AutoDrafter(Drafter):
         yield self.suffix
         yield from self.models.values()
 
-    def _copy(self, seq: Sequence, rule: SurvivalGamma, room: int) -> Copy | None:
+    def _copy(self, seq: Sequence, rule: SurvivalGamma, room: int) -> CopyDraft | None:
         """What the suffix trees propose, weighed; one draft of it where none would pay, so that it can be tried."""
         draft = self.suffix.draft(seq, room, room)
         if not draft.tokens:
@@ -144,10 +144,10 @@ class AutoDrafter(Drafter):
             rule.assign_rows((0,))
             expected = ExpectedRound(1.0 + truncated.survival[0], rule.seconds(1))
             truncated = replace(truncated, count=1, expected=expected)
-        return Copy(draft.tokens, truncated)
+        return CopyDraft(draft.tokens, truncated)
 
     def _drafted(
-        self, seq: Sequence, chooser: DrafterChooser, name: str, copy: Copy | None, room: int
+        self, seq: Sequence, chooser: DrafterChooser, name: str, copy: CopyDraft | None, room: int
     ) -> StepGenerator[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
         rule = chooser.rule_for(name)
@@ -167,7 +167,7 @@ def _guessed(plain: CostModel) -> CostModel:
     return replace(plain, first_s=ASSUMED_COSTS.first_s * forward_s, step_s=ASSUMED_COSTS.step_s * forward_s)
 
 
-def _with_copy(own: ExpectedRound, copy: Copy | None, nothing: ExpectedRound) -> ExpectedRound:
+def _with_copy(own: ExpectedRound, copy: CopyDraft | None, nothing: ExpectedRound) -> ExpectedRound:
     """A model's drafts beside a copy: they are of use where the copy is wrong from its first token on."""
     if copy is None:
         return own

@@ -28,7 +28,7 @@ class BestFirst:
     tokens: int
 
 
-class Choice(NamedTuple):
+class CandidateToken(NamedTuple):
     """A token that may stand at a place: the drafter's chance of it, and the rule's that it is accepted if judged."""
 
     token: int
@@ -64,7 +64,7 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
     return Proposal(sent(tokens[:kept], logits.device), parents[:kept], None, first, told)
 
 
-def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[Choice]]:
+def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[CandidateToken]]:
     """What may stand at each place, what the rule thinks likeliest first: `most` tokens are enough for so many nodes.
 
     A token that cannot stand there is left out.
@@ -74,12 +74,16 @@ def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[Choice]]:
     return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(zip(*told, strict=True))]
 
 
-def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: LengthRule) -> list[Choice]:
-    found = [Choice(int(token), chance, rule.tree_growth.acceptance(chance, depth)) for token, chance in told if chance]
+def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: LengthRule) -> list[CandidateToken]:
+    found = [
+        CandidateToken(int(token), chance, rule.tree_growth.acceptance(chance, depth))
+        for token, chance in told
+        if chance
+    ]
     return sorted(found, key=lambda choice: choice.accepted, reverse=True)
 
 
-def likeliest(places: Sequence[Sequence[Choice]], most: int) -> Iterator[Node]:
+def likeliest(places: Sequence[Sequence[CandidateToken]], most: int) -> Iterator[Node]:
     """The `most` paths that are likeliest to be accepted, likeliest first: each parent before its children.
 
     The likeliest path that is not in the tree yet is a sibling of a node that is, one rank below it, or a node's first

@@ -63,7 +63,7 @@ class Tree:
     probs: Tensor | None = None
 
 
-class Picked(NamedTuple):
+class PickedTokens(NamedTuple):
     """Alternatives behind m places, the first to be tried first: tokens and chances `[m, w]`.
 
     probs: `[m, w, V]`, what each was drawn from; None where they are the likeliest.
@@ -74,13 +74,13 @@ class Picked(NamedTuple):
     probs: Tensor | None = None
 
 
-Pick = Callable[[Tensor, int], Picked]
+Pick = Callable[[Tensor, int], PickedTokens]
 
 
-def likeliest(logits: Tensor, width: int) -> Picked:
+def likeliest(logits: Tensor, width: int) -> PickedTokens:
     """The most likely tokens behind raw logits `[m, V]`. NaN where the logits are."""
     chances, tokens = torch.softmax(logits.float(), dim=-1).topk(min(width, logits.shape[1]), dim=-1)
-    return Picked(tokens, chances)
+    return PickedTokens(tokens, chances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
     return Tree(best.tokens[:count], Parents(parents[:count]), best.chances[:count], kept_)
 
 
-def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, picked: Picked) -> _Nodes:
+def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, picked: PickedTokens) -> _Nodes:
     """The tokens that were picked behind each parent, as many as the shape has; `chances` are the parents'."""
     own = picked.chances.to(chances.dtype)
     if shape.ranks is not None:

@@ -6,14 +6,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from sampling.drafters.draft_tree import Picked
+from sampling.drafters.draft_tree import PickedTokens
 from utils.argmax import argmax
 from utils.device.sent import moved
 from utils.logits_processor import LogitsProcessor, inverted, sample, wide
 from utils.random_numbers import Source, uniform
 
 
-class Best:
+class BestToken:
     """The best token `[1]` of each logits `[1, V]`, and its logit `[1]`."""
 
     def run(self, feeds: Sequence[Tensor]) -> Sequence[tuple[Tensor, Tensor]]:
@@ -24,7 +24,7 @@ class Best:
         return list(zip(tokens.split(1), chances.split(1), strict=True))
 
 
-BEST = Best()
+BEST = BestToken()
 
 
 class Drawing:
@@ -58,7 +58,7 @@ class WithoutReplacement:
     def __init__(self, processor: LogitsProcessor, coins: Source) -> None:
         self._processor, self._coins = processor, coins
 
-    def __call__(self, logits: Tensor, width: int) -> Picked:
+    def __call__(self, logits: Tensor, width: int) -> PickedTokens:
         """See `Pick`; a chance is q of the token."""
         width = min(width, logits.shape[1])
         left, likely = self._processor(logits).clone(), None
@@ -74,7 +74,7 @@ class WithoutReplacement:
             tokens = torch.cat([tokens, token], 1)
             left.scatter_(1, token, 0.0)
         behind = torch.stack(probs, 1)
-        return Picked(tokens, behind.gather(2, tokens.unsqueeze(2)).squeeze(2), behind)
+        return PickedTokens(tokens, behind.gather(2, tokens.unsqueeze(2)).squeeze(2), behind)
 
 
 def _may_be(conditions: Tensor) -> bool:

@@ -56,7 +56,7 @@ class CausalModel(Protocol):
         """An empty cache for one sequence."""
         ...
 
-    def read(self, prompt: Sequence[int]) -> "Reading":
+    def read(self, prompt: Sequence[int]) -> "PromptReading":
         """What the model makes of a prompt (ids).
 
         A decoder-only model makes nothing of it: its text begins with the prompt. An encoder passes over it once.
@@ -83,7 +83,7 @@ class CausalModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PromptReading:
     """A prompt as read: the ids that the text begins with.
 
     encoder_ids: what an encoder read, which is no part of the text; empty for a decoder-only model. memory: what

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import refuse_crop
-from sampling.forward.causal_model import CausalModel, Output, Reading, as_ids
+from sampling.forward.causal_model import CausalModel, Output, PromptReading, as_ids
 from utils.device.sent import sent
 
 
@@ -48,7 +48,7 @@ class RecomputingRunner:
         self._fed = self._fed[sent(rows, self.device)]
 
     @torch.inference_mode()
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `Runner.read`."""
         self.crop(0)
         self.generation += 1

@@ -12,7 +12,7 @@ _BLOCKS = (64, 48)
 
 
 @dataclass(frozen=True, slots=True)
-class Refereed:
+class RefereeResult:
     """place: the first token that is not the target's best, beyond what number formats can tell apart; None: all are.
 
     behind: how far below the best a token lies at most, in logits. noise: how much logits of these places move
@@ -25,7 +25,7 @@ class Refereed:
 
 
 @torch.inference_mode()
-def refereed(runner: Runner, prompt: Sequence[int], output: Sequence[int], coarsest: float = 0.0) -> Refereed:
+def refereed(runner: Runner, prompt: Sequence[int], output: Sequence[int], coarsest: float = 0.0) -> RefereeResult:
     """Whether a greedy answer is the target's own, token by token; no second run is needed.
 
     All rows are computed twice, in blocks of two sizes. A token may be behind by twice the largest difference
@@ -40,7 +40,7 @@ def refereed(runner: Runner, prompt: Sequence[int], output: Sequence[int], coars
     eps = max(torch.finfo(runner.model.dtype).eps, coarsest)
     allowed = 2 * torch.clamp(best.abs() * eps, min=noise)
     wrong = (behind > allowed).nonzero()
-    return Refereed(int(wrong[0]) if len(wrong) else None, float(behind.max()), noise)
+    return RefereeResult(int(wrong[0]) if len(wrong) else None, float(behind.max()), noise)
 
 
 def _rows(runner: Runner, prompt: Sequence[int], output: Sequence[int], block: int) -> Tensor:

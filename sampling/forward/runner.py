@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import KeptCache, Rows, SequenceCache, seen_by_branches
-from sampling.forward.causal_model import CausalModel, Output, Reading, Shareable, as_ids
+from sampling.forward.causal_model import CausalModel, Output, PromptReading, Shareable, as_ids
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.requests import RequestingRunner, StepGenerator, run_single
 
@@ -57,7 +57,7 @@ class Runner(ModelHolder, Protocol):
         """Of a judged proposal fed from row `base` on, keep the root and the accepted drafts."""
         ...
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """Forget the sequence and take in a prompt (ids), or a source that another model has read."""
         ...
 
@@ -159,7 +159,7 @@ def feed(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> d
 
 
 @runtime_checkable
-class Keeping(Runner, Protocol):
+class KVTransferable(Runner, Protocol):
     """A runner whose rows can be taken out and put into another of the same model."""
 
     @property
@@ -188,7 +188,7 @@ class CachedRunner(ABC):
 
     @property
     def kept(self) -> KeptCache:
-        """See `Keeping.kept`; of a model that keeps rows."""
+        """See `KVTransferable.kept`; of a model that keeps rows."""
         return cast(KeptCache, self.cache)
 
     @property
@@ -205,7 +205,7 @@ class CachedRunner(ABC):
         self.cache.keep(base, path)
 
     @torch.inference_mode()
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `Runner.read`."""
         self.crop(0)
         self.generation += 1
@@ -239,7 +239,7 @@ class ModelRunner(CachedRunner):
 
     @torch.inference_mode()
     def adopt(self, rows: Mapping[int, Rows], count: int) -> None:
-        """See `Keeping.adopt`."""
+        """See `KVTransferable.adopt`."""
         self.kept.fill(rows, count)
 
     def on(self, model: CausalModel) -> "ModelRunner":

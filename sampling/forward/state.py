@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import Rows
-from sampling.forward.runner import Keeping, Runner
+from sampling.forward.runner import KVTransferable, Runner
 from utils.errors import UserError
 
 
@@ -58,7 +58,7 @@ def put(state: State, runner: Runner, layers: Sequence[int]) -> dict[int, Tensor
     return {layer: state.hidden[layer].to(runner.device) for layer in layers}
 
 
-def _refuse_other_shape(state: State, runner: Keeping) -> None:
+def _refuse_other_shape(state: State, runner: KVTransferable) -> None:
     """Raises `UserError` where a state has not the rows that the runner's model keeps, as far as any were seen."""
     shapes = {layer: _shapes(rows) for layer, rows in state.rows.items()}
     known = {layer: _shapes(rows) for layer, rows in runner.kept.rows().items()}
@@ -73,10 +73,10 @@ def _shapes(rows: Rows) -> list[tuple[int, int]]:
     return [(one.shape[0], one.shape[2]) for one in rows]
 
 
-def keeping(runner: Runner) -> Keeping:
+def keeping(runner: Runner) -> KVTransferable:
     """The runner as one whose rows can be taken out. Raises `UserError` for one whose text is more than rows."""
     model = runner.model
-    if not isinstance(runner, Keeping) or not getattr(model, "keeps_rows", False):
+    if not isinstance(runner, KVTransferable) or not getattr(model, "keeps_rows", False):
         name = type(getattr(model, "hf", model)).__name__
         raise UserError(
             f"a prefilled state of {name} cannot be kept: its text is more than keys and values, or it has no cache; "

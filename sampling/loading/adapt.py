@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel
-from sampling.forward.models.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.loading.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees
 from sampling.loading.refusals.checks import has_encoder
@@ -56,4 +56,4 @@ def _decoder(model: PreTrainedModel) -> TransformersModel:
 def _with_encoder(name: str, model: PreTrainedModel) -> CausalModel:
     if model.get_output_embeddings() is None:
         raise UserError(f"{name}: it has no output over tokens; expected a model for conditional generation")
-    return EncoderDecoderModel(model, Opening.of(name, model))
+    return EncoderDecoderModel(model, AnswerOpening.of(name, model))

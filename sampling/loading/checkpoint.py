@@ -18,7 +18,7 @@ from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf.cache import META
 from sampling.loading.gguf.convert import quiet
-from sampling.loading.origin import Origin, hub_answers
+from sampling.loading.origin import ModelOrigin, hub_answers
 from sampling.loading.quantized import refuse_quantized, stored_as
 from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loading.refusals.explained import explained, folder_of, reading, within_memory
@@ -36,7 +36,7 @@ _ONE_AT_A_TIME = Lock()
 
 Reader = Callable[[Path, torch.device, torch.dtype, str], lean.LeanModel | None]
 
-# What an encoder-decoder model takes from its generation settings beside ids: see `Opening`.
+# What an encoder-decoder model takes from its generation settings beside ids: see `AnswerOpening`.
 _OBEYED = ("bad_words_ids", "min_length", "min_new_tokens")
 
 
@@ -51,7 +51,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model with its tokenizer, the ids that end its answers, and what had to be mended.
 
     encoder: whether it is an encoder-decoder model.
@@ -65,20 +65,20 @@ class Loaded:
     encoder: bool = False
 
 
-def load_model(origin: Origin, place: Placement, trust_remote_code: bool = False) -> Loaded:
+def load_model(origin: ModelOrigin, place: Placement, trust_remote_code: bool = False) -> LoadedModel:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
     with undisturbed(origin, trust_remote_code):
         return converted(origin, place, lean_folder) or _checkpoint(origin, place, trust_remote_code)
 
 
 @contextmanager
-def undisturbed(origin: Origin, trust: bool) -> Iterator[None]:
+def undisturbed(origin: ModelOrigin, trust: bool) -> Iterator[None]:
     """Around whatever reads a model: no other does meanwhile, transformers says nothing, and errors are `UserError`."""
     with _ONE_AT_A_TIME, explained(origin, trust), quiet():
         yield
 
 
-def converted(origin: Origin, place: Placement, read: Reader) -> Loaded | None:
+def converted(origin: ModelOrigin, place: Placement, read: Reader) -> LoadedModel | None:
     """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
@@ -94,11 +94,11 @@ def converted(origin: Origin, place: Placement, read: Reader) -> Loaded | None:
     if model is None:
         return None
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, settings)
-    return Loaded(model, tokenizer, stop, info_of(origin, model, "lean forward", place.weights), odd)
+    return LoadedModel(model, tokenizer, stop, info_of(origin, model, "lean forward", place.weights), odd)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class UnreadCheckpoint:
     """A checkpoint whose weights nobody has read yet. shared: how transformers is to read all of its files."""
 
     config: Any
@@ -106,7 +106,7 @@ class Described:
     shared: dict[str, Any]
 
 
-def described(origin: Origin, place: Placement, trust: bool) -> Described:
+def described(origin: ModelOrigin, place: Placement, trust: bool) -> UnreadCheckpoint:
     """What a checkpoint says of itself. Raises `UserError` for what is known not to run."""
     from transformers import AutoConfig, AutoTokenizer
 
@@ -124,10 +124,10 @@ def described(origin: Origin, place: Placement, trust: bool) -> Described:
     with reading(origin, "its tokenizer", trust):
         tokenizer = AutoTokenizer.from_pretrained(origin.place, **shared)
     refuse_no_tokens(origin.name, tokenizer)
-    return Described(config, tokenizer, shared)
+    return UnreadCheckpoint(config, tokenizer, shared)
 
 
-def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
+def _checkpoint(origin: ModelOrigin, place: Placement, trust: bool) -> LoadedModel:
     about = described(origin, place, trust)
     with within_memory(origin, about.config, place.dtype):
         device_map = None if place.device.type == "cpu" else {"": str(place.device)}
@@ -137,15 +137,15 @@ def _checkpoint(origin: Origin, place: Placement, trust: bool) -> Loaded:
 
 
 def as_loaded(
-    origin: Origin,
-    about: Described,
+    origin: ModelOrigin,
+    about: UnreadCheckpoint,
     model: CausalModel,
     settings: Any,
     forward: str,
     weights: str,
     limited: tuple[str, ...] = (),
     unused: str | None = None,
-) -> Loaded:
+) -> LoadedModel:
     """A model of a checkpoint with all that belongs to it.
 
     settings: what has its `config` and its `generation_config`, which is made neutral. limited: what to know of it, in
@@ -159,10 +159,10 @@ def as_loaded(
     settings.generation_config = GenerationConfig(**kept)
     notes = (*(f"{origin.name}: {said}." for said in (*limited, ignored) if said), unused, *odd)
     info = info_of(origin, model, forward, weights)
-    return Loaded(model, about.tokenizer, stop, info, tuple(note for note in notes if note), encoder=encoder)
+    return LoadedModel(model, about.tokenizer, stop, info, tuple(note for note in notes if note), encoder=encoder)
 
 
-def read_weights(origin: Origin, about: Described, **how: Any) -> tuple[Any, str | None]:
+def read_weights(origin: ModelOrigin, about: UnreadCheckpoint, **how: Any) -> tuple[Any, str | None]:
     """The transformers model, and a note on weights that it has no use for. how: where it goes, and in which dtype."""
     refuse_broken_settings(folder_of(origin))
     with reading(origin, "its weights", about.shared["trust_remote_code"]):
@@ -174,7 +174,7 @@ def read_weights(origin: Origin, about: Described, **how: Any) -> tuple[Any, str
     return hf.eval(), unused_weights(origin.name, told)
 
 
-def runnable(origin: Origin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:
+def runnable(origin: ModelOrigin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:
     """The model behind the engine's forward, what that forward is called, and what to know of it."""
     if lean.fits(hf) and not stored_as(hf):
         return lean.from_transformers(hf, release=True, format=FORMATS[weights]), "lean forward", ()
@@ -198,7 +198,7 @@ def _stateful(config: Any) -> bool:
     return bool(getattr(known, "_is_stateful", False))
 
 
-def info_of(origin: Origin, model: CausalModel, forward: str, weights: str) -> ModelInfo:
+def info_of(origin: ModelOrigin, model: CausalModel, forward: str, weights: str) -> ModelInfo:
     """What was loaded; forward: what computes it, in words."""
     detail = f"{origin.detail}; {model.num_layers} layers, {forward}"
     dtype = str(model.dtype).removeprefix("torch.")

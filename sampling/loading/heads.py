@@ -7,7 +7,7 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
-from sampling.loading.checkpoint import Loaded
+from sampling.loading.checkpoint import LoadedModel
 from sampling.pair.pair import MODEL, ModelInfo
 from utils.errors import UserError
 from utils.provenance import ROOT
@@ -39,7 +39,7 @@ def is_trained_model(given: str) -> bool:
     return path.is_file() and read_json(path).get("method") == MODEL
 
 
-def load_trained_model(folder: Path, target: Loaded) -> Loaded:
+def load_trained_model(folder: Path, target: LoadedModel) -> LoadedModel:
     """A distilled drafter on its target's own embedding and output rows. Raises `UserError` for another target's."""
     head = load_head(folder)
     check_fit(head, target.info.name, target.info.place, target.model, fingerprint(target.model.landmarks()))

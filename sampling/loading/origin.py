@@ -20,7 +20,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ModelOrigin:
     """Where a model is loaded from. `place`: a folder or a hub id, as transformers takes it."""
 
     name: str
@@ -29,20 +29,20 @@ class Origin:
     local: bool = True
 
 
-def resolve(given: str | None, progress: Progress) -> Origin:
+def resolve(given: str | None, progress: Progress) -> ModelOrigin:
     """The origin that a user's words mean; a GGUF file is converted on the way.
 
     Raises `UserError` for a path that leads nowhere or to something that is no model.
     """
     if given is None:
-        return Origin(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
+        return ModelOrigin(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
     path = checked_path(given, "model")
     if path.is_file():
         return _file(given, path, progress)
     if path.is_dir():
         return _folder(given, path)
     if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(given) and not given.startswith("."):
-        return Origin(given, given, "from the hub", local=False)
+        return ModelOrigin(given, given, "from the hub", local=False)
     raise UserError(f"{given}: no such file or folder; expected {ALLOWED}{beside(path)}")
 
 
@@ -84,18 +84,18 @@ def beside(path: Path) -> str:
     return f". Did you mean {str(folder / near)!r}?" if near else ""
 
 
-def _file(given: str, path: Path, progress: Progress) -> Origin:
+def _file(given: str, path: Path, progress: Progress) -> ModelOrigin:
     if path.suffix.lower() != ".gguf":
         raise UserError(f"{given}: not a .gguf file; expected {ALLOWED}")
-    return Origin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
+    return ModelOrigin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
 
 
-def _folder(given: str, path: Path) -> Origin:
+def _folder(given: str, path: Path) -> ModelOrigin:
     if not (path / "config.json").is_file():
         inside = [entry.name for entry in _readable(path) if (entry / "config.json").is_file()]
         hint = f". Did you mean {str(path / sorted(inside)[0])!r}?" if inside else ""
         raise UserError(f"{given}: a folder without a config.json; expected {ALLOWED}{hint}")
-    return Origin(path.resolve().name, str(path.resolve()), "from a folder")
+    return ModelOrigin(path.resolve().name, str(path.resolve()), "from a folder")
 
 
 def _readable(folder: Path) -> list[Path]:

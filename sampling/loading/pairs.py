@@ -12,7 +12,7 @@ from sampling.forward.kernels.probe import refuse_unpacked, use_packed
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
-from sampling.loading.checkpoint import Loaded, Placement, load_model
+from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.options import COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
@@ -88,8 +88,8 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
 
 
 def _drafter(
-    given: str, place: Placement, target: Loaded, target_place: Placement, options: LoadOptions, progress: Progress
-) -> Loaded:
+    given: str, place: Placement, target: LoadedModel, target_place: Placement, options: LoadOptions, progress: Progress
+) -> LoadedModel:
     """The drafter model that is asked for: one trained for the target, the target itself, or one of its own."""
     if is_trained_model(given):
         return load_trained_model(Path(given).expanduser(), target)
@@ -100,7 +100,7 @@ def _drafter(
     return _load(given, place, options, progress)
 
 
-def _compiled(loaded: Loaded, options: LoadOptions, progress: Progress) -> Loaded:
+def _compiled(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> LoadedModel:
     """The same model with compiled steps, where they are wanted and can be had. Raises `UserError`."""
     model, info, note = compiled(
         loaded.model,
@@ -153,7 +153,7 @@ def _use_kernel(name: str) -> None:
     use_packed(None if name == "auto" else name == "packed")
 
 
-def _with_own_drafter(target: Loaded, folder: Path) -> Pair:
+def _with_own_drafter(target: LoadedModel, folder: Path) -> Pair:
     """The target with the drafter that comes with the project, unless that one is for other weights of this name."""
     try:
         return _paired(target, load_trained_model(folder, target))
@@ -183,7 +183,7 @@ def _refuse_self(drafter: str | None, device: torch.device) -> None:
     refuse_format(name, device, f"--drafter {drafter}")
 
 
-def _rounded_self(target: Loaded, given: str) -> Loaded:
+def _rounded_self(target: LoadedModel, given: str) -> LoadedModel:
     """The target as its own drafter, its weights in another format (ML-SpecQD, arXiv 2503.13565).
 
     It shares embedding and norms; its products and its cache are its own. Raises `UserError`.
@@ -202,7 +202,7 @@ def _rounded_self(target: Loaded, given: str) -> Loaded:
     return replace(target, model=model, info=info, notes=())
 
 
-def _load(given: str | None, place: Placement, options: LoadOptions, progress: Progress) -> Loaded:
+def _load(given: str | None, place: Placement, options: LoadOptions, progress: Progress) -> LoadedModel:
     if place.processes > 1:
         return together.load_together(given, place, options.trust_remote_code, progress)
     if given is not None and given.startswith(RANDOM):
@@ -212,7 +212,7 @@ def _load(given: str | None, place: Placement, options: LoadOptions, progress: P
     return load_model(origin, place, options.trust_remote_code)
 
 
-def _alone(target: Loaded) -> Pair:
+def _alone(target: LoadedModel) -> Pair:
     return Pair(
         ModelRunner(target.model),
         None,
@@ -225,7 +225,7 @@ def _alone(target: Loaded) -> Pair:
     )
 
 
-def _paired(target: Loaded, drafter: Loaded) -> Pair:
+def _paired(target: LoadedModel, drafter: LoadedModel) -> Pair:
     names = (target.info.name, drafter.info.name)
     refuse_two_kinds(names, (target.encoder, drafter.encoder))
     sizes = (target.model.vocab_size, drafter.model.vocab_size)
@@ -246,7 +246,7 @@ def _paired(target: Loaded, drafter: Loaded) -> Pair:
     )
 
 
-def _crossed(target: Loaded, drafter: Loaded) -> Pair:
+def _crossed(target: LoadedModel, drafter: LoadedModel) -> Pair:
     """A pair of two tokenizers. Raises `UserError` for one whose tokens are not understood."""
     crossing = Crossing(
         Vocabulary(target.info.name, target.tokenizer, target.model.vocab_size),
@@ -268,7 +268,7 @@ def _crossed(target: Loaded, drafter: Loaded) -> Pair:
     )
 
 
-def _shorter_window(target: Loaded, drafter: Loaded) -> str | None:
+def _shorter_window(target: LoadedModel, drafter: LoadedModel) -> str | None:
     if drafter.model.window >= target.model.window:
         return None
     return (

@@ -13,7 +13,7 @@ from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
-from sampling.loading.checkpoint import Loaded, Placement
+from sampling.loading.checkpoint import LoadedModel, Placement
 from sampling.loading.gguf.cache import converted
 from sampling.loading.options import RANDOM
 from sampling.loading.origin import embedded_gguf
@@ -69,7 +69,7 @@ class RandomWeights:
         return made.fill_(1.0) if name.endswith("norm.weight") else made.normal_(0.0, _DEVIATION, generator=rng)
 
 
-def load_random(given: str, place: Placement, progress: Progress) -> Loaded:
+def load_random(given: str, place: Placement, progress: Progress) -> LoadedModel:
     """A `random_model` with the default's tokenizer. Raises `UserError` as that does."""
     progress(f"Making {given}")
     model = random_model(given, config_of(given), place)
@@ -77,7 +77,7 @@ def load_random(given: str, place: Placement, progress: Progress) -> Loaded:
     dtype = str(model.dtype).removeprefix("torch.")
     info = ModelInfo(given, str(model.device), dtype, detail, kernel=model.kernel, stored=place.weights)
     note = f"{given} has random weights: its text means nothing, and of its numbers times do."
-    return Loaded(model, _tokenizer(given, model.vocab_size, progress), frozenset(), info, (note,))
+    return LoadedModel(model, _tokenizer(given, model.vocab_size, progress), frozenset(), info, (note,))
 
 
 def random_model(given: str, config: Any, place: Placement) -> LeanModel:

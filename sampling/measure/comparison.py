@@ -7,9 +7,9 @@ from typing import Any
 
 from egag.cost_model import CostModel
 from sampling.engine import Engine, price_on
-from sampling.forward.referee import Refereed
+from sampling.forward.referee import RefereeResult
 from sampling.measure.divergence import Divergence, judge
-from sampling.measure.ledger import Ledger, Plain, ledger, plain_at, plain_of, predicted
+from sampling.measure.ledger import Ledger, PlainRound, ledger, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
 from sampling.methods.tables import AR, METHODS
 from utils.events import Event
@@ -118,7 +118,7 @@ class Comparison:
             self._judged[name] = judge(partial(self.engine.reference, run.prompt), *ids)
         return self._judged[name]
 
-    def referee(self, name: str) -> Refereed | None:
+    def referee(self, name: str) -> RefereeResult | None:
         """What our target says of another engine's greedy answer; None where the question does not arise."""
         run = self._runs[name]
         greedy = run.values["processor"].name == "greedy" and METHODS[run.method].other is None
@@ -130,7 +130,7 @@ class Comparison:
         """Whether the run has come to its end."""
         return name in self._runs and self._runs[name].metrics.finish_reason is not None
 
-    def _plain(self, name: str) -> Plain | None:
+    def _plain(self, name: str) -> PlainRound | None:
         """AR's round as the reference had it, else as the profile has it."""
         reference = self._reference(name)
         if reference is not None:

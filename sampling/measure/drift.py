@@ -3,7 +3,7 @@
 from statistics import median
 
 from sampling.engine import Engine
-from sampling.measure.ledger import Account
+from sampling.measure.ledger import RunAccount
 from sampling.methods.method import FIXED
 from sampling.methods.parameters import WEIGHTS
 from sampling.methods.tables import AR, METHODS
@@ -20,14 +20,14 @@ _SEEN = 0.05
 _FORWARD = "the target's forward"
 
 
-class Drift:
+class ProfileDrift:
     """The times of runs over those of a profile, of runs that no other process disturbed."""
 
     def __init__(self, profile: LatencyProfile) -> None:
         self.profile = profile
         self._ratios: dict[str, list[float]] = {}
 
-    def add(self, name: str, values: Values, run: Account, context: float, other_cores: float | None) -> None:
+    def add(self, name: str, values: Values, run: RunAccount, context: float, other_cores: float | None) -> None:
         """One run of a method, behind so many tokens on average.
 
         Drafts count where the profile timed the same: one drafter in its usual weights, its length a plain number.
@@ -61,7 +61,7 @@ class Drift:
         )
 
 
-def settle(engine: Engine, drift: Drift) -> str | None:
+def settle(engine: Engine, drift: ProfileDrift) -> str | None:
     """What differs; what was kept of the engine's pair then goes, so that the next process measures anew."""
     said = drift.told()
     if said is not None and is_local(engine):

@@ -22,7 +22,7 @@ _DEEPEST = 64
 _HALVINGS = 40
 
 
-class Account(Protocol):
+class RunAccount(Protocol):
     """What is asked of a run: counts, and mean times of a round in ms; None is unknown."""
 
     @property
@@ -52,7 +52,7 @@ class Account(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainRound:
     """A round of plain autoregression (AR), in seconds: the target's forward over one row, and the rest."""
 
     forward: float
@@ -139,21 +139,21 @@ def ms(seconds: float) -> str:
     return f"{round(seconds * 1e3, 1) + 0.0:.1f}"
 
 
-def plain_of(reference: Account) -> Plain | None:
+def plain_of(reference: RunAccount) -> PlainRound | None:
     """A round of AR as a run of it had it; None where it is unknown or made no round."""
     times = (reference.draft_ms, reference.verify_ms, reference.other_ms)
     if None in times or not reference.rounds or not reference.verify_ms:
         return None
     draft, verify, other = (value or 0.0 for value in times)
-    return Plain(verify / 1e3, (draft + other) / 1e3)
+    return PlainRound(verify / 1e3, (draft + other) / 1e3)
 
 
-def plain_at(price: CostModel) -> Plain:
+def plain_at(price: CostModel) -> PlainRound:
     """A round of AR as a profile has it."""
-    return Plain(price.verify_s(0), price.rest_s)
+    return PlainRound(price.verify_s(0), price.rest_s)
 
 
-def ledger(run: Account, plain: Plain) -> Ledger | None:
+def ledger(run: RunAccount, plain: PlainRound) -> Ledger | None:
     """The ledger of a run beside AR on the same prompt; None where its times are unknown or it made no round."""
     times = (run.draft_ms, run.verify_ms, run.other_ms)
     if None in times or not run.rounds or not run.new_tokens or run.tokens_per_round is None:
@@ -162,7 +162,7 @@ def ledger(run: Account, plain: Plain) -> Ledger | None:
     return _split(run, plain, draft, verify, other)
 
 
-def predicted(run: Account, price: CostModel) -> Ledger | None:
+def predicted(run: RunAccount, price: CostModel) -> Ledger | None:
     """The ledger that a profile's prices give for the rounds of a run: its counts, not its times.
 
     A round is taken at the mean number of drafts; the levels of a head's tree count as its draft steps.
@@ -176,7 +176,7 @@ def predicted(run: Account, price: CostModel) -> Ledger | None:
     return _split(run, plain_at(price), draft, price.verify_s(drafts), price.rest_s)
 
 
-def _split(run: Account, plain: Plain, draft: float, verify: float, other: float) -> Ledger:
+def _split(run: RunAccount, plain: PlainRound, draft: float, verify: float, other: float) -> Ledger:
     """The parts a token, from seconds of the mean round."""
     rounds, tokens = run.rounds or 0, run.tokens_per_round or 0.0
     break_even = (draft + verify + other) / plain.seconds

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from utils.events import Answered, BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round
+from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round, WholeAnswer
 
 # What an engine tells of an answer as a whole, by the field of `Acceptance`, and what it never tells.
 _TOLD = {
@@ -60,7 +60,7 @@ class RunMetrics:
     queued_s: float = 0.0
     live_sum: int = 0
     prefilled: Prefilled | None = None
-    answered: Answered | None = None
+    answered: WholeAnswer | None = None
 
     def add(self, event: Event) -> None:
         """Account for one event."""
@@ -73,7 +73,7 @@ class RunMetrics:
             self._add_beam_round(event)
         elif isinstance(event, Finished):
             self.finish_reason, self.hypotheses = event.reason, event.hypotheses
-        elif isinstance(event, Answered):
+        elif isinstance(event, WholeAnswer):
             self._add_answer(event)
 
     def _add_round(self, round: Round) -> None:
@@ -106,7 +106,7 @@ class RunMetrics:
             self.entropies.append(round.entropy)
             self.normalised_entropies.append(round.entropy / math.log(round.vocab_size))
 
-    def _add_answer(self, answer: Answered) -> None:
+    def _add_answer(self, answer: WholeAnswer) -> None:
         told = answer.acceptance
         self.answered, self.finish_reason = answer, answer.reason
         self.prompt_tokens, self.output_ids = answer.prompt_tokens, list(answer.output_ids)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sampling.methods.part import Part
-from utils.parameter import Chosen, integer
+from utils.parameter import ChosenPart, integer
 from utils.registry import Registry
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
@@ -58,7 +58,7 @@ PROCESSORS = Registry[Part](
 )
 
 
-def make_processor(chosen: Chosen) -> "LogitsProcessor":
+def make_processor(chosen: ChosenPart) -> "LogitsProcessor":
     """The processor behind a setting such as `nucleus 0.8 0.9`."""
     processor: LogitsProcessor = PROCESSORS[chosen.name].load()(*chosen.arguments)
     return processor

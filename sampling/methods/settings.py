@@ -7,12 +7,12 @@ from sampling.methods.choices import PROCESSORS
 from sampling.methods.part import Bound
 from sampling.methods.tables import METHODS
 from utils.errors import UserError
-from utils.parameter import Chosen, Parameter, Values, chosen, integer, toggle
+from utils.parameter import ChosenPart, Parameter, Values, chosen, integer, toggle
 from utils.registry import Registry
 
 GENERAL = (
     integer("length", 100, "maximum number of new tokens", minimum=1),
-    chosen("processor", Chosen("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
+    chosen("processor", ChosenPart("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
     integer("seed", 42, "random seed of every method", minimum=0),
     toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially correct)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),
@@ -88,7 +88,9 @@ def relevant_settings(method: str, values: Values) -> dict[str, Any]:
     """What a method's run depends on: the general settings and its own parameters, as JSON values."""
     names = [parameter.name for parameter in (*GENERAL, *METHODS[method].relevant(values))]
     shown = ((name, values[name]) for name in names)
-    return {name: PARAMETERS[name].show(value) if isinstance(value, Chosen | tuple) else value for name, value in shown}
+    return {
+        name: PARAMETERS[name].show(value) if isinstance(value, ChosenPart | tuple) else value for name, value in shown
+    }
 
 
 def _height(name: str) -> int:

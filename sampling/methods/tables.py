@@ -6,7 +6,7 @@ from sampling.methods.method import Method, method_table
 from sampling.methods.part import Hybrid, Part, TrainedPart, always, chosen_by, for_drafter, unless
 from sampling.methods.rules import CHOOSERS, CONTROLLERS, rule_of
 from sampling.methods.verifiers import JUDGING
-from utils.parameter import Chosen, choice, chosen, integer, toggle
+from utils.parameter import ChosenPart, choice, chosen, integer, toggle
 from utils.registry import Registry
 
 COPIERS = Registry[Part](
@@ -25,7 +25,7 @@ COPIERS = Registry[Part](
         "drafts from counts of n-grams",
         "NASD; NAPD when top_k_filler is 1",
         (
-            chosen("set_ngramstorage", Chosen("basic", (3,)), "n-gram storage and its order", STORAGES),
+            chosen("set_ngramstorage", ChosenPart("basic", (3,)), "n-gram storage and its order", STORAGES),
             integer(
                 "top_k_filler",
                 3,

@@ -14,7 +14,7 @@ from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
 from sampling.forward.noise_floor import NoiseFloor, noise_floor
-from sampling.forward.referee import Refereed, refereed
+from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.loop import decode
@@ -103,7 +103,7 @@ class PairEngine:
         """See `Engine.reference`."""
         return noise_floor(self.pair.target, prompt, said)
 
-    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> Refereed:
+    def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """See `Engine.referee`."""
         return refereed(self.pair.target, prompt, output)
 

@@ -13,7 +13,7 @@ from safetensors.torch import save
 
 from sampling.handover import Handover, alike, other_text
 from sampling.pair.pair import Pair
-from sampling.prefilled.packed import TOKENS, Maker, layers_in, packed, seconds_in, tokens_in, unpacked
+from sampling.prefilled.packed import TOKENS, PrefillMaker, layers_in, packed, seconds_in, tokens_in, unpacked
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
 from utils.json_text import read_json
@@ -31,14 +31,14 @@ class StateFile:
     """
 
     path: Path
-    maker: Maker
+    maker: PrefillMaker
     tokens: tuple[int, ...]
     layers: frozenset[int]
     prefill_s: float
     prompt: str
 
 
-def write_state(path: Path, handover: Handover, maker: Maker, prompt: str = "") -> int:
+def write_state(path: Path, handover: Handover, maker: PrefillMaker, prompt: str = "") -> int:
     """Write what a prompt left; the file's bytes. prompt: see `StateFile`. Raises `OSError`."""
     about = {**maker.as_dict(), "prefill_s": handover.prefill_s, "prompt": prompt}
     content = save(packed(handover.state), {"format": _FORMAT, _ABOUT: json.dumps(about)})
@@ -59,7 +59,7 @@ class StateFiles:
 
     def refuse_other(self, pair: Pair) -> None:
         """Raises `UserError` for the first state that another target has made."""
-        here = Maker.of(pair)
+        here = PrefillMaker.of(pair)
         for one in self.files:
             one.maker.refuse_other(here, f"{str(one.path)!r}")
 
@@ -106,7 +106,7 @@ def _head(path: Path) -> StateFile:
     seconds, prompt = seconds_in(about.get("prefill_s"), repr(str(path))), about.get("prompt")
     if not isinstance(prompt, str):
         raise UserError(f"{str(path)!r}: {wrong_value('prompt', prompt, 'a text')}")
-    return StateFile(path, Maker.from_dict(about, repr(str(path))), tokens, layers, seconds, prompt)
+    return StateFile(path, PrefillMaker.from_dict(about, repr(str(path))), tokens, layers, seconds, prompt)
 
 
 def _about(path: Path, metadata: Mapping[str, str]) -> Mapping[str, Any]:

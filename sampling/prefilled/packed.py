@@ -22,7 +22,7 @@ TOKENS = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class PrefillMaker:
     """What reads prompts: a state is of use where all of this is the same.
 
     target: the model's name. digest: of its weights, as far as they are known by: all in the files that they came from,
@@ -35,14 +35,14 @@ class Maker:
     dtype: str
 
     @classmethod
-    def of(cls, pair: Pair) -> "Maker":
+    def of(cls, pair: Pair) -> "PrefillMaker":
         """The target of a pair."""
         info = pair.target_info
         digest = (_of_files(info.place) if info.place else None) or pair.digest
         return cls(info.name, digest, info.stored, info.dtype)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any], where: str) -> "Maker":
+    def from_dict(cls, given: Mapping[str, Any], where: str) -> "PrefillMaker":
         """As `as_dict` gives it. Raises `UserError`; where: what errors call it."""
         for name in cls.__slots__:
             if not isinstance(given.get(name), str):
@@ -59,11 +59,11 @@ class Maker:
         format = "" if self.weights == FULL else f"{self.weights} and "
         return f"{self.target} in {format}{self.dtype}"
 
-    def fits(self, other: "Maker") -> bool:
+    def fits(self, other: "PrefillMaker") -> bool:
         """Whether one goes on from what the other has read, whatever they are called."""
         return (self.digest, self.weights, self.dtype) == (other.digest, other.weights, other.dtype)
 
-    def refuse_other(self, here: "Maker", what: str) -> None:
+    def refuse_other(self, here: "PrefillMaker", what: str) -> None:
         """Raises `UserError` where what it read is not what a target here would have read. what: it read."""
         if self.digest != here.digest:
             raise UserError(f"{what} is of {self.target}, with other weights than the target here, {here.target}")

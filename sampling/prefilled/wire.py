@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 
 from sampling.handover import Handover
 from sampling.pair.pair import Pair
-from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
+from sampling.prefilled.packed import PrefillMaker, packed, seconds_in, unpacked
 from sampling.prefilled.reading import read_apart
 from utils.errors import UserError, wrong_value
 from utils.json_text import read_json
@@ -85,7 +85,7 @@ class AskedPrefills:
 
     def _ask(self, pair: Pair, message: _Message) -> tuple[_Message, bytes]:
         """The answer. Raises `UserError`, also where another target would read the prompt."""
-        where, here = self.address.text, Maker.of(pair)
+        where, here = self.address.text, PrefillMaker.of(pair)
         message = {**message, "maker": here.as_dict()}
         try:
             with socket.create_connection((self.address.host, self.address.port), _CONNECT_S) as connection:
@@ -93,7 +93,7 @@ class AskedPrefills:
                 _send(connection, json.dumps(message).encode())
                 about = _object(_receive(connection, _MOST_WORDS))
                 if "maker" in about:
-                    Maker.from_dict(_part(about, "maker", dict), where).refuse_other(here, f"what {where} reads")
+                    PrefillMaker.from_dict(_part(about, "maker", dict), where).refuse_other(here, f"what {where} reads")
                 if "error" in about:
                     raise UserError(f"{where}: {first_line(ValueError(str(about['error'])))}")
                 return about, _receive(connection, _MOST_TENSORS)
@@ -125,7 +125,7 @@ class PrefillServer(socketserver.ThreadingTCPServer):
     def answer(self, asked: _Message) -> tuple[dict[str, Any], bytes]:
         """What is sent for a request. Raises `UserError`."""
         assert self.pair is not None, "the models are loaded before it serves"
-        here, asks = Maker.of(self.pair), Maker.from_dict(_part(asked, "maker", dict), "maker")
+        here, asks = PrefillMaker.of(self.pair), PrefillMaker.from_dict(_part(asked, "maker", dict), "maker")
         if not asks.fits(here):
             self.told(f"refused: {shown(asks.text)} is asked for")
         if "prompt" not in asked or not asks.fits(here):

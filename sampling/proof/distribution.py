@@ -18,11 +18,11 @@ from sampling.pair.pair import Pair
 from sampling.proof.memo import MemoProcessor, memorised
 from sampling.verify.verifier import Verifier
 from utils.events import Round
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 from utils.statistics import distribution_p_value
 
 DEPTHS = 3
-PROCESSOR = Chosen("topk", (1.0, 8))
+PROCESSOR = ChosenPart("topk", (1.0, 8))
 PROMPTS = (
     "I like tea. You like milk. I like tea. You like",
     "The cat sat on the mat. The dog sat on the rug. The cat sat on the",

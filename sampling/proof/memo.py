@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import refuse_crop
-from sampling.forward.causal_model import CausalModel, Output, Reading
+from sampling.forward.causal_model import CausalModel, Output, PromptReading
 from sampling.forward.runner import WholeRunner
 from sampling.pair.pair import Pair
 from utils.logits_processor import LogitsProcessor
@@ -24,10 +24,10 @@ class _Memory:
         self._runner = runner
         self._read: _Path | None = None
         self._held: _Path = ()
-        self._readings: dict[_Path, Reading] = {}
+        self._readings: dict[_Path, PromptReading] = {}
         self._rows: dict[tuple[_Path, _Path], Output] = {}
 
-    def reading(self, prompt: _Path) -> Reading:
+    def reading(self, prompt: _Path) -> PromptReading:
         """What the model makes of a prompt; it is read once."""
         if prompt not in self._readings:
             self._readings[prompt] = self._runner.read(prompt)
@@ -100,7 +100,7 @@ class MemoRunner:
         """See `Runner.keep`."""
         self._fed = (*self._fed[: base + 1], *(self._fed[base + 1 + row] for row in path))
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `Runner.read`."""
         self._fed = ()
         self.generation += 1

@@ -38,7 +38,7 @@ from sampling.proof.rows import compare_rows, faulty
 from sampling.verify.lossy import UnadjustedVerifier
 from utils.errors import UserError, one_of
 from utils.events import Round
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 FALSE_ALARM = 1e-3
 PROMPTS = (
@@ -46,7 +46,7 @@ PROMPTS = (
     "List the days of the week, then list them again.",
     "Why is the sky blue?",
 )
-_GREEDY = Chosen("greedy", (1.0,))
+_GREEDY = ChosenPart("greedy", (1.0,))
 _TOKENS = 40
 _DRAWS = 500
 _MOST = 4

@@ -15,9 +15,9 @@ from sampling.methods.settings import Settings
 from sampling.pair.pair import ModelInfo
 from sampling.pair.profile import LatencyProfile
 from utils.events import Event, Finished, Prefilled, Round
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
-GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9))
+GREEDY, NUCLEUS = ChosenPart("greedy", (1.0,)), ChosenPart("nucleus", (0.8, 0.9))
 
 
 def make_round(number: int, drafts: Sequence[int], accepted: int, token: int, seconds: float) -> Round:

@@ -13,9 +13,9 @@ from ablation.results.record import Record
 from ablation.results.store import whole_rows
 from ablation.results.table import key
 from ablation.run.execute import execute
-from ablation.run.job import Outcome, PlanJob
+from ablation.run.job import JobOutcome, PlanJob
 from ablation.run.maker import OneEngine
-from ablation.run.progress.watcher import Unwatched, Watcher
+from ablation.run.progress.watcher import NullWatcher, Watcher
 from ablation.run.results_file import Files, ResultsFile
 from sampling.engine import Engine
 from sampling.pair.pair_engine import PairEngine
@@ -24,7 +24,7 @@ from tests.ablation.mock_engine import mock_engine, mock_plan
 CHANGING = ("started", "cpu_mhz", "other_cores", "peak_memory_mb")
 
 
-class Silent(Unwatched):
+class Silent(NullWatcher):
     """A display that shows nothing, and may stop the run after some rows."""
 
     def __init__(self, stop_after: int | None = None) -> None:
@@ -47,7 +47,7 @@ class Silent(Unwatched):
 
 def play(
     out: Path, plan: Plan | None = None, engine: PairEngine | None = None, display: Silent | None = None, **options: Any
-) -> Outcome:
+) -> JobOutcome:
     with results_file(out, plan, engine, **options) as file:
         return PlanJob(engine or mock_engine(), file.plan, file).play(display or Silent())
 

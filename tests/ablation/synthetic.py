@@ -16,11 +16,11 @@ from ablation.results.record import Record
 from ablation.results.table import columns, row
 from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import AR
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 AR = Configuration(AR)
 AGAIN = Configuration(AR, alias=CONTROL)
-GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9))
+GREEDY, NUCLEUS = ChosenPart("greedy", (1.0,)), ChosenPart("nucleus", (0.8, 0.9))
 # Speed, agreement with the drafter and drafted length that the made-up numbers follow.
 _SKILL = {"target": 0.0, "speculative": 0.75, "egag": 0.8, "ngram": 0.35, "drafter": 0.0}
 _COST = {"speculative": 0.12, "egag": 0.12, "ngram": 0.01}
@@ -35,7 +35,7 @@ def thirty() -> tuple[Configuration, ...]:
     """A grid over the parameters of three methods: 24 configurations with AR and its control, six more gammas."""
     speculative = [Configuration("speculative", (("gamma", gamma),)) for gamma in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)]
     ngram = [
-        Configuration("ngram", (("set_ngramstorage", Chosen("basic", (n,))), ("top_k_filler", k)))
+        Configuration("ngram", (("set_ngramstorage", ChosenPart("basic", (n,))), ("top_k_filler", k)))
         for n in (3, 4, 5)
         for k in (1, 3, 5)
     ]
@@ -79,7 +79,7 @@ def invented(
     configurations: tuple[Configuration, ...],
     prompts: int = 8,
     tasks: tuple[str, ...] = ("dialogue", "code"),
-    processors: tuple[Chosen, ...] = (GREEDY, NUCLEUS),
+    processors: tuple[ChosenPart, ...] = (GREEDY, NUCLEUS),
     seeds: tuple[int, ...] = (1,),
     repeats: int = 1,
 ) -> Iterator[Record]:

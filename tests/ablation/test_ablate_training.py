@@ -14,7 +14,7 @@ from sampling.distill.shards import TrainingRow
 from sampling.heads.head_files import load_head
 from sampling.loading.pairs import LoadOptions, load_pair
 from scripts import ablate_training
-from scripts.ablate_training import CHOICES, PROCESSORS, SETS, Plan, apart, first, main, possible
+from scripts.ablate_training import CHOICES, PROCESSORS, SETS, TrainingPlan, apart, first, main, possible
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
@@ -90,7 +90,7 @@ def test_texts_are_held_out_as_well() -> None:
 def test_what_a_drafter_cannot_have_is_left_out_or_refused(tmp_path: Path) -> None:
     target = save_checkpoint(tmp_path / "target", llama())
     pair = load_pair(LoadOptions(target=str(target), device="cpu", dtype="float32"))
-    plan = Plan("medusa", 2, 64, 1000, 1, 8)
+    plan = TrainingPlan("medusa", 2, 64, 1000, 1, 8)
     assert [*possible(pair, plan, CHOICES, True)] == [name for name, one in CHOICES.items() if not one.variant]
     with pytest.raises(UserError, match="--feedback normed given for a medusa drafter"):
         possible(pair, plan, CHOICES, False)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.advise.advice import Advice, advise, halves
-from ablation.advise.choose import AdvisedChoice, Expected, choose
+from ablation.advise.choose import AdvisedChoice, ExpectedSpeedup, choose
 from ablation.advise.sample import SampleRuns
 from ablation.commands.shared.written import command_line, plan_text
 from ablation.plan.choice import choose_runs
@@ -138,7 +138,7 @@ def test_worthless_drafts_are_not_recommended() -> None:
 
 def test_a_check_that_contradicts_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The expectation is put above 1 by hand: what is measured on the other half is not."""
-    seems = AdvisedChoice("ngram gamma=8", Expected(1.5, 1.4, 1.6, 3))
+    seems = AdvisedChoice("ngram gamma=8", ExpectedSpeedup(1.5, 1.4, 1.6, 3))
     monkeypatch.setattr("ablation.advise.advice.choose", lambda logs: choose(logs) if len(logs) == 1 else seems)
     found = advised(DEAR)
     assert found.best == seems and found.contradicted and found.final == Configuration("target")

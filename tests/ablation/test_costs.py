@@ -20,10 +20,10 @@ from ablation.report.write import write_report
 from ablation.results import manifest
 from ablation.results.manifest import manifest_path
 from ablation.run.conduct import conduct
-from ablation.run.costing.costs import Watched, ensure_costs, weighs_costs
+from ablation.run.costing.costs import WatchedProfiles, ensure_costs, weighs_costs
 from ablation.run.job import PlanJob
 from sampling.measure import drift, profiling
-from sampling.measure.drift import Drift, settle
+from sampling.measure.drift import ProfileDrift, settle
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
@@ -61,7 +61,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @dataclass
 class Times:
-    """A run as `Drift` reads it."""
+    """A run as `ProfileDrift` reads it."""
 
     verify_ms: float | None
     draft_ms: float | None = 0.0
@@ -72,7 +72,7 @@ class Times:
 
 
 def drifting(verify_ms: float, cores: float | None = 0.0, runs: int = 3, **values: Any) -> str | None:
-    found = Drift(PROFILE)
+    found = ProfileDrift(PROFILE)
     for _ in range(runs):
         found.add("target", {**Settings(), **values}, Times(verify_ms), 20, cores)
     return found.told()
@@ -92,7 +92,7 @@ def test_busy_machines_and_few_runs_say_nothing(cores: float | None, runs: int) 
 
 def test_drafts_count_where_the_profile_timed_the_same() -> None:
     def told(method: str, draft_ms: float, drafted: int = 40, **values: Any) -> str | None:
-        found = Drift(PROFILE)
+        found = ProfileDrift(PROFILE)
         for _ in range(3):
             found.add(method, {**Settings(), **values}, Times(50.0, draft_ms, drafted=drafted), 20, 0.0)
         return found.told()
@@ -109,7 +109,7 @@ def test_drafts_count_where_the_profile_timed_the_same() -> None:
 def test_what_no_longer_holds_is_dropped() -> None:
     engine = PairEngine(tiny_pair())
     keep(engine.pair, PROFILE)
-    found = Drift(PROFILE)
+    found = ProfileDrift(PROFILE)
     assert settle(engine, found) is None and with_stored(tiny_pair()).profile == PROFILE
     for _ in range(3):
         found.add("target", Settings(), Times(90.0), 20, 0.0)
@@ -207,7 +207,7 @@ def test_a_report_shows_predicted_beside_measured(tmp_path: Path) -> None:
 
 
 def test_watching_changes_nothing_where_nothing_was_measured() -> None:
-    watched = Watched(mock_engine(), mock_plan())
+    watched = WatchedProfiles(mock_engine(), mock_plan())
     watched.begin()
     assert watched.settle() == []
     assert Silent().said == []

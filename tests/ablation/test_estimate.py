@@ -10,18 +10,18 @@ from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompts.file import Prompt
 from ablation.run.costing.priced import priced_pace
 from ablation.run.costing.probe import estimated, foreseen
-from ablation.run.progress.estimate import Estimate, Timed, TokenPace, estimate, grid_table, most_tokens
+from ablation.run.progress.estimate import Estimate, TimedPrompt, TokenPace, estimate, grid_table, most_tokens
 from sampling.engine import Description
 from sampling.methods.settings import Settings
 from sampling.pair.profile import DraftTimes, LatencyProfile
 from tests.ablation.mock_engine import MockEngine, make_round
 from tests.ablation.playing import records_of
 from utils.events import Event, Finished, Prefilled
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 PROMPTS = (Prompt("a", ("x",), "code"), Prompt("b", ("x", "y"), "code", 50), Prompt("c", ("x",)))
 CONFIGURATIONS = (Configuration("target"), Configuration("speculative", (("gamma", 4),)))
-PROCESSORS = (Chosen("greedy", (1.0,)), Chosen("nucleus", (0.8, 0.9)))
+PROCESSORS = (ChosenPart("greedy", (1.0,)), ChosenPart("nucleus", (0.8, 0.9)))
 PLAN = Plan(PROMPTS, CONFIGURATIONS, Settings(), PROCESSORS, (1, 2, 3), repeats=2)
 
 
@@ -29,7 +29,7 @@ def test_the_range_by_hand() -> None:
     # tokens of one configuration over the prompts: 100 + 2 * 50 + 100; passes: 2 processors, 3 seeds, 2 repeats
     assert most_tokens(PLAN) == 300 * 2 * 12
     paces = {"target": TokenPace(0.5, 0.01, 0.02, 10), "speculative gamma=4": TokenPace(1.0, 0.01, 0.06, 5)}
-    timed = Timed(10, 110, TokenPace(0.5, 0.02, 0.02, 10), TokenPace(1.0, 0.03, 0.03, 10))
+    timed = TimedPrompt(10, 110, TokenPace(0.5, 0.02, 0.02, 10), TokenPace(1.0, 0.03, 0.03, 10))
     lengths = {"a": [10], "b": [60, 110], "c": [5]}  # prefills of 1, 1.5, 2 and 1 times the short one
     guess = estimate(PLAN, [paces, paces], timed, lengths)
     assert guess.low_s == pytest.approx((300 * 0.02 + 4 * 1.5) * 12)

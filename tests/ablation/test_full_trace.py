@@ -13,11 +13,11 @@ from ablation.plan.prompts.file import Prompt
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.bounds import bound_rows
 from ablation.report.write import write_report
-from ablation.results.traces.generations import Visit, furthest, read_generations
+from ablation.results.traces.generations import TracedRound, furthest, read_generations
 from ablation.results.traces.replay import ReplayRequest, Replays
 from ablation.results.traces.trace import is_full, is_trace
 from ablation.run.results_file import Files
-from sampling.measure.replay.walk import Ahead, Sample
+from sampling.measure.replay.walk import PositionDraft, Sample
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
@@ -256,8 +256,8 @@ def test_a_bound_looks_as_far_as_any_run_of_its_drafter(traced: Path) -> None:
     one = next(one for one in replays.drafting if one.drafter.startswith("model"))
     walk = replays.walk(one)
     start = next(at for at in range(len(walk.tokens)) if walk.room(at) > 2)
-    further = Ahead(walk.tokens[start : start + 12], most=12)
-    visit = Visit(start, further, 0, 1, (), (), Sample(12, 12, 0.0, 0.0, 0.0))
+    further = PositionDraft(walk.tokens[start : start + 12], most=12)
+    visit = TracedRound(start, further, 0, 1, (), (), Sample(12, 12, 0.0, 0.0, 0.0))
     known = furthest(walk, [visit])
     assert known.hits(start) == len(further.drafts) >= walk.hits(start)
     assert known.ahead[start].drafts == further.drafts and known.ahead[start + 1] == walk.ahead[start + 1]

@@ -8,7 +8,7 @@ import pytest
 
 from ablation.plan.grid import PlannedGeneration
 from ablation.run import job
-from ablation.run.progress.quiet import Quiet
+from ablation.run.progress.quiet import QuietWatcher
 from sampling.proof.selftest import MethodReport, Selftest
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import mock_engine, mock_plan
@@ -36,7 +36,7 @@ def begun(limit_s: float, *cores: float) -> tuple[list[str], float]:
     """What was said, and seconds waited, before a generation that may wait so long."""
     said: list[str] = []
     planted = Planted(*cores)
-    waiting = Quiet(limit_s, said.append, planted.sense, planted.clock)
+    waiting = QuietWatcher(limit_s, said.append, planted.sense, planted.clock)
     waiting.begin(NOWHERE)
     assert waiting.waited_s == planted.now
     return said, planted.now
@@ -63,7 +63,7 @@ def test_without_a_limit_nobody_looks() -> None:
 def test_a_run_waits_before_each_generation_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[PlannedGeneration] = []
 
-    class Counted(Quiet):
+    class Counted(QuietWatcher):
         def __init__(self, limit_s: float, say: object) -> None:
             planted = Planted(*(1.0 for _ in range(1000)))
             super().__init__(limit_s, say, planted.sense, planted.clock)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_a_run_waits_before_each_generation_and_goes_on(tmp_path: Path, monkeypa
             waits.append(place)
             super().begin(place)
 
-    monkeypatch.setattr(job, "Quiet", Counted)
+    monkeypatch.setattr(job, "QuietWatcher", Counted)
     display = Silent()
     with results_file(tmp_path / "r.csv", mock_plan(prompts=1)) as file:
         outcome = job.PlanJob(mock_engine(), file.plan, file, wait_quiet_s=2.0).play(display)

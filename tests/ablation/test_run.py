@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablation.commands.shared.printed import Printed
+from ablation.commands.shared.printed import PrintedRecords
 from ablation.plan.grid import Configuration, Plan, PlannedGeneration, plain_plan
 from ablation.plan.prompts.file import Prompt
 from ablation.run.costing.probe import estimated
-from ablation.run.job import Outcome
+from ablation.run.job import JobOutcome
 from ablation.run.progress.display import BarDisplay
 from ablation.run.progress.estimate import Estimate
-from ablation.run.progress.watcher import Unwatched
+from ablation.run.progress.watcher import NullWatcher
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up
 from sampling.methods.settings import Settings
@@ -205,8 +205,8 @@ def test_it_warms_up_and_says_how_long_it_takes_before_the_first_record(invoke: 
 def test_a_table_shows_what_was_finished_before_ctrl_c(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     both = Configuration("target"), Configuration("ngram")
     plan = plain_plan((Prompt(1, ("Hello",)),), both, {**Settings(), "length": 8}, repeats=1)
-    printed = Printed(plan, as_json=False, trace=None)
-    with pytest.raises(KeyboardInterrupt), printed.writing(Outcome()):
+    printed = PrintedRecords(plan, as_json=False, trace=None)
+    with pytest.raises(KeyboardInterrupt), printed.writing(JobOutcome()):
         printed.add(next(records_of(PairEngine(pair), plan)))
         assert not capsys.readouterr().out
         raise KeyboardInterrupt
@@ -289,7 +289,7 @@ def test_configurations_of_a_method_do_not_learn_each_others_answers(pair: Pair)
     assert alone["a", both[0].name] != alone["b", both[0].name]  # its own answer it does remember
 
 
-class Interrupting(Unwatched):
+class Interrupting(NullWatcher):
     def round(self, place: PlannedGeneration, round: object) -> None:
         if place.method == "ngram":
             raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from ablation.run.job import PlanJob
 from ablation.run.results_file import Files
 from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, copied, lasting, play, records_of, results_file, row_ends, rows
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 
 def test_every_key_once_and_all_of_them(whole: Path) -> None:
@@ -105,7 +105,7 @@ def test_losslessness_is_asked_once_for_each_configuration_and_processor() -> No
             return name == "target"
 
     # Not greedy: there an output is compared with the reference's where it is lossless, which asks again.
-    plan = replace(mock_plan(), processors=(NUCLEUS, Chosen("multinomial", (1.0,))))
+    plan = replace(mock_plan(), processors=(NUCLEUS, ChosenPart("multinomial", (1.0,))))
     records = list(records_of(Asked(), plan))
     assert len(asked) == len(plan.configurations) * len(plan.processors)
     assert {record.method for record in records if record.lossless} == {"target"}

@@ -10,7 +10,7 @@ from matplotlib.container import BarContainer
 from rich.console import Console
 
 from ablation.plan.grid import Configuration
-from ablation.report.content import Content, make_section
+from ablation.report.content import ReportContent, make_section
 from ablation.report.markdown import markdown
 from ablation.report.plots.ledger import ledger_figure
 from ablation.report.tables.bounds import NO_BOUNDS
@@ -33,7 +33,7 @@ def texts(frame: pd.DataFrame, tmp_path: Path) -> dict[str, str]:
     section = make_section(str(summary["processor"].iloc[0]), summary, pairs, (), (), NO_BOUNDS)
     console = Console(width=400, record=True, quiet=False, file=(tmp_path / "out").open("w"))
     print_summary(console, summary, ())
-    return {"markdown": markdown(Content("t", "", (), (section,), None)), "terminal": console.export_text()}
+    return {"markdown": markdown(ReportContent("t", "", (), (section,), None)), "terminal": console.export_text()}
 
 
 def test_one_verdict_stands_everywhere(tmp_path: Path) -> None:

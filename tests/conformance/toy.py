@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import RollbackCache
-from sampling.forward.causal_model import Reading
+from sampling.forward.causal_model import PromptReading
 from sampling.forward.runner import ModelRunner
 from sampling.pair.pair import ModelInfo, Pair
 from tests.heads import CachingPair, random_heads
@@ -54,8 +54,8 @@ class ToyModel:
     def new_cache(self) -> RollbackCache:
         return RollbackCache(1, self.device, self.dtype)
 
-    def read(self, prompt: Sequence[int]) -> Reading:
-        return Reading(list(prompt))
+    def read(self, prompt: Sequence[int]) -> PromptReading:
+        return PromptReading(list(prompt))
 
     def forward(
         self,

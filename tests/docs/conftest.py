@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sampling.loading import pairs
-from sampling.loading.checkpoint import Loaded, Placement
+from sampling.loading.checkpoint import LoadedModel, Placement
 from sampling.loading.devices import choose_device, choose_dtype
-from sampling.loading.origin import Origin, resolve
+from sampling.loading.origin import ModelOrigin, resolve
 from sampling.loading.pairs import LoadOptions
 from sampling.loading.stages import silent
 from sampling.pair.pair import Pair
@@ -45,10 +45,10 @@ def load_once() -> Iterator[Load]:
         return load(LoadOptions())
 
     @cache
-    def embedded() -> Loaded:
+    def embedded() -> LoadedModel:
         return load_model(resolve(None, silent), own[1])
 
-    def shared_model(origin: Origin, place: Placement, *trust: bool) -> Loaded:
+    def shared_model(origin: ModelOrigin, place: Placement, *trust: bool) -> LoadedModel:
         return embedded() if (origin.place, place) == own else load_model(origin, place, *trust)
 
     def load_pair(options: LoadOptions, progress: pairs.Progress = silent) -> Pair:

@@ -2,7 +2,7 @@
 
 import re
 
-from ablation.report.content import Content, make_section
+from ablation.report.content import ReportContent, make_section
 from ablation.report.load import load_results
 from ablation.report.markdown import markdown
 from ablation.report.tables.bounds import NO_BOUNDS
@@ -30,4 +30,4 @@ def _tables(run: str) -> str:
     names = dict.fromkeys(summary["processor"])
     engines = engines_section(frame, summary)
     sections = [make_section(name, summary, pairs, (), (), NO_BOUNDS) for name in names] + [engines] * bool(engines)
-    return markdown(Content(run, "", (), tuple(sections), None))
+    return markdown(ReportContent(run, "", (), tuple(sections), None))

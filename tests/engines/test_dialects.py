@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from engines.dialect import Wanted
+from engines.dialect import TextRequest
 from engines.speculation import config_for
 from engines.tables import DIALECTS
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
 from utils.errors import UserError
-from utils.events import Acceptance, Answered
+from utils.events import Acceptance, WholeAnswer
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -64,7 +64,7 @@ def test_of_an_answer_without_counts_nothing_is_known(name: str) -> None:
 
 def test_what_an_engine_does_not_say_is_null_and_not_zero() -> None:
     metrics = RunMetrics()
-    metrics.add(Answered(5, (1, 2, 3, 4), "length", 0.5, 1.5, 1, Acceptance(3, None, 1)))
+    metrics.add(WholeAnswer(5, (1, 2, 3, 4), "length", 0.5, 1.5, 1, Acceptance(3, None, 1)))
     assert metrics.tokens_per_s == pytest.approx(3.0) and metrics.e2e_tokens_per_s == pytest.approx(4 / 1.5)
     assert metrics.ttft_s == 0.5 and metrics.tpot_ms == pytest.approx(1000 / 3)
     assert {"drafted", "acceptance_rate", "accept_hist", "alpha", "tokens_by_round", "prefill_s"} <= metrics.unknown
@@ -137,7 +137,7 @@ def test_what_an_engine_lacks_is_refused_by_name(
 
 
 def test_a_request_says_ids_length_and_sampler() -> None:
-    asked = Wanted([5, 6], 9, 3, 0.5, 20, 0.9)
+    asked = TextRequest([5, 6], 9, 3, 0.5, 20, 0.9)
     for name, dialect in DIALECTS.items():
         body = dialect.body(asked, "m", {"method": "naive"})
         given = {**body, **body.get("sampling_params", {})}

@@ -24,7 +24,7 @@ from tests.forked import python
 from tests.tiny import tiny_pair
 from tests.waiting import PATIENCE_S, until
 from utils.errors import UserError
-from utils.events import Answered, Failed
+from utils.events import FailedText, WholeAnswer
 
 GOOD = [{"choices": [{"text": "x", "token_ids": [5, 6], "finish_reason": "length"}]}]
 FAULTS: dict[str, Any] = {
@@ -74,14 +74,14 @@ def test_a_request_that_fails_fails_alone(fault: str) -> None:
         engine = ServedEngine(PairEngine(tiny_pair()), EngineSpec("v", "openai", "vllm", model="m"), lambda _: Api(url))
         texts = [Text(number, [1, 2, 3], 2) for number in range(6)]
         found = dict(engine.stream_many("prompt_lookup", values, texts, 1))
-        assert [number for number, one in found.items() if isinstance(one, Failed)] == [2]
-        assert all(isinstance(found[number], Answered) for number in (0, 1, 3, 4, 5))
+        assert [number for number, one in found.items() if isinstance(one, FailedText)] == [2]
+        assert all(isinstance(found[number], WholeAnswer) for number in (0, 1, 3, 4, 5))
     with server({1: FAULTS[fault]}) as url:
         engine = ServedEngine(PairEngine(tiny_pair()), EngineSpec("v", "openai", "vllm", model="m"), lambda _: Api(url))
         with pytest.raises(UserError):
             list(engine.stream("prompt_lookup", values, [1, 2, 3]))
         (answer,) = engine.stream("prompt_lookup", values, [1, 2, 3])
-        assert isinstance(answer, Answered) and answer.acceptance.rounds is None, "it told nothing of its rounds"
+        assert isinstance(answer, WholeAnswer) and answer.acceptance.rounds is None, "it told nothing of its rounds"
 
 
 def test_ids_that_are_told_again_are_taken_once() -> None:
@@ -96,7 +96,7 @@ def test_ids_that_are_told_again_are_taken_once() -> None:
             spec = EngineSpec("s", "openai", "sglang", model="m")
             engine = ServedEngine(PairEngine(tiny_pair()), spec, lambda _, url=url: Api(url))
             (answer,) = engine.stream("target", {**Settings(), "length": 4}, [1, 2, 3])
-            assert isinstance(answer, Answered) and answer.output_ids == (5, 6, 7, 8)
+            assert isinstance(answer, WholeAnswer) and answer.output_ids == (5, 6, 7, 8)
 
 
 HANGING = """

@@ -20,7 +20,7 @@ from tests.forked import python
 from tests.tiny import tiny_pair
 from tests.waiting import PATIENCE_S, until
 from utils.errors import UserError
-from utils.events import Answered
+from utils.events import WholeAnswer
 
 FAKE = Path(__file__).with_name("fake_server.py")
 
@@ -50,7 +50,7 @@ def test_an_answer_of_a_server_that_was_started(tmp_path: Path) -> None:
             PairEngine(tiny_pair()), EngineSpec("fake", "openai", dialect.name, model="m"), launcher.api_of
         )
         (answer,) = engine.stream("target", Settings(), [1, 2, 3])
-        assert isinstance(answer, Answered) and answer.output_ids == (5, 6, 7, 8)
+        assert isinstance(answer, WholeAnswer) and answer.output_ids == (5, 6, 7, 8)
         assert answer.prompt_tokens == 3 and answer.first == 1 and 0 < answer.ttft_s <= answer.wall_s
         first = launcher.api_of({"method": "naive"})
         assert launcher.api_of({"method": "naive"}) == first

@@ -36,7 +36,7 @@ from tests.ablation.conftest import write_lines
 from tests.serve.running import Running, running
 from tests.tiny import llama, save_checkpoint, tiny_pair
 from utils.errors import UserError
-from utils.events import Answered
+from utils.events import WholeAnswer
 
 OWN = EngineSpec("o", "openai", "workbench", model="target")
 METHODS = (
@@ -256,7 +256,7 @@ def test_many_requests_are_under_way_at_a_time(pair: Pair) -> None:
         found = dict(engine.stream_many("suffix", values, texts, 3))
         assert sorted(found) == [*range(6)]
         for number, answer in found.items():
-            assert isinstance(answer, Answered)
+            assert isinstance(answer, WholeAnswer)
             metrics = RunMetrics()
             for event in PairEngine(pair).stream("target", values, texts[number].prompt):
                 metrics.add(event)

@@ -18,7 +18,7 @@ from sampling.pair.pair_engine import PairEngine
 from tests.serve.running import running
 from tests.tiny import tiny_pair
 from utils.errors import UserError
-from utils.events import Answered
+from utils.events import WholeAnswer
 
 PROMPT = [9, 8, 7, 6, 5, 40, 41, 42]
 
@@ -65,7 +65,7 @@ def test_a_router_is_asked_as_a_server_is(dialect: str) -> None:
         spec = EngineSpec("split", "openai", dialect, url=url, model="tiny")
         with ready([spec], PairEngine(pair)) as engines:
             (answer,) = engines["split"].stream("target", values, PROMPT)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, WholeAnswer)
     assert list(answer.output_ids) == [token for round in expected for token in round.emitted]
     assert [one for one in asked if one[1] == 12] == [(writes.url, 12)], "the answer comes from who decodes"
     assert asked.count((reads.url, 1)) == 2, "and each prompt was read first, that of the greeting too"

@@ -12,7 +12,7 @@ from sampling.methods.settings import PARAMETERS, Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.tiny import llama, save_checkpoint
 from utils.errors import UserError
-from utils.events import Answered
+from utils.events import WholeAnswer
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
 
@@ -26,9 +26,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> TransformersEngine:
     return TransformersEngine(PairEngine(pair))
 
 
-def answer(engine: TransformersEngine, method: str, **changes: object) -> Answered:
+def answer(engine: TransformersEngine, method: str, **changes: object) -> WholeAnswer:
     (found,) = engine.stream(method, {**Settings(), "length": 40, **changes}, PROMPT)
-    assert isinstance(found, Answered)
+    assert isinstance(found, WholeAnswer)
     return found
 
 

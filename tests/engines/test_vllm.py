@@ -14,7 +14,7 @@ from sampling.pair.pair_engine import PairEngine
 from tests.engines.fake_vllm import write_package
 from tests.tiny import tiny_pair
 from utils.errors import UserError
-from utils.events import Acceptance, Answered
+from utils.events import Acceptance, WholeAnswer
 
 
 @pytest.fixture
@@ -28,19 +28,19 @@ def test_answers_with_rounds_and_errors_that_stay_with_their_request(spec: Engin
     with ready([spec], PairEngine(tiny_pair())) as engines:
         engine = engines["v"]
         (plain,) = engine.stream("target", values, [1, 2, 3])
-        assert isinstance(plain, Answered) and plain.output_ids == (7, 8, 9, 10, 11, 12)
+        assert isinstance(plain, WholeAnswer) and plain.output_ids == (7, 8, 9, 10, 11, 12)
         assert plain.acceptance == Acceptance.none(6) and engine.version == "fake"
         (drafted,) = engine.stream("prompt_lookup", values, [1, 2, 3])
-        assert isinstance(drafted, Answered)
+        assert isinstance(drafted, WholeAnswer)
         assert drafted.acceptance.rounds == 3 and drafted.acceptance.accepted == 3
         assert drafted.first == 1 and drafted.reason == "length"
         with pytest.raises(UserError, match="ValueError: the prompt is too long"):
             list(engine.stream("prompt_lookup", values, [1] * 51))
         texts = [Text(number, [1, 2, 3], 6) for number in range(7)]
         found = dict(engine.stream_many("prompt_lookup", values, texts, 3))
-        assert {number: one.output_ids for number, one in found.items() if isinstance(one, Answered)} == dict.fromkeys(
-            range(7), plain.output_ids
-        )
+        assert {
+            number: one.output_ids for number, one in found.items() if isinstance(one, WholeAnswer)
+        } == dict.fromkeys(range(7), plain.output_ids)
 
 
 def test_a_python_without_vllm_says_so(spec: EngineSpec, monkeypatch: pytest.MonkeyPatch) -> None:

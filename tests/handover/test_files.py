@@ -14,7 +14,7 @@ from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.pair.pair import Pair
 from sampling.prefilled.files import StateFiles, write_state
-from sampling.prefilled.packed import Maker, packed, seconds_in, unpacked
+from sampling.prefilled.packed import PrefillMaker, packed, seconds_in, unpacked
 from sampling.prefilled.reading import read_apart
 from tests.refusals import refused
 from tests.tiny import llama, save_checkpoint, tiny_pair
@@ -29,7 +29,7 @@ def pair() -> Pair:
 
 def written(pair: Pair, path: Path, prompt: list[int] = PROMPT, layers: tuple[int, ...] = (3,)) -> Handover:
     handover = read_apart(pair.target, prompt, layers)
-    write_state(path, handover, Maker.of(pair), '{"prompt": "a"}')
+    write_state(path, handover, PrefillMaker.of(pair), '{"prompt": "a"}')
     return handover
 
 
@@ -72,9 +72,9 @@ def test_the_states_of_another_target_are_refused(pair: Pair, tmp_path: Path) ->
     files = StateFiles(tmp_path)
     with refused(tmp_path / "s.safetensors", "tiny", "weights"):
         files.refuse_other(tiny_pair(seed=1))
-    here = Maker.of(pair)
+    here = PrefillMaker.of(pair)
     for name, value, option in (("weights", "int8", "--target-weights"), ("dtype", "bfloat16", "--dtype")):
-        other = Maker(**{**here.as_dict(), name: value})
+        other = PrefillMaker(**{**here.as_dict(), name: value})
         with refused("a state", "tiny", f"{option} {value}"):
             other.refuse_other(here, "a state")
 
@@ -86,7 +86,7 @@ def test_weights_that_differ_where_heads_do_not_look_are_others(tmp_path: Path) 
     weights["model.layers.1.mlp.down_proj.weight"] += 0.1
     save_file(weights, tuned / "model.safetensors", {"format": "pt"})
     one, other = (load_pair(LoadOptions(target=str(folder), dtype="float32")) for folder in (base, tuned))
-    assert one.digest == other.digest and not Maker.of(one).fits(Maker.of(other))
+    assert one.digest == other.digest and not PrefillMaker.of(one).fits(PrefillMaker.of(other))
     written(one, tmp_path / "s.safetensors")
     with refused(tmp_path / "s.safetensors", "base", "tuned", "weights"):
         StateFiles(tmp_path / "s.safetensors").refuse_other(other)
@@ -106,7 +106,7 @@ def test_what_is_no_state_is_refused(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes(good.read_bytes()[:-100])
     (tmp_path / "text.safetensors").write_text("no tensors")
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
-    about = {**Maker.of(pair).as_dict(), "prefill_s": "x", "prompt": ""}
+    about = {**PrefillMaker.of(pair).as_dict(), "prefill_s": "x", "prompt": ""}
     save_file(
         load_file(good), tmp_path / "odd.safetensors", {"format": "prefilled-state-1", "about": json.dumps(about)}
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling.forward.models.encoder_decoder import EncoderDecoderModel, Opening
+from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.loading.heads import MODELS
@@ -145,7 +145,7 @@ def test_a_banned_token_is_never_said() -> None:
     first = generate(make("marian", VOCAB), source)[0]
     model = make("marian", VOCAB)
     model.generation_config.bad_words_ids = [[first]]
-    run = ModelRunner(EncoderDecoderModel(model, Opening.of("it", model)))
+    run = ModelRunner(EncoderDecoderModel(model, AnswerOpening.of("it", model)))
     logits = run.forward(run.read(source).tokens).logits
     assert int(logits.argmax()) != first
     assert torch.softmax(logits, -1)[0, first] == 0.0
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_does_not_say_how_answers_begin() -> None:
     model = make("t5", VOCAB)
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     with pytest.raises(UserError, match="decoder_start_token_id"):
-        Opening.of("it", model)
+        AnswerOpening.of("it", model)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from transformers import LlamaForCausalLM
 
 from sampling.distill.batches import batches, frequent_tokens, split
 from sampling.distill.shards import TrainingRow, read_shards, save_shard
-from sampling.distill.writing import Dialogue, Writer, Writing
+from sampling.distill.writing import Dialogue, Writer, WritingOptions
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from tests.tiny import llama, tiny_tokenizer
@@ -63,7 +63,7 @@ def test_no_other_answer_to_a_held_out_prompt_is_learned_from() -> None:
 
 
 def test_a_turn_that_leaves_no_room_for_its_answer_is_cut() -> None:
-    how = Writing(batch=1, user_tokens=4, answer_tokens=20)
+    how = WritingOptions(batch=1, user_tokens=4, answer_tokens=20)
     target = lean.from_transformers(LlamaForCausalLM(llama()).eval())
     turns = ["a " * 20, "b " * 60]
     writer = Writer(target, tiny_tokenizer(), frozenset(), [target.num_layers], how, turns)
@@ -77,7 +77,7 @@ def test_what_is_written_does_not_depend_on_how_many_are_written_at_a_time() -> 
     target = lean.from_transformers(LlamaForCausalLM(llama()).eval())
     written = []
     for batch in (1, 3):
-        how = Writing(batch=batch, user_tokens=6, answer_tokens=9, seed=3)
+        how = WritingOptions(batch=batch, user_tokens=6, answer_tokens=9, seed=3)
         turns = ["one", "two and three", "four", "one more"]
         writer = Writer(target, tiny_tokenizer(), frozenset({5}), [1, target.num_layers], how, turns)
         written.append(sorted(writer.write(), key=lambda dialogue: dialogue.tokens))

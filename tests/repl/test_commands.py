@@ -13,7 +13,7 @@ from repl.commands.command import GROUPS
 from repl.commands.completion import complete
 from repl.commands.table import COMMANDS, find, parse
 from repl.own_settings import STATE
-from repl.replies import Message, Sheet
+from repl.replies import Message, SectionSheet
 from repl.screen import render
 from repl.screen.summary import summary
 from repl.session import Session
@@ -47,7 +47,7 @@ def test_every_command_has_help_and_an_example_that_runs(name: str, idle_session
             reply = execute(idle_session, f"/{name} {command.example}")
             assert reply is not None or name in ("quit", "clear")
     page = execute(idle_session, f"/help {name}")
-    assert isinstance(page, Sheet)
+    assert isinstance(page, SectionSheet)
     assert {"usage", "example"} <= {row[0] for row in page.sections[0].rows}
 
 
@@ -194,7 +194,7 @@ def test_help_and_status_show_current_values(idle_session: Session) -> None:
     execute(idle_session, "/gamma 7")
     for line in ("/help all", "/status"):
         page = execute(idle_session, line)
-        assert isinstance(page, Sheet)
+        assert isinstance(page, SectionSheet)
         cells = {row[0].split()[0].removeprefix("/"): row[1] for section in page.sections for row in section.rows}
         assert cells["gamma"] == "7"
         assert set(STATE) <= set(cells)
@@ -208,7 +208,7 @@ def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
     session = new_session()
     session.loading.wait()
     page = execute(session, "/status")
-    assert isinstance(page, Sheet)
+    assert isinstance(page, SectionSheet)
     rows = {section.heading: section.rows for section in page.sections}
     assert rows["Models"][0][1].endswith(("float32, packed kernel", "float32, plain kernel"))
     assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by measuring on this machine"]
@@ -216,7 +216,7 @@ def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
 
 def _printed(session: Session, line: str, width: int) -> list[str]:
     page = execute(session, line)
-    assert isinstance(page, Sheet)
+    assert isinstance(page, SectionSheet)
     console = Console(file=io.StringIO(), width=width)
     render.show(console, page)
     assert isinstance(console.file, io.StringIO)
@@ -233,14 +233,14 @@ def test_help_fits_a_screen(idle_session: Session) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_help_on_a_group_shows_its_commands_with_their_values(group: str, idle_session: Session) -> None:
     page = execute(idle_session, f"/help {group}")
-    assert isinstance(page, Sheet) and group not in COMMANDS
+    assert isinstance(page, SectionSheet) and group not in COMMANDS
     calls = {row[0] for section in page.sections for row in section.rows}
     assert calls == {command.call for command in COMMANDS.values() if command.group == group} != set()
 
 
 def test_help_on_everything_shows_everything(idle_session: Session) -> None:
     page = execute(idle_session, "/help all")
-    assert isinstance(page, Sheet)
+    assert isinstance(page, SectionSheet)
     assert {row[0] for section in page.sections for row in section.rows} == {one.call for one in COMMANDS.values()}
 
 

@@ -12,7 +12,7 @@ from repl.commands.completion import complete
 from repl.files import script
 from repl.files.user_files import state_folder
 from repl.player import SessionPlayer
-from repl.replies import Message, Sheet
+from repl.replies import Message, SectionSheet
 from repl.screen.plain import PlainView
 from repl.session import Session
 from tests.repl.executing import execute
@@ -38,7 +38,9 @@ def test_a_run_stands_beside_its_method(idle_session: Session) -> None:
     titles = [run.title for run in idle_session.runs()]
     assert titles[2:] == ["SD gamma=1", "NASD", "NASD set_ngramstorage=onelevel 4, top_k_filler=1"]
     page = execute(idle_session, "/status")
-    assert isinstance(page, Sheet) and "SD gamma=1" in [row[0] for section in page.sections for row in section.rows]
+    assert isinstance(page, SectionSheet) and "SD gamma=1" in [
+        row[0] for section in page.sections for row in section.rows
+    ]
     said(idle_session, "/speculative off")
     assert names(idle_session)[:2] == ["target", "speculative gamma=1"], "it needs no method beside it"
 

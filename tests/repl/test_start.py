@@ -9,7 +9,7 @@ import pytest
 
 from repl.files import script
 from repl.loading import Loading
-from repl.replies import Message, Sheet
+from repl.replies import Message, SectionSheet
 from repl.screen.summary import greeting, on_and_why, summary
 from repl.session import Session
 from sampling.loading.pairs import LoadOptions, load_pair
@@ -101,7 +101,7 @@ def test_cards_hold_for_their_methods_only(begun: NewSession) -> None:
     line = summary(session)
     assert "gamma 4" in line and "SD gamma 2 (card)" in line and "MTP gamma 1 (card)" in line
     page = execute(session, "/status")
-    assert isinstance(page, Sheet)
+    assert isinstance(page, SectionSheet)
     rows = {row[0]: row[2] for section in page.sections for row in section.rows}
     assert rows["MTP"] == "recommended by its card: gamma 1" and not rows["NASD"]
     assert "SD gamma 2, Suffix or MTP num_model_steps 3, MTP gamma 1" in greeting(session)

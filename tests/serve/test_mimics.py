@@ -18,7 +18,7 @@ from serve.mimics import MIMICS
 from tests.serve.running import running
 from tests.tiny import tiny_pair
 from utils.errors import UserError
-from utils.events import Answered
+from utils.events import WholeAnswer
 
 PROMPT = [97, 98, 97, 98, 97, 98, 97]
 
@@ -48,7 +48,7 @@ def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, metho
         asked = "target" if method == "target" or name == "trtllm" else "prompt_lookup"  # whatever it drafts with
         (answer,) = engine.stream(asked, {**Settings(), "length": 40}, PROMPT)
     expected = written(pair, method)
-    assert isinstance(answer, Answered) and answer.reason == expected.finish_reason
+    assert isinstance(answer, WholeAnswer) and answer.reason == expected.finish_reason
     told = answer.acceptance
     if name == "vllm":  # whose first token is the prefill's, and counts as a round more
         assert list(answer.output_ids) == expected.output_ids and told.drafted == expected.drafted

@@ -13,7 +13,7 @@ from torch import Tensor
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharded.follow import Follower
-from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.model import Leader, ShardedModel
 from utils.device.torchrun import one_voice, seat
 
@@ -26,7 +26,7 @@ class Part:
     num_layers, window, vocab_size, trees = 1, 10**9, VOCAB, True
     device, dtype = torch.device("cpu"), torch.float32
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ProcessGroup) -> None:
         self._group = group
 
     def new_cache(self) -> RollbackCache:
@@ -39,7 +39,7 @@ class Part:
 def main(out: Path) -> None:
     here = seat()
     assert here is not None
-    group = Group(here)
+    group = ProcessGroup(here)
     part: Any = Part(group)
     if not here.first:
         Follower(group, lambda text: part).follow()

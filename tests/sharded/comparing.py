@@ -18,10 +18,10 @@ from torch import Tensor
 
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharded import lean
-from sampling.forward.sharded.cut import Cut
+from sampling.forward.sharded.cut import TensorCut
 from sampling.forward.sharded.model import ShardedModel
 from sampling.heads.head_files import fingerprint
-from sampling.loading.checkpoint import Loaded, Placement, load_model
+from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.origin import resolve
 from sampling.loading.sharded import together
 from sampling.loading.stages import silent
@@ -33,11 +33,11 @@ from tests.tiny import TOKENS, WIDE
 from utils.device.torchrun import one_voice, speaks
 from utils.errors import UserError
 from utils.events import Finished, Round
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 
 PLACE = Placement(torch.device("cpu"), torch.float64)
 PROMPT = [40, 41, 42, 43, 44, 40, 41, 42, 43, 44, 40, 41]
-GREEDY, NUCLEUS = Chosen("greedy", (1.0,)), Chosen("nucleus", (1.0, 0.9))
+GREEDY, NUCLEUS = ChosenPart("greedy", (1.0,)), ChosenPart("nucleus", (1.0, 0.9))
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "target": ("target", {}),
     "speculative": ("speculative", {}),
@@ -64,7 +64,7 @@ RUNS = [
 PLANTED = ("planted-bias", "planted-sum")
 
 
-class Forgetful(lean.Summed):
+class Forgetful(lean.SummedLinear):
     """Takes this process's part for the sum."""
 
     def product(self, x: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ class Forgetful(lean.Summed):
 def planted(name: str) -> AbstractContextManager[Any]:
     """The fault that a folder is loaded with."""
     if name == "planted-bias":
-        return mock.patch.object(Cut, "lacks", lambda self, name: False)
-    return mock.patch.object(lean, "Summed", Forgetful) if name == "planted-sum" else nullcontext()
+        return mock.patch.object(TensorCut, "lacks", lambda self, name: False)
+    return mock.patch.object(lean, "SummedLinear", Forgetful) if name == "planted-sum" else nullcontext()
 
 
 def load_part(origin: Any, *given: Any, real: Any = together.load_part) -> Any:
@@ -85,21 +85,21 @@ def load_part(origin: Any, *given: Any, real: Any = together.load_part) -> Any:
         return real(origin, *given)
 
 
-def cut(folder: Path) -> Loaded:
+def cut(folder: Path) -> LoadedModel:
     return together.load_together(str(folder), replace(PLACE, processes=2), False, silent)
 
 
-def whole(folder: Path) -> Loaded:
+def whole(folder: Path) -> LoadedModel:
     return load_model(resolve(str(folder), silent), PLACE)
 
 
-def pair(target: Loaded, drafter: Loaded) -> Pair:
+def pair(target: LoadedModel, drafter: LoadedModel) -> Pair:
     heads = random_heads(WIDE["hidden_size"], 3, 128, (*range(40, 50), 7), TOKENS)
     runners = ModelRunner(target.model), ModelRunner(drafter.model)
     return Pair(*runners, target.tokenizer, frozenset(), target.info, drafter.info, heads=heads)
 
 
-def answer(made: Pair, name: str, processor: Chosen, cache: bool) -> list[Any]:
+def answer(made: Pair, name: str, processor: ChosenPart, cache: bool) -> list[Any]:
     """The ids of each round with the drafts that were judged and those that passed; of a beam search what it found."""
     method, values = METHODS[name]
     given = {**Settings(), "length": 12, "processor": processor, "cache": cache, **values}

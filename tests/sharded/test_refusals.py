@@ -11,7 +11,7 @@ from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.loading.sharded.together import refuse_together
 from scripts import run_ablation
-from utils.device.torchrun import Seat, seat
+from utils.device.torchrun import ProcessRank, seat
 from utils.errors import UserError
 
 PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
@@ -84,7 +84,7 @@ def test_a_cut_drafter_needs_torchrun() -> None:
 
 
 def test_a_seat_is_read_off_the_environment() -> None:
-    assert seat({**PLACE, "RANK": "1"}) == Seat(1, 2, 0)
+    assert seat({**PLACE, "RANK": "1"}) == ProcessRank(1, 2, 0)
     assert seat({**PLACE, "WORLD_SIZE": "1"}) is None
     assert seat({"RANK": "1", "WORLD_SIZE": "2"}) is None
     for wrong in ({"RANK": "2"}, {"RANK": "first"}):

@@ -11,7 +11,7 @@ from ngram_assisted.ngram_storage import NGramStorage
 from ngram_assisted.prompt_lookup import PromptLookupDrafter
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
-from ngram_assisted.suffix_tree import After, Limits, best_draft
+from ngram_assisted.suffix_tree import Limits, LookaheadTree, best_draft
 from sampling.drafter import Drafter, proposal_of
 from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
 from sampling.forward.runner import prefill
@@ -126,10 +126,10 @@ def test_a_tree_after_tokens_it_did_not_read() -> None:
     tree = TextTree()
     tree.extend(TEXT)
     limits = Limits(8, 8, factor=2.0)
-    assert best_draft(After(tree, []), limits) == best_draft(tree, limits)
-    after = best_draft(After(tree, [3]), limits)
+    assert best_draft(LookaheadTree(tree, []), limits) == best_draft(tree, limits)
+    after = best_draft(LookaheadTree(tree, [3]), limits)
     assert after.tokens[:2] == (4, 5) and after.match_length == 3
-    assert best_draft(After(tree, [5]), limits).tokens == ()
+    assert best_draft(LookaheadTree(tree, [5]), limits).tokens == ()
     assert best_draft(tree, limits).tokens[0] == 3
 
 

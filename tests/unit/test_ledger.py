@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from egag.cost_model import CostModel
-from sampling.measure.ledger import PARTS, Ledger, Plain, ledger, needed_alpha, plain_at, plain_of, predicted
+from sampling.measure.ledger import PARTS, Ledger, PlainRound, ledger, needed_alpha, plain_at, plain_of, predicted
 from sampling.measure.metrics import RunMetrics
 
 
@@ -20,7 +20,7 @@ def run(draft_ms: float, verify_ms: float, other_ms: float, tokens: float, draft
 
 
 AR = run(0.0, 40.0, 0.4, 1.0, drafted=0)
-PLAIN = Plain(0.040, 0.0004)
+PLAIN = PlainRound(0.040, 0.0004)
 
 
 def parts(found: Ledger) -> list[float]:

@@ -7,7 +7,7 @@ from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from tests.refusals import refused
 from utils.errors import UnknownName, UserError
-from utils.parameter import Chosen
+from utils.parameter import ChosenPart
 from utils.registry import Registry
 
 
@@ -43,14 +43,14 @@ def test_a_bad_value_changes_nothing_and_names_what_was_expected(name: str, text
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("greedy", Chosen("greedy", (1.0,))),
-        ("GREEDY 0.5", Chosen("greedy", (0.5,))),
-        ("nucleus 0.8 0.9", Chosen("nucleus", (0.8, 0.9))),
-        ("nucleus top_p=0.9 temperature=0.8", Chosen("nucleus", (0.8, 0.9))),
-        ("topknucleus 0.8 50 0.9", Chosen("topknucleus", (0.8, 50, 0.9))),
+        ("greedy", ChosenPart("greedy", (1.0,))),
+        ("GREEDY 0.5", ChosenPart("greedy", (0.5,))),
+        ("nucleus 0.8 0.9", ChosenPart("nucleus", (0.8, 0.9))),
+        ("nucleus top_p=0.9 temperature=0.8", ChosenPart("nucleus", (0.8, 0.9))),
+        ("topknucleus 0.8 50 0.9", ChosenPart("topknucleus", (0.8, 50, 0.9))),
     ],
 )
-def test_processors_by_position_or_by_name(text: str, value: Chosen) -> None:
+def test_processors_by_position_or_by_name(text: str, value: ChosenPart) -> None:
     settings = Settings()
     settings.assign("processor", text)
     assert settings["processor"] == value

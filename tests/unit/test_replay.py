@@ -16,9 +16,9 @@ from egag.length_rule import FixedGamma, LengthRule
 from egag.survival import SurvivalGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import (
-    Ahead,
+    DraftWalk,
+    PositionDraft,
     Sample,
-    Walk,
     best_fixed,
     fitted,
     in_batch,
@@ -59,15 +59,15 @@ def run(engine: PairEngine, method: str, values: Settings) -> tuple[RunMetrics, 
     return metrics, made
 
 
-def hand(*ahead: Sequence[int], tokens: str = "abcdef") -> Walk:
+def hand(*ahead: Sequence[int], tokens: str = "abcdef") -> DraftWalk:
     """A walk whose answer is these letters, each position with its drafts; "-" is no token of it."""
-    return Walk(
+    return DraftWalk(
         method="speculative",
         values={"length": len(tokens)},
         prompt_tokens=3,
         tokens=tuple(map(ord, tokens)),
         reason="length",
-        ahead=tuple(Ahead(tuple(map(ord, drafts)), most=3) for drafts in ahead),
+        ahead=tuple(PositionDraft(tuple(map(ord, drafts)), most=3) for drafts in ahead),
         vocab_size=256,
     )
 
@@ -205,7 +205,7 @@ def test_an_accepted_stop_token_ends_the_text() -> None:
     stopped = replace(HAND, reason="stop", values={"length": 20})
     last = list(rounds(stopped, FixedGamma(3), PRICE))[-1]
     assert last.next_token == ord("f")
-    ended = replace(stopped, ahead=(*HAND.ahead[:4], Ahead((ord("e"), ord("f"), 7), most=3), HAND.ahead[5]))
+    ended = replace(stopped, ahead=(*HAND.ahead[:4], PositionDraft((ord("e"), ord("f"), 7), most=3), HAND.ahead[5]))
     last = list(rounds(ended, FixedGamma(3), PRICE))[-1]
     assert last.next_token is None and last.emitted == tuple(map(ord, "ef"))
 

@@ -12,7 +12,7 @@ from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import Draft, Limits, best_draft
 from sampling.forward.tree import depths
-from scripts.suffix_reference import Ours, accepted, drafts_of
+from scripts.suffix_reference import OurTrees, accepted, drafts_of
 from tests.conformance.toy import toy_runner
 from tests.sequences import sequence
 
@@ -265,4 +265,4 @@ def test_the_comparison_with_the_reference_counts_drafts_that_agree() -> None:
     right, wrong, none = (1.0, [1, 2]), (1.0, [9]), (0.0, [])
     assert accepted([right, wrong, wrong, wrong, right], [1, 2, 3, 4, 1]) == 3
     assert accepted([none, none, right], [5, 6, 1]) == 1
-    assert drafts_of(Ours(), 0, ([1, 2, 3, 1], [2, 3]))[1] == (1.0, (3, 1))
+    assert drafts_of(OurTrees(), 0, ([1, 2, 3, 1], [2, 3]))[1] == (1.0, (3, 1))

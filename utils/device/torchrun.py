@@ -22,7 +22,7 @@ _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ProcessRank:
     """The number of a process, from 0, of how many, and its number on its machine."""
 
     rank: int
@@ -35,7 +35,7 @@ class Seat:
         return self.rank == 0
 
 
-def seat(environment: Mapping[str, str] = os.environ) -> Seat | None:
+def seat(environment: Mapping[str, str] = os.environ) -> ProcessRank | None:
     """The place of this process; None where it is alone. Raises `UserError` for numbers that make no sense."""
     if not all(name in environment for name in _NAMES):
         return None
@@ -47,7 +47,7 @@ def seat(environment: Mapping[str, str] = os.environ) -> Seat | None:
     rank, size, local_rank = (int(environment[name]) for name in _NAMES)
     if size > 1 and rank >= size:
         raise UserError(f"RANK {rank} and WORLD_SIZE {size} in the environment; expected a rank below the size")
-    return Seat(rank, size, local_rank) if size > 1 else None
+    return ProcessRank(rank, size, local_rank) if size > 1 else None
 
 
 def speaks() -> bool:
@@ -94,7 +94,7 @@ def one_voice() -> Iterator[None]:
     os._exit(status)  # what connects processes has threads, which at times abort a process that is taken down
 
 
-def _alone(code: object, here: Seat, unheard: IO[str], said: str) -> tuple[int, str]:
+def _alone(code: object, here: ProcessRank, unheard: IO[str], said: str) -> tuple[int, str]:
     """The end of a process, not the first, whose call is wrong, or which has lost another: see `_outcome`.
 
     Where the first one finds the same, it ends as well, and torchrun this one with it. Where it does not, it waits for
@@ -108,7 +108,7 @@ def _alone(code: object, here: Seat, unheard: IO[str], said: str) -> tuple[int, 
     return 1, f"error: process {here.rank} of {here.size}: {line.removeprefix('error: ')}"
 
 
-def _outcome(error: BaseException, here: Seat) -> tuple[int, str]:
+def _outcome(error: BaseException, here: ProcessRank) -> tuple[int, str]:
     """The exit status of a process that ends so, and what it says."""
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):

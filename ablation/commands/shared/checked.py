@@ -47,7 +47,7 @@ class CheckedGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See `Group.resolve_command`. Ends the program where there is no such command."""
+        """See `ProcessGroup.resolve_command`. Ends the program where there is no such command."""
         with _told(ctx.info_name):
             if args[0] not in self.commands:
                 raise UnknownName("command", args[0], self.commands)

@@ -15,11 +15,11 @@ from ablation.results.record import Record
 from ablation.results.traces.full_trace import tracer
 from ablation.results.traces.trace import Tracer
 from ablation.run.execute import PlayedRow
-from ablation.run.job import Outcome
+from ablation.run.job import JobOutcome
 from engines.spec import OURS
 
 
-class Printed:
+class PrintedRecords:
     """Where the records of a job go that has no results file. `trace`: an open file for its rounds, or None.
 
     traced: whether they are written with all that replay needs.
@@ -35,7 +35,7 @@ class Printed:
         self._others: list[Record] = []
 
     @contextmanager
-    def writing(self, outcome: Outcome) -> Iterator[Tracer]:
+    def writing(self, outcome: JobOutcome) -> Iterator[Tracer]:
         """What the trace held goes; at the end a table shows what was finished of the last prompt."""
         if self._trace is not None and Path(self._trace.name).is_file():
             self._trace.truncate(0)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ablation.report.plots.figure import COLOURS, GREY, WIDTH, blank, label_height, row_places, style, whiskers, wrapped
-from ablation.report.tables.acceptance import FEW_ROUNDS, Positions, Share
+from ablation.report.tables.acceptance import FEW_ROUNDS, Positions, ShareAtPosition
 
 # Beside one position the marks of all configurations spread over so much of the way to the next.
 _SPREAD = 0.5
@@ -88,7 +88,7 @@ def _mean(one: Positions) -> str:
     return f"mean {mean.share:.2f}{interval}, {one.rounds:,} rounds"
 
 
-def _curve(axis: Axes, shares: Sequence[Share], beside: float, look: dict[str, Any]) -> None:
+def _curve(axis: Axes, shares: Sequence[ShareAtPosition], beside: float, look: dict[str, Any]) -> None:
     """Shares with their intervals, moved aside so that equal curves do not hide each other; of few rounds hollow."""
     x = np.array([share.position for share in shares]) + beside
     middle, low, high = (np.array([getattr(share, name) for share in shares]) for name in ("share", "low", "high"))

@@ -18,7 +18,7 @@ FEW_ROUNDS = 10
 Counts = NDArray[np.float64]
 
 
-class Share(NamedTuple):
+class ShareAtPosition(NamedTuple):
     """A share of `rounds` rounds at a position (from 1), with its 95 % interval; NaN where one prompt knows it."""
 
     position: int
@@ -50,17 +50,17 @@ class Positions:
         """All of them."""
         return int(self.hist.sum())
 
-    def mean(self) -> Share:
+    def mean(self) -> ShareAtPosition:
         """Accepted drafts a round. Its position says nothing."""
         accepted = self.hist @ np.arange(self.hist.shape[1])
         return _shares(accepted[:, None], self.hist.sum(axis=1, keepdims=True))[0]
 
-    def unconditional(self) -> list[Share]:
+    def unconditional(self) -> list[ShareAtPosition]:
         """Share of all rounds that accepted the draft at each position."""
         accepted = self._accepted()
         return _shares(accepted, np.broadcast_to(self.hist.sum(axis=1, keepdims=True), accepted.shape))
 
-    def conditional(self) -> list[Share]:
+    def conditional(self) -> list[ShareAtPosition]:
         """Share of the rounds that judged a draft at each position that accepted it."""
         return _shares(self._accepted(), self.tested)
 
@@ -89,11 +89,11 @@ def summed(cells: Iterable[str]) -> list[int]:
     return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
 
 
-def _shares(parts: Counts, wholes: Counts) -> list[Share]:
+def _shares(parts: Counts, wholes: Counts) -> list[ShareAtPosition]:
     low, high = bootstrap_ratio(parts, wholes)
     sums = zip(parts.sum(axis=0), wholes.sum(axis=0), low, high, strict=True)
     return [
-        Share(place, float(part / whole), float(a), float(b), int(whole))
+        ShareAtPosition(place, float(part / whole), float(a), float(b), int(whole))
         for place, (part, whole, a, b) in enumerate(sums, start=1)
         if whole
     ]

@@ -18,7 +18,7 @@ TOO_FEW: Verdict = "too few prompts to show any"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedComparison:
     """One comparison of a family: median ratio with its 95 % interval, and what the corrected test says of it.
 
     The interval is of this ratio alone, the verdict is corrected for the whole family: so the one may leave out 1
@@ -36,7 +36,7 @@ class Judged:
     verdict: Verdict
 
 
-def judge(family: Sequence[Logs]) -> list[Judged]:
+def judge(family: Sequence[Logs]) -> list[JudgedComparison]:
     """The verdicts of comparisons that are asked together, each from its log ratios, one a prompt and at least one.
 
     Two-sided Wilcoxon signed-rank tests, their p corrected by Holm's method: the chance that any difference of the
@@ -48,7 +48,7 @@ def judge(family: Sequence[Logs]) -> list[Judged]:
     for logs, (p, effect), p_holm in zip(family, tests, corrected, strict=True):
         ratio, low, high = ratio_interval(logs)
         verdict = _verdict(ratio, effect, p_holm, can_tell(len(logs), len(family)))
-        found.append(Judged(len(logs), ratio, low, high, p, p_holm, effect, verdict))
+        found.append(JudgedComparison(len(logs), ratio, low, high, p, p_holm, effect, verdict))
     return found
 
 

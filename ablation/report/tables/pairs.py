@@ -11,7 +11,7 @@ from ablation.plan.grid import CONTROL
 from ablation.report.alike import alike
 from ablation.report.load import in_order
 from ablation.report.tables.cells import percent
-from ablation.report.tables.paired import Judged, Logs, judge
+from ablation.report.tables.paired import JudgedComparison, Logs, judge
 from ablation.report.tables.summary import ALL
 from sampling.methods.tables import AR
 
@@ -21,7 +21,7 @@ SAME = "the same drafts and tokens in every round: their difference is noise"
 
 @dataclass(frozen=True, slots=True)
 class MethodPair:
-    """Speed of `a` over speed of `b`, as in `Judged`.
+    """Speed of `a` over speed of `b`, as in `JudgedComparison`.
 
     `p_holm` is corrected for the family of the pair: all configurations against AR, or all others of the processor.
     A pair that drafted and emitted the same in every round is no question, and has no p.
@@ -73,7 +73,7 @@ def _against_ar(summary: pd.DataFrame) -> list[MethodPair]:
     names |= {"p": "p", "p_holm": "p_holm", "effect": "effect", "verdict": "against_ar"}
     found = []
     for _, row in rows.iterrows():
-        judged = Judged(**{field: row[column] for field, column in names.items()})
+        judged = JudgedComparison(**{field: row[column] for field, column in names.items()})
         found.append(paired(str(row["processor"]), str(row["configuration"]), AR, judged))
     return found
 
@@ -105,23 +105,23 @@ def _prompt_means(logs: Logs, prompts: NDArray[np.intp]) -> Logs:
     return means
 
 
-def paired(processor: str, a: str, b: str, judged: Judged, more: str = "") -> MethodPair:
+def paired(processor: str, a: str, b: str, judged: JudgedComparison, more: str = "") -> MethodPair:
     """The pair of what was judged; `more` is told with the verdict's facts."""
     return MethodPair(processor, a, b, **asdict(judged) | {"verdict": _sentence(a, b, judged, more)})
 
 
-def _same(processor: str, a: str, b: str, judged: Judged) -> MethodPair:
+def _same(processor: str, a: str, b: str, judged: JudgedComparison) -> MethodPair:
     unasked = {"p": np.nan, "p_holm": np.nan, "effect": np.nan}
     told = f"{a} against {b}: {SAME} (median {percent(judged.ratio)}, {_interval(judged)}n = {judged.prompts})"
     return MethodPair(processor, a, b, **asdict(judged) | unasked | {"verdict": told})
 
 
-def _sentence(a: str, b: str, judged: Judged, more: str) -> str:
+def _sentence(a: str, b: str, judged: JudgedComparison, more: str) -> str:
     facts = f"{_interval(judged)}p = {judged.p_holm:.2g}, n = {judged.prompts}{more and f'; {more}'}"
     if judged.verdict in ("faster", "slower"):
         return f"{a} is {judged.verdict} than {b} by {100 * abs(judged.ratio - 1):.1f} % ({facts})"
     return f"{a} against {b}: {judged.verdict} (median {percent(judged.ratio)}, {facts})"
 
 
-def _interval(judged: Judged) -> str:
+def _interval(judged: JudgedComparison) -> str:
     return "" if np.isnan(judged.low) else f"interval {percent(judged.low)[:-2]} to {percent(judged.high)}, "

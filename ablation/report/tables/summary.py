@@ -8,7 +8,7 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.load import ASKED, in_order, with_reference
-from ablation.report.tables.paired import Judged, judge, ratio_interval
+from ablation.report.tables.paired import JudgedComparison, judge, ratio_interval
 from ablation.report.tables.predicted import Prices, predict
 from ablation.report.tables.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
@@ -111,7 +111,7 @@ def _against_ar(whole: pd.DataFrame) -> pd.DataFrame:
     return by_group(found, _GROUP, list(_JUDGED.values()))
 
 
-def _judged(samples: dict[str, np.ndarray]) -> Iterator[tuple[str, Judged]]:
+def _judged(samples: dict[str, np.ndarray]) -> Iterator[tuple[str, JudgedComparison]]:
     """AR and its control are no question of the family: each is judged alone."""
     asked = [name for name in samples if name not in (AR, CONTROL)]
     yield from zip(asked, judge([samples[name] for name in asked]), strict=True)
@@ -120,7 +120,7 @@ def _judged(samples: dict[str, np.ndarray]) -> Iterator[tuple[str, Judged]]:
             yield name, judge([samples[name]])[0]
 
 
-def _said(name: str, judged: Judged) -> dict[str, object]:
+def _said(name: str, judged: JudgedComparison) -> dict[str, object]:
     """What AR and its control have in place of a verdict."""
     if name == AR:
         return {"against_ar": "the reference", "p": math.nan, "p_holm": math.nan, "effect": math.nan}

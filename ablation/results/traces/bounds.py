@@ -9,7 +9,7 @@ from ablation.results.traces.generations import Generation
 from ablation.results.traces.replay import Replays
 from egag.cost_model import CostModel
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.replay import Walk, best_fixed, oracle
+from sampling.measure.replay import DraftWalk, best_fixed, oracle
 from utils.errors import UserError
 
 
@@ -26,7 +26,7 @@ class _Along:
     """An answer of one drafter: the generation that it stands beside, its walk and what a round costs there."""
 
     generation: Generation
-    walk: Walk
+    walk: DraftWalk
     price: CostModel
 
 

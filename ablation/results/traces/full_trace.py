@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ablation.plan.grid import PlannedGeneration
     from egag.draft_distribution import RecordedDistribution
     from sampling.engine import Engine
-    from sampling.measure.replay.walk import Walk
-    from sampling.raw import Seen
+    from sampling.measure.replay.walk import DraftWalk
+    from sampling.raw import ObservedRound
 
 TOP = 8
 """How many of the most likely tokens are written at each place."""
@@ -67,7 +67,7 @@ class FullTracer(Tracer):
         super().__init__(file)
         self._walked: set[tuple[Any, ...]] = set()
         self._key: tuple[Any, ...] = ()
-        self._walk: Walk | None = None
+        self._walk: DraftWalk | None = None
         self._ids: Sequence[int] = ()
         self._values: Mapping[str, Any] = {}
         self._place: PlannedGeneration | None = None
@@ -112,7 +112,7 @@ class FullTracer(Tracer):
 
     def _new_walk(
         self, place: "PlannedGeneration", engine: Any, values: Mapping[str, Any], ids: Sequence[int]
-    ) -> "Walk | None":
+    ) -> "DraftWalk | None":
         """The walk of this drafter along this prompt's answer; None where it is written already."""
         from sampling.measure.replay.walk import walk
 
@@ -155,11 +155,11 @@ def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:
     return ", ".join([method.drafter, *told, f"{most_drafts(place.method, settings)} drafts", *own])
 
 
-def _round_line(place: "PlannedGeneration", round: Round, seen: "Seen | None") -> FullLine:
+def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound | None") -> FullLine:
     from sampling.measure.replay.walk import beliefs
-    from sampling.raw import Seen
+    from sampling.raw import ObservedRound
 
-    seen = seen or Seen()
+    seen = seen or ObservedRound()
     return _line(
         place,
         round,
@@ -205,7 +205,7 @@ def _run_line(place: "PlannedGeneration", record: Record, ids: Sequence[int], va
     )
 
 
-def _walk_lines(place: "PlannedGeneration", walk: "Walk") -> list[FullLine]:
+def _walk_lines(place: "PlannedGeneration", walk: "DraftWalk") -> list[FullLine]:
     """A line for each position of a walk, in the form of a round that accepted nothing."""
     steps = {"never": -1, "once": 0, "each": 1}[walk.asked]
     lines = []

@@ -10,7 +10,7 @@ from typing import Any
 from ablation.results.record import Record
 from ablation.results.traces.trace import is_trace
 from egag.draft_distribution import RecordedDistribution
-from sampling.measure.replay.walk import Ahead, Sample, Walk, how_asked, sample
+from sampling.measure.replay.walk import DraftWalk, PositionDraft, Sample, how_asked, sample
 from sampling.methods.settings import PARAMETERS, Settings
 from utils.errors import UserError
 from utils.files import checked_path
@@ -21,14 +21,14 @@ _PLACE = ("id", "turn", "configuration", "processor", "seed", "repeat", "target_
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class TracedRound:
     """A round that was run: where in the answer, what was drafted, what was accepted, what it took.
 
     p, q: of each draft, processed.
     """
 
     position: int
-    ahead: Ahead
+    ahead: PositionDraft
     accepted: int
     emitted: int
     p: tuple[float, ...]
@@ -48,8 +48,8 @@ class Generation:
     prompt_ids: tuple[int, ...]
     values: Values
     drafter: str
-    visits: tuple[Visit, ...] = field(repr=False)
-    walk: Walk | None = field(default=None, repr=False)
+    visits: tuple[TracedRound, ...] = field(repr=False)
+    walk: DraftWalk | None = field(default=None, repr=False)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -122,8 +122,8 @@ def _generation(end: Line, parts: Sequence[Sequence[Line]]) -> Generation:
     )
 
 
-def _walk(record: Record, values: Values, lines: Sequence[Line]) -> Walk:
-    return Walk(
+def _walk(record: Record, values: Values, lines: Sequence[Line]) -> DraftWalk:
+    return DraftWalk(
         method=record.method,
         values=values,
         prompt_tokens=record.prompt_tokens or 0,
@@ -137,19 +137,21 @@ def _walk(record: Record, values: Values, lines: Sequence[Line]) -> Walk:
     )
 
 
-def _visit(line: Line, start: int) -> Visit:
+def _visit(line: Line, start: int) -> TracedRound:
     emitted = line["accepted"] + (line["next"] is not None)
     where = line["position"] - start
-    return Visit(where, _ahead(line), line["accepted"], emitted, tuple(line["p"]), tuple(line["q"]), _sample(line))
+    return TracedRound(
+        where, _ahead(line), line["accepted"], emitted, tuple(line["p"]), tuple(line["q"]), _sample(line)
+    )
 
 
-def _ahead(line: Line) -> Ahead:
+def _ahead(line: Line) -> PositionDraft:
     size, drafts = line["vocab_size"], tuple(line["drafts"])
     told = [
         None if figures is None else RecordedDistribution(size, figures[0], figures[1], token, figures[2])
         for token, figures in zip(drafts, line["beliefs"], strict=False)
     ]
-    return Ahead(
+    return PositionDraft(
         drafts=drafts,
         beliefs=tuple(told),
         parents=None if line["parents"] is None else tuple(line["parents"]),
@@ -166,7 +168,7 @@ def _sample(line: Line) -> Sample:
     )
 
 
-def along(generation: Generation, walk: Walk) -> Walk:
+def along(generation: Generation, walk: DraftWalk) -> DraftWalk:
     """The walk of a drafter along the answer of a generation, with what its own rounds drafted where they were.
 
     What drafted in the rounds may have been asked for more than the walk asked for, and what recycles verified drafts
@@ -190,7 +192,7 @@ def along(generation: Generation, walk: Walk) -> Walk:
     )
 
 
-def furthest(walk: Walk, visits: Sequence[Visit]) -> Walk:
+def furthest(walk: DraftWalk, visits: Sequence[TracedRound]) -> DraftWalk:
     """A walk with what was drafted in rounds on the same answer, wherever more of it was right than of the walk's."""
     found = list(walk.ahead)
     for visit in visits:
@@ -202,7 +204,7 @@ def furthest(walk: Walk, visits: Sequence[Visit]) -> Walk:
     return replace(walk, ahead=tuple(found))
 
 
-def _seen(walked: Ahead, visited: Ahead) -> Ahead:
+def _seen(walked: PositionDraft, visited: PositionDraft) -> PositionDraft:
     """What is known of a position from its walk and from a round that was run there."""
     count = len(visited.drafts)
     if not count:

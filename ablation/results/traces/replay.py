@@ -11,7 +11,7 @@ from ablation.results.traces.generations import Generation, along, furthest
 from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.replay import Ahead, Sample, Walk, fitted, in_batch, replayed, scaled
+from sampling.measure.replay import DraftWalk, PositionDraft, Sample, fitted, in_batch, replayed, scaled
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import PARAMETERS, relevant_settings
 from sampling.methods.tables import AR, DRAFTERS, METHODS
@@ -93,7 +93,7 @@ class Replays:
             first.setdefault((_block(one), one.drafter), one)
         return list(first.values())
 
-    def walk(self, generation: Generation) -> Walk:
+    def walk(self, generation: Generation) -> DraftWalk:
         """What its drafter would have drafted along its answer. Raises `UserError` where that is not known."""
         record = generation.record
         if record.method == AR:
@@ -105,7 +105,7 @@ class Replays:
             )
         return along(generation, found)
 
-    def furthest(self, generation: Generation) -> Walk:
+    def furthest(self, generation: Generation) -> DraftWalk:
         """The walk of its drafter as it was made, with the drafts of any run on that answer that were right further.
 
         What its own rounds drafted otherwise, and cut short, says nothing of what could have been drafted there.
@@ -229,15 +229,15 @@ def refuse_foreign(asked: Mapping[str, Any], generation: Generation) -> None:
             )
 
 
-def _plain(generation: Generation) -> Walk:
+def _plain(generation: Generation) -> DraftWalk:
     """The walk of plain autoregression, which drafts nothing."""
     record = generation.record
     tokens = tuple(record.output_ids or ())
     assert record.finish_reason is not None
     reason: Any = record.finish_reason
-    ahead = (Ahead(most=0),) * len(tokens)
+    ahead = (PositionDraft(most=0),) * len(tokens)
     size, prefill_s = 0, record.prefill_s or 0.0
-    return Walk(
+    return DraftWalk(
         record.method, generation.values, len(generation.prompt_ids), tokens, reason, ahead, "never", size, prefill_s
     )
 

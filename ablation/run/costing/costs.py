@@ -9,7 +9,7 @@ from ablation.results.record import Record
 from ablation.run.progress.bar import told
 from engines.spec import OURS
 from sampling.engine import Engine, in_formats
-from sampling.measure.drift import Drift, settle
+from sampling.measure.drift import ProfileDrift, settle
 from sampling.measure.profiling import ensure_profile
 from sampling.methods.tables import METHODS
 
@@ -32,19 +32,19 @@ def ensure_costs(engine: Engine, plan: Plan, err: Console) -> None:
                 ensure_profile(one, _parts(tell))
 
 
-class Watched:
+class WatchedProfiles:
     """The profile of each format beside the times of a plan's own records."""
 
     def __init__(self, engine: Engine, plan: Plan) -> None:
         self._engine, self._plan = engine, plan
         self._values = {c.name: {**plan.values, **dict(c.parameters)} for c in plan.configurations}
-        self._drifts: dict[str, tuple[Engine, Drift]] = {}
+        self._drifts: dict[str, tuple[Engine, ProfileDrift]] = {}
 
     def begin(self) -> None:
         """Watch the profiles that are known by now."""
         for name, one in in_formats(self._engine, self._plan.formats).items():
             if (profile := one.profile()) is not None:
-                self._drifts[name] = one, Drift(profile)
+                self._drifts[name] = one, ProfileDrift(profile)
 
     def add(self, record: Record) -> None:
         """Compare a record's times."""

@@ -8,7 +8,7 @@ from typing import Any
 from ablation.plan.grid import Configuration, Plan
 from ablation.plan.prompts.file import Prompt
 from ablation.run.costing.priced import priced_pace
-from ablation.run.progress.estimate import Estimate, Timed, TokenPace, estimate, pace, together
+from ablation.run.progress.estimate import Estimate, TimedPrompt, TokenPace, estimate, pace, together
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
@@ -16,7 +16,7 @@ from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
-from utils.parameter import Chosen, Values
+from utils.parameter import ChosenPart, Values
 
 FIRST_TOKENS, TIMED_TOKENS = 4, 16
 
@@ -57,7 +57,7 @@ def _priced(engine: Engine, plan: Plan, profile: LatencyProfile) -> Estimate:
     if rest:
         paces |= _run(engine, plan, plan.processors[0], rest, short)
     both = [_reference(profile, len(prompt)) for prompt in (short, longest)]
-    timed = Timed(len(short), len(longest), *both)
+    timed = TimedPrompt(len(short), len(longest), *both)
     return estimate(plan, [paces] * len(plan.processors), timed, lengths, profile.measured)
 
 
@@ -69,7 +69,7 @@ def _reference(profile: LatencyProfile, tokens: int) -> TokenPace:
 
 
 def _run(
-    engine: Engine, plan: Plan, processor: Chosen, configurations: Sequence[Configuration], prompt: list[int]
+    engine: Engine, plan: Plan, processor: ChosenPart, configurations: Sequence[Configuration], prompt: list[int]
 ) -> dict[str, TokenPace]:
     """The pace of configurations under a processor, first unmeasured and then timed."""
     values = {**plan.values, "processor": processor, "length": FIRST_TOKENS}
@@ -86,7 +86,7 @@ def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
     reference = (Configuration(AR),)
     both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]
     paces += paces[-1:] * (len(plan.processors) - len(paces))
-    return estimate(plan, paces, Timed(len(short), len(longest), *both), lengths)
+    return estimate(plan, paces, TimedPrompt(len(short), len(longest), *both), lengths)
 
 
 def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, list[int]], list[int]]:

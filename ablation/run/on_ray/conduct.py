@@ -13,7 +13,7 @@ from ablation.plan.file import Experiment
 from ablation.plan.grid import Plan
 from ablation.results.traces.trace import Tracer
 from ablation.run.conduct import conclude, say, say_retried
-from ablation.run.job import Outcome
+from ablation.run.job import JobOutcome
 from ablation.run.on_ray.cluster import LOCAL, import_ray, joined
 from ablation.run.on_ray.dispatch import Dispatcher
 from ablation.run.on_ray.work_queue import WorkQueue
@@ -98,12 +98,12 @@ def conduct_on_ray(
     return 130 if outcome.stopped else 1 if failed else 0
 
 
-def _played(pool: WorkerPool, maker: RemoteMaker, written: ResultsFile, err: Console) -> tuple[Outcome, WorkQueue]:
+def _played(pool: WorkerPool, maker: RemoteMaker, written: ResultsFile, err: Console) -> tuple[JobOutcome, WorkQueue]:
     """Warm all players up, and let them play what is missing."""
     plan, done = written.plan, written.done
     queue = WorkQueue(plan, done, maker.about["fixed"]["grid"]["target_weights"])
     failed = sum(one.error is not None for one in done.values())
-    outcome = Outcome(failed_before=failed, resumed=bool(done), shared=True)
+    outcome = JobOutcome(failed_before=failed, resumed=bool(done), shared=True)
     if done:
         say(err, f"{len(done)} of {plan.generations} rows are already there")
     if not queue:
@@ -142,7 +142,7 @@ def _played(pool: WorkerPool, maker: RemoteMaker, written: ResultsFile, err: Con
     return outcome, queue
 
 
-def _keep(written: ResultsFile, tracer: Tracer, outcome: Outcome, slot: WorkerSlot, played: PlayedItem) -> None:
+def _keep(written: ResultsFile, tracer: Tracer, outcome: JobOutcome, slot: WorkerSlot, played: PlayedItem) -> None:
     """Write a part that is whole: its rounds, then its rows in one piece."""
     records = [replace(record, host=slot.host) for record in played.records]
     tracer.write_text(played.trace)
@@ -152,7 +152,7 @@ def _keep(written: ResultsFile, tracer: Tracer, outcome: Outcome, slot: WorkerSl
 
 
 @contextmanager
-def _stopping(outcome: Outcome) -> Iterator[Interrupt]:
+def _stopping(outcome: JobOutcome) -> Iterator[Interrupt]:
     """Ctrl-C as a request, which the outcome tells."""
     try:
         with Interrupt() as interrupt:

@@ -70,7 +70,7 @@ class RayWorker:
         """Load the pair; the machine's name, and the manifest. rough: see `manifest.chosen`. Raises `UserError`."""
         from ablation.plan.formats import to_load
         from ablation.results.manifest import describe
-        from ablation.run.costing.costs import Watched
+        from ablation.run.costing.costs import WatchedProfiles
         from ablation.run.prefills import share_prefills
         from sampling.forward.kernels.int8 import decided
         from sampling.loading.options import load_options
@@ -81,7 +81,7 @@ class RayWorker:
         self._experiment, self._wait_quiet_s = experiment, wait_quiet_s
         self._engine = PairEngine(load_pair(load_options(to_load(experiment.pair))))
         share_prefills(self._engine, experiment.plan)
-        self._costs = Watched(self._engine, experiment.plan)
+        self._costs = WatchedProfiles(self._engine, experiment.plan)
         return HOST, describe(experiment.plan, self._engine, experiment.name)
 
     def quality(self, formats: Sequence[str]) -> "dict[str, Quality]":
@@ -111,14 +111,14 @@ class RayWorker:
         from ablation.results.traces.full_trace import tracer
         from ablation.run.execute import execute
         from ablation.run.job import WatcherPair
-        from ablation.run.progress.quiet import Quiet
+        from ablation.run.progress.quiet import QuietWatcher
 
         plan = replace(self._experiment.plan, part=PlanPart(frozenset(units)))
         traced, lines = self._experiment.trace, StringIO()
         records: list[Record] = []
         said: list[str] = []
         with closing(tracer(lines if traced else None, traced)) as found:
-            watcher = WatcherPair(Quiet(self._wait_quiet_s, said.append), found)
+            watcher = WatcherPair(QuietWatcher(self._wait_quiet_s, said.append), found)
             for several in execute(self._engine, plan, watcher, done):
                 for record in several:
                     found.record(record)

@@ -10,7 +10,7 @@ from rich.text import Text
 from ablation.plan.grid import BatchLoad, PlannedGeneration
 from ablation.results.record import Record
 from ablation.run.progress.bar import Bar, plain_line
-from ablation.run.progress.watcher import Unwatched
+from ablation.run.progress.watcher import NullWatcher
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
@@ -59,7 +59,7 @@ def _of_engine(engine: str | None, name: str) -> str:
     return name if engine in (None, OURS) else f"{engine}: {name}"
 
 
-class BarDisplay(Unwatched):
+class BarDisplay(NullWatcher):
     """On a terminal. Painted between generations only, so that rounds follow each other at once."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:
@@ -94,7 +94,7 @@ class BarDisplay(Unwatched):
         self._bar.console.print(text, style="dim", markup=False, highlight=False)
 
 
-class LineDisplay(Unwatched):
+class LineDisplay(NullWatcher):
     """Where there is no terminal: a line a prompt, with the speed of AR and the ratios against it, or else speeds."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:

@@ -31,7 +31,7 @@ class TokenPace:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedPrompt:
     """AR behind two prompts of so many tokens: short, as every configuration was timed, and as the longest text."""
 
     short_tokens: int
@@ -102,7 +102,7 @@ def pace(events: Iterable[Event], account: RunMetrics) -> TokenPace:
 def estimate(
     plan: Plan,
     paces: Sequence[Mapping[str, TokenPace]],
-    timed: Timed,
+    timed: TimedPrompt,
     lengths: Mapping[str | int, Sequence[int]],
     measured: str = "",
 ) -> Estimate:

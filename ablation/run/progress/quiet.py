@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 
 from ablation.plan.grid import PlannedGeneration
-from ablation.run.progress.watcher import Unwatched
+from ablation.run.progress.watcher import NullWatcher
 from utils.device.machine import BUSY_CORES, other_cores
 
 
-class Quiet(Unwatched):
+class QuietWatcher(NullWatcher):
     """A watcher that lets no generation begin while others keep cores busy, for `limit_s` seconds at most.
 
     say: is told when it begins to wait, and when it goes on beside the others. sense: cores that others keep busy,

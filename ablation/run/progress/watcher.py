@@ -21,7 +21,7 @@ class Watcher(Protocol):
     def ended(self, place: PlannedGeneration) -> None: ...
 
 
-class Unwatched:
+class NullWatcher:
     """Nobody looks."""
 
     def begin(self, place: PlannedGeneration) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TextForm:
     """Places of a text with the sentences that may stand there; questions that any choice of them answers."""
 
     places: tuple[tuple[str, ...], ...]
@@ -12,7 +12,7 @@ class Form:
 
 
 FORMS = (
-    Form(
+    TextForm(
         (
             (
                 "The {building} in {town} will stay closed until {month}, the council said on {day}.",
@@ -49,7 +49,7 @@ FORMS = (
             "What was wrong with the building?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "{name} {surname} was born in {town} in {year}, the youngest of {few} children of a {trade}.",
@@ -84,7 +84,7 @@ FORMS = (
             "What is {name} {surname} remembered for?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "The {colour} {bird} is a bird that breeds on the coast of {country} and winters in {country2}.",
@@ -120,7 +120,7 @@ FORMS = (
             "What is done to protect the bird?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "Dear {name}, thank you for your letter of {date} {month}.",
@@ -154,7 +154,7 @@ FORMS = (
             "Whom can one turn to if something changes?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "Minutes of the meeting of the {club} of {town}, {date} {month}, {hour}:30.",
@@ -189,7 +189,7 @@ FORMS = (
             "What was left open?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "A study with {hundreds} people in {country} asked how {habit} changes sleep.",
@@ -224,7 +224,7 @@ FORMS = (
             "How were the groups made?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "When {name} opened the shop on {day}, {few} {goods} were missing from the shelf by the door.",
@@ -259,7 +259,7 @@ FORMS = (
             "What trace was left behind?",
         ),
     ),
-    Form(
+    TextForm(
         (
             (
                 "The {town} {thing} is a machine that turns {goods} into compost within {few} days.",

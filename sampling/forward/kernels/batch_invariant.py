@@ -146,7 +146,7 @@ class _Call(NamedTuple):
     mask: Tensor
 
 
-class _Plan(NamedTuple):
+class _SpanPlan(NamedTuple):
     """Where the query rows of all sequences go, `[N * heads]` rows of a scratch, and the products over them."""
 
     scratch: Tensor
@@ -162,7 +162,7 @@ class CausalSpans:
 
     def __init__(self, chains: Sequence[tuple[int, CausalSpan]], device: torch.device) -> None:
         self._chains, self._device = chains, device
-        self._plans: dict[_Heads, _Plan] = {}
+        self._plans: dict[_Heads, _SpanPlan] = {}
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See `CausalSpan.attend`; keys and values are those of all sequences, `[B, kv_heads, capacity, D]`."""
@@ -176,7 +176,7 @@ class CausalSpans:
             outs.append(_products(plan.scratch[tiles], known, meant, mask))
         return torch.cat(outs).view(-1, dim).index_select(0, plan.places).view(count, heads * dim)
 
-    def _plan(self, heads: _Heads) -> _Plan:
+    def _plan(self, heads: _Heads) -> _SpanPlan:
         if heads not in self._plans:
             calls, places, tiles = list[_Call](), list[Tensor](), 0
             for index, chain in self._chains:
@@ -187,7 +187,7 @@ class CausalSpans:
                     tiles = stop
             kv_heads, _, dim, size = heads
             scratch = calls[0].mask.new_zeros(tiles, kv_heads, size, dim)
-            self._plans[heads] = _Plan(scratch, torch.cat(places), tuple(calls))
+            self._plans[heads] = _SpanPlan(scratch, torch.cat(places), tuple(calls))
         return self._plans[heads]
 
 

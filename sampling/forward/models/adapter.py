@@ -10,13 +10,13 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward.caches.cache import RollbackCache, RollbackLayer
 from sampling.forward.caches.rows_transformers import TransformersRowsCache, ViewedCache
-from sampling.forward.causal_model import Reading, chains_only
+from sampling.forward.causal_model import PromptReading, chains_only
 from sampling.forward.kernels import attention
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.sharded.cut import whole
 
 
-class _Layer(CacheLayerMixin):
+class _ViewedLayer(CacheLayerMixin):
     """A layer of ours as transformers' attention modules call it."""
 
     is_compileable = False
@@ -47,7 +47,7 @@ class TransformersCache(RollbackCache):
 
     def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(num_layers, device, dtype)
-        self.view = Cache(layers=[_Layer(self, layer) for layer in self.layers])
+        self.view = Cache(layers=[_ViewedLayer(self, layer) for layer in self.layers])
 
     single = True
 
@@ -126,9 +126,9 @@ class TransformersModel(TransformersWeights):
         assert self.rows_shape is not None
         return TransformersRowsCache(self.num_layers, self.rows_shape, self.device, self.dtype)
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `CausalModel.read`."""
-        return Reading(list(prompt))
+        return PromptReading(list(prompt))
 
     def forward(
         self,

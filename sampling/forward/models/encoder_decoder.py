@@ -13,14 +13,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-from sampling.forward.causal_model import Reading
+from sampling.forward.causal_model import PromptReading
 from sampling.forward.models.adapter import TransformersCache, TransformersWeights
 from sampling.forward.models.decoders import FAMILIES
 from utils.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class AnswerOpening:
     """How a checkpoint has its answers begin, and which tokens they never hold, or not yet.
 
     tokens: the decoder's start token, and the token that is forced behind it where there is one (the target
@@ -35,7 +35,7 @@ class Opening:
     ends: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, name: str, model: PreTrainedModel) -> "Opening":
+    def of(cls, name: str, model: PreTrainedModel) -> "AnswerOpening":
         """What the checkpoint's generation settings ask for. Raises `UserError` where no start token is named."""
         settings: Any = model.generation_config
         start = settings.decoder_start_token_id
@@ -64,7 +64,7 @@ class Memory:
 class EncoderDecoderModel(TransformersWeights):
     """A model of one of `FAMILIES`."""
 
-    def __init__(self, model: PreTrainedModel, opening: Opening) -> None:
+    def __init__(self, model: PreTrainedModel, opening: AnswerOpening) -> None:
         super().__init__(model)
         self.opening = opening
         self._decoder = FAMILIES[model.config.model_type](model)
@@ -75,7 +75,7 @@ class EncoderDecoderModel(TransformersWeights):
         self.window: int = self._decoder.window
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `CausalModel.read`. Raises `UserError` for a prompt that is longer than the encoder's window."""
         if len(prompt) > self._decoder.source_window:
             raise UserError(
@@ -87,7 +87,7 @@ class EncoderDecoderModel(TransformersWeights):
         cross = DynamicCache()
         for layer, (keys, values) in enumerate(self._decoder.cross(states)):
             cross.update(keys, values, layer)
-        return Reading(list(self.opening.tokens), tuple(prompt), Memory(states, cross))
+        return PromptReading(list(self.opening.tokens), tuple(prompt), Memory(states, cross))
 
     def forward(
         self,

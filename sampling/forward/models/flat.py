@@ -52,7 +52,7 @@ class Call:
         return Call(self.step, tuple(tensors[: len(self.rows)]), weights, self.products)
 
 
-class Flat(Steps):
+class FlatSteps(Steps):
     """Steps as calls of flat lists of tensors, which is what a compiled one takes and gives.
 
     `leave` stays as it is: a forward calls it once.
@@ -96,7 +96,7 @@ def _weight(norm: Norm | None) -> Tensor | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Formulas(Flat):
+class Formulas(FlatSteps):
     """The steps as formulas of tensors alone; seen: an example of each, for the compiler."""
 
     eps: float
@@ -157,7 +157,7 @@ class _Formula:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledSteps(Flat):
+class CompiledSteps(FlatSteps):
     """Steps that were compiled for the sizes and the number format of one model."""
 
     runs: dict[Key, Run]

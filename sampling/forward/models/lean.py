@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.caches.rows import RowsCache, RowsSlot
-from sampling.forward.causal_model import Reading
+from sampling.forward.causal_model import PromptReading
 from sampling.forward.kernels.formats import FORMATS, FULL, Format
 from sampling.forward.kernels.int8 import Int8Linear
 from sampling.forward.kernels.linear import Kernel, Linear
@@ -115,9 +115,9 @@ class LeanModel:
         """See `Shareable.rows_cache`."""
         return RowsCache(self.num_layers, self.blocks.shape, self.device, self.dtype, self.batch_invariant)
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `CausalModel.read`."""
-        return Reading(list(prompt))
+        return PromptReading(list(prompt))
 
     def forward(
         self,

@@ -15,7 +15,7 @@ WORDS = 256
 _PARTS = ("ids", "positions", "hidden", "bits", "gone")
 
 
-class Op(IntEnum):
+class ShardOperation(IntEnum):
     """What to do."""
 
     STOP = 0
@@ -25,7 +25,7 @@ class Op(IntEnum):
     ROWS = 4
 
 
-class Sight(IntEnum):
+class MaskForm(IntEnum):
     """How the mask of a forward is told: not at all, as a chain's, by the new rows alone, or whole."""
 
     NONE = 0
@@ -43,12 +43,12 @@ class Command:
     positions: empty where they follow the committed rows. bits: see `sight_of`. gone: caches that are no more.
     """
 
-    op: Op
+    op: ShardOperation
     model: int = 0
     cache: int = 0
     length: int = 0
     number: int = 0
-    sight: Sight = Sight.NONE
+    sight: MaskForm = MaskForm.NONE
     ids: Sequence[int] = ()
     positions: Sequence[int] = ()
     hidden: Sequence[int] = ()
@@ -71,29 +71,29 @@ class Command:
         for size in words[1 + count : start]:
             lists.append(words[start : start + size])
             start += size
-        return cls(Op(op), model, cache_number, length, number, Sight(sight), *lists)
+        return cls(ShardOperation(op), model, cache_number, length, number, MaskForm(sight), *lists)
 
 
-def sight_of(mask: Tensor | None, length: int) -> tuple[Sight, list[int]]:
+def sight_of(mask: Tensor | None, length: int) -> tuple[MaskForm, list[int]]:
     """How an additive mask `[n, length + n]` is told, with its bits, 64 a word; `seen_again` is the way back."""
     if mask is None:
-        return Sight.NONE, []
+        return MaskForm.NONE, []
     seen = mask == 0
     if torch.equal(seen, cache.seen(length, len(seen), None, seen.device)):
-        return Sight.CHAIN, []
+        return MaskForm.CHAIN, []
     seen = seen.cpu()
     if seen[:, :length].all():
-        return Sight.NEW, _packed(seen[:, length:])
-    return Sight.WHOLE, _packed(seen)
+        return MaskForm.NEW, _packed(seen[:, length:])
+    return MaskForm.WHOLE, _packed(seen)
 
 
-def seen_again(sight: Sight, bits: Sequence[int], length: int, count: int) -> Tensor | None:
+def seen_again(sight: MaskForm, bits: Sequence[int], length: int, count: int) -> Tensor | None:
     """Which rows each of `count` tokens sees behind `length` committed ones, `[count, length + count]` bool."""
-    if sight is Sight.NONE:
+    if sight is MaskForm.NONE:
         return None
-    if sight is Sight.CHAIN:
+    if sight is MaskForm.CHAIN:
         return cache.seen(length, count, None, torch.device("cpu"))
-    if sight is Sight.WHOLE:
+    if sight is MaskForm.WHOLE:
         return _unpacked(bits, count, length + count)
     return torch.cat([torch.ones(count, length, dtype=torch.bool), _unpacked(bits, count, count)], dim=1)
 

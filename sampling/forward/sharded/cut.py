@@ -23,14 +23,14 @@ _COUNTED: Mapping[str, str] = {
 }
 
 
-class Stored(Protocol):
+class StoredWeight(Protocol):
     """A weight that is read by parts: a tensor, or a slice of a safetensors file."""
 
     def __getitem__(self, place: Any, /) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TensorCut:
     """The part of process `rank` of `size`."""
 
     rank: int
@@ -41,7 +41,7 @@ class Cut:
         layer, _, kind = name.removesuffix(".weight").rpartition(".")
         return self.rank > 0 and kind == "bias" and layer.endswith(_BY_INPUTS)
 
-    def of(self, name: str, stored: Stored, outputs: int, inputs: int = 0) -> Tensor:
+    def of(self, name: str, stored: StoredWeight, outputs: int, inputs: int = 0) -> Tensor:
         """This process's part of a weight `[outputs, inputs]`, or of a bias `[outputs]`, by its transformers name.
 
         Example: o_proj.weight `[8, 6]` over 2 -> columns 3, 4 and 5 for process 1.

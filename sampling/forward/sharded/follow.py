@@ -10,8 +10,8 @@ import torch
 
 from sampling.forward.caches.cache import SequenceCache
 from sampling.forward.causal_model import CausalModel
-from sampling.forward.sharded.command import Command, Op, seen_again
-from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.command import Command, ShardOperation, seen_again
+from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.model import new_part
 from utils.errors import UserError
 
@@ -21,11 +21,16 @@ Load = Callable[[str], CausalModel]
 class Follower:
     """The parts of models and caches that one process has, by the numbers that the first one gave them."""
 
-    def __init__(self, group: Group, load: Load) -> None:
+    def __init__(self, group: ProcessGroup, load: Load) -> None:
         self._group, self._load = group, load
         self._models: dict[int, CausalModel] = {}
         self._caches: dict[int, SequenceCache] = {}
-        self._does = {Op.LOAD: self._take, Op.FORWARD: self._forward, Op.MOVE: self._move, Op.ROWS: self._rows}
+        self._does = {
+            ShardOperation.LOAD: self._take,
+            ShardOperation.FORWARD: self._forward,
+            ShardOperation.MOVE: self._move,
+            ShardOperation.ROWS: self._rows,
+        }
 
     def follow(self) -> None:
         """Until the first process is through. Raises `SystemExit` with a line where it, or another one, is lost.
@@ -33,7 +38,7 @@ class Follower:
         Ctrl-C is the first one's affair, except while all load.
         """
         with _deaf(), self._group.in_step(), torch.inference_mode():
-            while (command := Command.unpack(self._group.hear())).op is not Op.STOP:
+            while (command := Command.unpack(self._group.hear())).op is not ShardOperation.STOP:
                 for number in command.gone:
                     self._caches.pop(number, None)
                 with suppress(UserError):  # which the first process finds, too, and says

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sampling.forward.sharded.command import WORDS
-from utils.device.torchrun import Seat
+from utils.device.torchrun import ProcessRank
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Wire:
+class WireCounters:
     """What this process gave to others: how often, and the bytes of the tensors that it gave or was given to add."""
 
     collectives: int = 0
@@ -33,15 +33,15 @@ class Wire:
         self.bytes += tensor.nbytes
 
 
-class Group:
+class ProcessGroup:
     """All processes of a run; `tell` and `hear` commands go over the CPU, sums and parts where the tensors are.
 
     Whoever waits for a command waits as long as it takes; inside a forward ten minutes without the others are an error.
     over: something went wrong between a command and its end, so that no other can follow.
     """
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat, self.wire, self.over = seat, Wire(), False
+    def __init__(self, seat: ProcessRank) -> None:
+        self.seat, self.wire, self.over = seat, WireCounters(), False
         both = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", timeout=_FORWARD)
         self._commands: Any = dist.new_group(backend="gloo", timeout=_COMMAND)

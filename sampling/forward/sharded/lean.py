@@ -10,14 +10,14 @@ from sampling.forward.kernels.linear import Kernel, Linear, PlainLinear, Product
 from sampling.forward.models import lean
 from sampling.forward.models.blocks import Layer, Weights
 from sampling.forward.models.steps import BlockShape
-from sampling.forward.sharded.cut import Cut
-from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.cut import TensorCut
+from sampling.forward.sharded.group import ProcessGroup
 
 
-class Summed(PlainLinear):
+class SummedLinear(PlainLinear):
     """A product whose inputs are cut: what each process gives is a part of the sum."""
 
-    def __init__(self, part: Product, group: Group) -> None:
+    def __init__(self, part: Product, group: ProcessGroup) -> None:
         self._part, self._group = part, group
 
     def product(self, x: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ class Summed(PlainLinear):
         return self._group.summed(self._part.product(x))
 
     def with_kernel(self, kernel: Kernel) -> Product:
-        return Summed(self._part.with_kernel(kernel), self._group)
+        return SummedLinear(self._part.with_kernel(kernel), self._group)
 
 
 class SideBySide:
@@ -34,7 +34,7 @@ class SideBySide:
     width: logits that each gives; those with fewer tokens fill up, and the end is cut off.
     """
 
-    def __init__(self, part: Linear, group: Group, width: int, vocab_size: int) -> None:
+    def __init__(self, part: Linear, group: ProcessGroup, width: int, vocab_size: int) -> None:
         self._part, self._group = part, group
         self._width, self._vocab_size = width, vocab_size
 
@@ -46,17 +46,17 @@ class SideBySide:
         return SideBySide(self._part.with_kernel(kernel), self._group, self._width, self._vocab_size)
 
 
-def part_of(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float, group: Group) -> lean.LeanModel:
+def part_of(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float, group: ProcessGroup) -> lean.LeanModel:
     """This process's part of a model that `lean.covers`; see `lean.from_weights`. weights: cut already."""
     size = group.seat.size
     model = lean.from_weights(config, weights, inv_freq, rope_scale)
     whole = model.blocks.shape
     shape = BlockShape(whole.heads // size, whole.kv_heads // size, whole.head_dim)
     layers = tuple(_summed(layer, group) for layer in model.layers)
-    width = Cut(group.seat.rank, size).width(config.vocab_size)
+    width = TensorCut(group.seat.rank, size).width(config.vocab_size)
     head = SideBySide(model.head, group, width, config.vocab_size)
     return replace(model, blocks=replace(model.blocks, layers=layers, shape=shape), head=head)
 
 
-def _summed(layer: Layer, group: Group) -> Layer:
-    return replace(layer, out=Summed(layer.out, group), down=Summed(layer.down, group))
+def _summed(layer: Layer, group: ProcessGroup) -> Layer:
+    return replace(layer, out=SummedLinear(layer.out, group), down=SummedLinear(layer.down, group))

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import RollbackCache, SequenceCache
-from sampling.forward.causal_model import CausalModel, Reading
-from sampling.forward.sharded.command import Command, Op, sight_of
-from sampling.forward.sharded.group import Group
-from utils.interrupt import Held
+from sampling.forward.causal_model import CausalModel, PromptReading
+from sampling.forward.sharded.command import Command, ShardOperation, sight_of
+from sampling.forward.sharded.group import ProcessGroup
+from utils.interrupt import HeldInterrupt
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Leader:
     """What the first process knows of the others: the numbers of models and caches, and which caches are gone."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ProcessGroup) -> None:
         self.group = group
         self._caches, self._models = 0, 0
         self._gone: list[int] = []
@@ -28,7 +28,7 @@ class Leader:
     def ask(self, command: Command, do: Callable[[], T]) -> T:
         """Have all do the same, this process by `do`; Ctrl-C waits until they have."""
         gone, self._gone = self._gone, []
-        with Held(), self.group.in_step():
+        with HeldInterrupt(), self.group.in_step():
             self.group.tell(replace(command, gone=gone).pack())
             return do()
 
@@ -39,7 +39,7 @@ class Leader:
         """
         number, self._models = self._models, self._models + 1
         with self.group.in_step():
-            self.group.tell(Command(Op.LOAD, model=number, ids=list(text.encode())).pack())
+            self.group.tell(Command(ShardOperation.LOAD, model=number, ids=list(text.encode())).pack())
             return number, make()
 
     def new_cache(self) -> int:
@@ -54,8 +54,8 @@ class Leader:
     def stop(self) -> None:
         """Tell the others that this process is through, unless they cannot hear it any more."""
         if not self.group.over:
-            with Held(), self.group.in_step():
-                self.group.tell(Command(Op.STOP).pack())
+            with HeldInterrupt(), self.group.in_step():
+                self.group.tell(Command(ShardOperation.STOP).pack())
         self.group.leave()
 
 
@@ -81,7 +81,7 @@ class ShardedCache(SequenceCache):
 
     def move(self, rows: Tensor, to: int) -> None:
         """See `SequenceCache.move`."""
-        command = Command(Op.MOVE, self.model, self.number, self.length, to, ids=rows.tolist())
+        command = Command(ShardOperation.MOVE, self.model, self.number, self.length, to, ids=rows.tolist())
         self._leader.ask(command, lambda: self.part.move(rows, to))
 
     def additive(self, seen: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class ShardedModel:
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """See `CausalModel.output_rows`; all processes have a part of them."""
-        command = Command(Op.ROWS, self._number, ids=ids.tolist())
+        command = Command(ShardOperation.ROWS, self._number, ids=ids.tolist())
         with torch.inference_mode():
             rows = self._leader.ask(command, lambda: self.part.output_rows(ids))
         return rows.clone()  # outside inference mode, where heads may be trained on them
@@ -131,7 +131,7 @@ class ShardedModel:
         """See `CausalModel.new_cache`; the others make theirs when a forward first names it."""
         return ShardedCache(new_part(self.part), self._number, self._leader)
 
-    def read(self, prompt: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `CausalModel.read`."""
         return self.part.read(prompt)
 
@@ -148,7 +148,7 @@ class ShardedModel:
         sight, bits = sight_of(mask, cache.length)
         places, following = positions.tolist(), list(range(cache.length, cache.length + len(tokens)))
         command = Command(
-            *(Op.FORWARD, self._number, cache.number, cache.length, rows, sight),
+            *(ShardOperation.FORWARD, self._number, cache.number, cache.length, rows, sight),
             ids=tokens.tolist(),
             positions=[] if places == following else places,
             hidden=list(hidden),

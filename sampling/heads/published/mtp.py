@@ -29,7 +29,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _CheckpointLayout:
     """Where the module is (`{n}` = number of the target's layers), our names for its own, and its halves' order."""
 
     prefix: str
@@ -38,7 +38,7 @@ class _Layout:
 
 
 _LAYOUTS = (
-    _Layout(
+    _CheckpointLayout(
         "model.layers.{n}.",
         {
             "": "block.",
@@ -50,7 +50,7 @@ _LAYOUTS = (
             "embed_tokens.": "embedding.",
         },
     ),
-    _Layout(
+    _CheckpointLayout(
         "model.mtp_layers.0.",
         {
             "": "block.",
@@ -61,7 +61,7 @@ _LAYOUTS = (
         },
         state_first=True,
     ),
-    _Layout(
+    _CheckpointLayout(
         "mtp.",
         {
             "layers.0.": "block.",
@@ -110,7 +110,7 @@ def read_mtp(files: HeadFiles) -> Head:
     return files.head(config, weights)
 
 
-def _module(files: HeadFiles) -> tuple[_Layout, dict[str, Tensor]]:
+def _module(files: HeadFiles) -> tuple[_CheckpointLayout, dict[str, Tensor]]:
     """The layout that the folder has, and the weights of its module."""
     layers = files.config.get("num_hidden_layers", files.target_layers)
     prefixes = [layout.prefix.format(n=layers) for layout in _LAYOUTS]

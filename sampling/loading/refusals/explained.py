@@ -10,7 +10,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from sampling.loading.contents import auto_class
 from sampling.loading.gguf.cache import META
-from sampling.loading.origin import ALLOWED, Origin, beside
+from sampling.loading.origin import ALLOWED, ModelOrigin, beside
 from sampling.loading.refusals.damage import damaged
 from utils.errors import UserError
 from utils.text import first_line
@@ -24,7 +24,7 @@ _EXPECTED = {
 
 
 @contextmanager
-def explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
+def explained(origin: ModelOrigin, trust_remote_code: bool) -> Iterator[None]:
     """Turn what is raised for a checkpoint that cannot be had or run into a `UserError`."""
     try:
         yield
@@ -42,7 +42,7 @@ def explained(origin: Origin, trust_remote_code: bool) -> Iterator[None]:
 
 
 @contextmanager
-def reading(origin: Origin, what: str, trust_remote_code: bool) -> Iterator[None]:
+def reading(origin: ModelOrigin, what: str, trust_remote_code: bool) -> Iterator[None]:
     """The same while files are read, where damage may raise anything. what: a key of `_EXPECTED`."""
     try:
         yield
@@ -53,7 +53,7 @@ def reading(origin: Origin, what: str, trust_remote_code: bool) -> Iterator[None
 
 
 @contextmanager
-def within_memory(origin: Origin, config: Any, dtype: torch.dtype) -> Iterator[None]:
+def within_memory(origin: ModelOrigin, config: Any, dtype: torch.dtype) -> Iterator[None]:
     """Turn running out of memory into a sentence that says how much the weights take."""
     try:
         yield
@@ -72,7 +72,7 @@ def _weights_gib(config: Any, dtype: torch.dtype) -> float:
     return float(sum(weight.numel() for weight in empty.parameters()) * dtype.itemsize / 2**30)
 
 
-def folder_of(origin: Origin) -> Path | None:
+def folder_of(origin: ModelOrigin) -> Path | None:
     """Where the files of a checkpoint lie; None for one of the hub that is not in its cache."""
     if origin.local:
         return Path(origin.place)
@@ -80,7 +80,7 @@ def folder_of(origin: Origin) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _refusal(origin: Origin, what: str, error: Exception, trust_remote_code: bool) -> UserError:
+def _refusal(origin: ModelOrigin, what: str, error: Exception, trust_remote_code: bool) -> UserError:
     text = str(error)
     if "trust_remote_code" in text and not trust_remote_code:
         return UserError(f"{origin.name}: it runs code of its own; give --trust-remote-code if you trust its author")

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from sampling.forward.models import lean
-from sampling.forward.sharded.cut import Cut, refuse_uneven, whole
-from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.cut import TensorCut, refuse_uneven, whole
+from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.lean import part_of
 from sampling.loading.checkpoint import (
-    Described,
-    Loaded,
+    LoadedModel,
     Placement,
+    UnreadCheckpoint,
     as_loaded,
     converted,
     described,
@@ -26,7 +26,7 @@ from sampling.loading.checkpoint import (
 )
 from sampling.loading.contents import auto_class, refuse_untrained, unused_weights
 from sampling.loading.fast_load import converted_shape
-from sampling.loading.origin import Origin
+from sampling.loading.origin import ModelOrigin
 from sampling.loading.quantized import stored_as
 from sampling.loading.refusals.checks import has_encoder
 from sampling.loading.refusals.explained import folder_of, reading, within_memory
@@ -35,10 +35,10 @@ from sampling.loading.stop import refuse_broken_settings
 from utils.errors import UserError
 
 Landmarks = dict[str, Tensor]
-Rest = Callable[[], Loaded]
+Rest = Callable[[], LoadedModel]
 
 
-def load_part(origin: Origin, place: Placement, trust: bool, group: Group) -> tuple[Loaded, Landmarks]:
+def load_part(origin: ModelOrigin, place: Placement, trust: bool, group: ProcessGroup) -> tuple[LoadedModel, Landmarks]:
     """This process's part of a model, and the landmarks of the whole one. Raises `UserError` where one process does.
 
     Nothing goes between processes while they read, so that one that fails keeps no other waiting.
@@ -47,14 +47,14 @@ def load_part(origin: Origin, place: Placement, trust: bool, group: Group) -> tu
     return group.agreed(lambda: _tried(origin, trust, rest))
 
 
-def _tried(origin: Origin, trust: bool, rest: Rest) -> tuple[Loaded, Landmarks]:
+def _tried(origin: ModelOrigin, trust: bool, rest: Rest) -> tuple[LoadedModel, Landmarks]:
     with undisturbed(origin, trust):
         loaded = rest()
         landmarks = {name: whole(weight) for name, weight in loaded.model.landmarks().items()}
     return loaded, landmarks
 
 
-def _read(origin: Origin, place: Placement, trust: bool, group: Group) -> Rest:
+def _read(origin: ModelOrigin, place: Placement, trust: bool, group: ProcessGroup) -> Rest:
     """What does not take the other processes, and then what does."""
     with undisturbed(origin, trust):
         if (ours := converted(origin, place, partial(_converted_part, group, origin))) is not None:
@@ -72,13 +72,13 @@ def _read(origin: Origin, place: Placement, trust: bool, group: Group) -> Rest:
             return _planned(origin, about, place, group)
 
 
-def _over(loaded: Loaded, group: Group) -> Loaded:
+def _over(loaded: LoadedModel, group: ProcessGroup) -> LoadedModel:
     size, info = group.seat.size, loaded.info
     return replace(loaded, info=replace(info, processes=size, detail=f"{info.detail}, tensor parallel over {size}"))
 
 
 def _converted_part(
-    group: Group, origin: Origin, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
+    group: ProcessGroup, origin: ModelOrigin, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
 ) -> lean.LeanModel | None:
     """See `lean_folder`."""
     found = converted_shape(folder)
@@ -90,7 +90,7 @@ def _converted_part(
     return part_of(config, files, inv_freq, 1.0, group)
 
 
-def _lean_part(origin: Origin, about: Described, place: Placement, group: Group) -> Loaded:
+def _lean_part(origin: ModelOrigin, about: UnreadCheckpoint, place: Placement, group: ProcessGroup) -> LoadedModel:
     """A checkpoint of a family with a lean forward, without a transformers model in between."""
     config = about.config
     refuse_broken_settings(folder_of(origin))
@@ -106,7 +106,7 @@ def _lean_part(origin: Origin, about: Described, place: Placement, group: Group)
     return as_loaded(origin, about, model, settings, "lean forward", place.weights, unused=unused)
 
 
-def _matching(origin: Origin, config: Any, places: dict[str, Path]) -> tuple[Any, str | None]:
+def _matching(origin: ModelOrigin, config: Any, places: dict[str, Path]) -> tuple[Any, str | None]:
     """The model without storage, and a note on weights that it has no use for.
 
     Raises `UserError` for weights that are missing, `ValueError` for those of another shape.
@@ -123,7 +123,7 @@ def _matching(origin: Origin, config: Any, places: dict[str, Path]) -> tuple[Any
     return empty, unused_weights(origin.name, told)
 
 
-def _generation(origin: Origin, config: Any) -> Any:
+def _generation(origin: ModelOrigin, config: Any) -> Any:
     from transformers import GenerationConfig
 
     folder = folder_of(origin)
@@ -132,7 +132,7 @@ def _generation(origin: Origin, config: Any) -> Any:
     return GenerationConfig.from_model_config(config)
 
 
-def _planned(origin: Origin, about: Described, place: Placement, group: Group) -> Rest:
+def _planned(origin: ModelOrigin, about: UnreadCheckpoint, place: Placement, group: ProcessGroup) -> Rest:
     """A model that transformers cuts by the plan of its family, and trying it."""
     from transformers.distributed import DistributedConfig
 
@@ -154,7 +154,7 @@ def _planned(origin: Origin, about: Described, place: Placement, group: Group) -
     )
     forward = "transformers' forward"
 
-    def rest() -> Loaded:
+    def rest() -> LoadedModel:
         model = adapted(origin.name, hf)
         told = (*limits(model),)
         loaded = as_loaded(origin, about, model, hf, forward, stored_as(hf) or place.weights, told, unused)
@@ -163,5 +163,5 @@ def _planned(origin: Origin, about: Described, place: Placement, group: Group) -
     return rest
 
 
-def _cut(group: Group) -> Cut:
-    return Cut(group.seat.rank, group.seat.size)
+def _cut(group: ProcessGroup) -> TensorCut:
+    return TensorCut(group.seat.rank, group.seat.size)

@@ -9,9 +9,9 @@ from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from torch import Tensor
 
-from sampling.forward.sharded.cut import EMBEDDING, HEAD, Cut
+from sampling.forward.sharded.cut import EMBEDDING, HEAD, TensorCut
 from sampling.loading.fast_load import WEIGHTS_FILE
-from sampling.loading.origin import Origin
+from sampling.loading.origin import ModelOrigin
 from sampling.loading.refusals.damage import read_object
 from utils.errors import UserError
 
@@ -25,7 +25,7 @@ class CutFiles:
     matrix is some of its rows.
     """
 
-    def __init__(self, places: Mapping[str, Path], cut: Cut, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, places: Mapping[str, Path], cut: TensorCut, device: torch.device, dtype: torch.dtype) -> None:
         self._places, self._cut, self._device, self._dtype = places, cut, device, dtype
 
     def __contains__(self, name: object) -> bool:
@@ -56,7 +56,7 @@ def shapes_in(places: Mapping[str, Path]) -> dict[str, torch.Size]:
     return found
 
 
-def weight_files(origin: Origin, local_files_only: bool) -> dict[str, Path]:
+def weight_files(origin: ModelOrigin, local_files_only: bool) -> dict[str, Path]:
     """The file that each weight of a checkpoint lies in. Raises `UserError` for one without safetensors."""
     folder = Path(origin.place if origin.local else _fetched(origin.place, local_files_only))
     if (folder / _INDEX).is_file():

@@ -12,16 +12,16 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import PackedLinear
 from sampling.forward.kernels.probe import kernel, use_packed
 from sampling.forward.sharded.follow import Follower
-from sampling.forward.sharded.group import Group
+from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.model import Leader, ShardedModel
-from sampling.loading.checkpoint import Loaded, Placement
+from sampling.loading.checkpoint import LoadedModel, Placement
 from sampling.loading.devices import prepared
 from sampling.loading.heads import is_trained_model
 from sampling.loading.options import RANDOM, SELF, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.sharded.checkpoint import Landmarks, load_part
 from sampling.loading.stages import Progress, silent
-from utils.device.torchrun import START, Seat, seat
+from utils.device.torchrun import START, ProcessRank, seat
 from utils.errors import UserError, wrong_value
 from utils.text import first_line
 
@@ -59,7 +59,7 @@ def follow_first() -> NoReturn:
     raise SystemExit(0)
 
 
-def load_together(given: str | None, place: Placement, trust: bool, progress: Progress) -> Loaded:
+def load_together(given: str | None, place: Placement, trust: bool, progress: Progress) -> LoadedModel:
     """A model over all processes, as the first one has it. Raises `UserError` where one of them does."""
     if (given or "").startswith(RANDOM):
         raise wrong_value("--drafter", given, "a checkpoint: random weights are not cut")
@@ -73,7 +73,7 @@ def load_together(given: str | None, place: Placement, trust: bool, progress: Pr
     return replace(loaded, model=ShardedModel(loaded.model, number, first, landmarks))
 
 
-def own_device(device: torch.device, here: Seat) -> torch.device:
+def own_device(device: torch.device, here: ProcessRank) -> torch.device:
     """The device of this process: of cuda the one with its number. Raises `UserError` where there is none."""
     if device.type != "cuda":
         return device
@@ -87,7 +87,7 @@ def own_device(device: torch.device, here: Seat) -> torch.device:
     return prepared(torch.device("cuda", here.local_rank))
 
 
-def _load_as_told(text: str, group: Group) -> CausalModel:
+def _load_as_told(text: str, group: ProcessGroup) -> CausalModel:
     """The part of a process that is not the first."""
     told = json.loads(text)
     kind, dtype = torch.device(told["device"]), getattr(torch, told["dtype"])
@@ -97,8 +97,8 @@ def _load_as_told(text: str, group: Group) -> CausalModel:
 
 
 def _part(
-    given: str | None, place: Placement, trust: bool, group: Group, progress: Progress
-) -> tuple[Loaded, Landmarks]:
+    given: str | None, place: Placement, trust: bool, group: ProcessGroup, progress: Progress
+) -> tuple[LoadedModel, Landmarks]:
     """The model that a user's words mean; on each machine one process looks first, as it may have to convert a file."""
     here = group.seat
     found = group.agreed(lambda: None if here.local_rank else resolve(given, progress))
@@ -108,12 +108,12 @@ def _part(
     return load_part(origin, replace(place, device=device), trust, group)
 
 
-def _connected() -> Group:
+def _connected() -> ProcessGroup:
     """All processes. Raises `SystemExit` with a line where they do not find each other."""
     here = seat()
     assert here is not None
     try:
-        return Group(here)
+        return ProcessGroup(here)
     except (RuntimeError, ValueError) as error:
         raise SystemExit(
             f"error: process {here.rank} of {here.size} cannot reach the others ({first_line(error)}); expected a "

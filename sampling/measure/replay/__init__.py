@@ -3,13 +3,13 @@
 from sampling.measure.replay.bounds import BestFixed, best_fixed, oracle
 from sampling.measure.replay.fitted import fitted, in_batch, scaled
 from sampling.measure.replay.replayed import replayed, rounds
-from sampling.measure.replay.walk import Ahead, Sample, Walk, walk
+from sampling.measure.replay.walk import DraftWalk, PositionDraft, Sample, walk
 
 __all__ = [
-    "Ahead",
     "BestFixed",
+    "DraftWalk",
+    "PositionDraft",
     "Sample",
-    "Walk",
     "best_fixed",
     "fitted",
     "in_batch",

@@ -7,7 +7,7 @@ from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.replayed import account, judged, replayed
-from sampling.measure.replay.walk import Walk
+from sampling.measure.replay.walk import DraftWalk
 from utils.events import Round
 
 
@@ -20,7 +20,9 @@ class BestFixed:
     seconds: tuple[float, ...]
 
 
-def best_fixed(walks: Sequence[Walk], price: CostModel | Sequence[CostModel], most: int | None = None) -> BestFixed:
+def best_fixed(
+    walks: Sequence[DraftWalk], price: CostModel | Sequence[CostModel], most: int | None = None
+) -> BestFixed:
     """The best fixed gamma of 0 to `most` over all walks together; for one prompt give its walk alone.
 
     Of trees, whose depth is that of the walks, the best number of nodes. price: one for all walks, or one each. most:
@@ -37,20 +39,20 @@ def best_fixed(walks: Sequence[Walk], price: CostModel | Sequence[CostModel], mo
     return BestFixed(best, tuple(runs[best]), seconds)
 
 
-def longest_fixed(walk: Walk) -> int:
+def longest_fixed(walk: DraftWalk) -> int:
     """The longest fixed length that a walk can tell of: drafts of a chain, nodes of a tree."""
     if walk.trees:
         return max(len(ahead.drafts) for ahead in walk.ahead)
     return min((ahead.most for ahead in walk.ahead), default=0)
 
 
-def _fixed(walk: Walk, length: int, price: CostModel) -> RunMetrics:
+def _fixed(walk: DraftWalk, length: int, price: CostModel) -> RunMetrics:
     if walk.trees and length:
         return replayed(walk, FixedGamma(walk.ahead[0].most), price, nodes=length)
     return replayed(walk, FixedGamma(length), price)
 
 
-def oracle(walk: Walk, price: CostModel, most: int | None = None) -> RunMetrics:
+def oracle(walk: DraftWalk, price: CostModel, most: int | None = None) -> RunMetrics:
     """The account of the fastest rounds that this drafter allows: `most` drafts at most, and no more than are accepted.
 
     Of a tree it drafts the path alone. A round that accepts m costs `price.seconds(m)` and gives m + 1 tokens; where a
@@ -59,7 +61,7 @@ def oracle(walk: Walk, price: CostModel, most: int | None = None) -> RunMetrics:
     return account(walk, _foreseen(walk, price, most))
 
 
-def _foreseen(walk: Walk, price: CostModel, most: int | None) -> Iterator[Round]:
+def _foreseen(walk: DraftWalk, price: CostModel, most: int | None) -> Iterator[Round]:
     paths = [walk.path(position, one.drafts, one.parents)[:most] for position, one in enumerate(walk.ahead)]
     counts = _fastest([len(path) for path in paths], price)
     position, number = 0, 0

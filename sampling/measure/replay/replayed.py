@@ -6,7 +6,7 @@ from egag.cost_model import CostModel
 from egag.draft_distribution import RecordedDistribution
 from egag.length_rule import GrowToGamma, LengthRule
 from sampling.measure.metrics import RunMetrics
-from sampling.measure.replay.walk import Ahead, Walk, depth
+from sampling.measure.replay.walk import DraftWalk, PositionDraft, depth
 from utils.errors import UserError
 from utils.events import Finished, Prefilled, Round
 
@@ -14,13 +14,13 @@ Drafted = tuple[tuple[int, ...], tuple[int, ...] | None]
 
 
 def replayed(
-    walk: Walk, rule: LengthRule, price: CostModel, *, nodes: int | None = None, bounded: bool = False
+    walk: DraftWalk, rule: LengthRule, price: CostModel, *, nodes: int | None = None, bounded: bool = False
 ) -> RunMetrics:
     """The account of decoding the walk's answer under a fresh rule, with predicted seconds: see `rounds`."""
     return account(walk, rounds(walk, rule, price, nodes=nodes, bounded=bounded))
 
 
-def account(walk: Walk, made: Iterator[Round]) -> RunMetrics:
+def account(walk: DraftWalk, made: Iterator[Round]) -> RunMetrics:
     """The account of a walk's answer in these rounds."""
     metrics = RunMetrics()
     metrics.add(Prefilled(walk.prompt_tokens, walk.prefill_s))
@@ -31,7 +31,7 @@ def account(walk: Walk, made: Iterator[Round]) -> RunMetrics:
 
 
 def rounds(
-    walk: Walk, rule: LengthRule, price: CostModel, *, nodes: int | None = None, bounded: bool = False
+    walk: DraftWalk, rule: LengthRule, price: CostModel, *, nodes: int | None = None, bounded: bool = False
 ) -> Iterator[Round]:
     """The rounds of the walk's answer under a fresh rule, asked as its drafter asks, each with predicted seconds.
 
@@ -55,7 +55,7 @@ def rounds(
 
 
 def judged(
-    walk: Walk,
+    walk: DraftWalk,
     number: int,
     position: int,
     gamma: int,
@@ -84,7 +84,7 @@ def judged(
     )
 
 
-def _proposed(walk: Walk, position: int, rule: LengthRule, nodes: int | None, bounded: bool) -> Drafted:
+def _proposed(walk: DraftWalk, position: int, rule: LengthRule, nodes: int | None, bounded: bool) -> Drafted:
     """The drafts of a round and their parents, as the walk's drafter would have come to them under the rule."""
     ahead = walk.ahead[position]
     if rule.gamma == 0 or not ahead.most:
@@ -100,7 +100,7 @@ def _proposed(walk: Walk, position: int, rule: LengthRule, nodes: int | None, bo
     return _kept(ahead, min(rule.gamma, len(ahead.drafts)), rule)
 
 
-def _asked_each(walk: Walk, position: int, rule: LengthRule, bounded: bool) -> int:
+def _asked_each(walk: DraftWalk, position: int, rule: LengthRule, bounded: bool) -> int:
     """How many drafts are drawn where the rule is asked before and after each."""
     ahead = walk.ahead[position]
     for count, token in enumerate(ahead.drafts):
@@ -117,17 +117,17 @@ def _asked_each(walk: Walk, position: int, rule: LengthRule, bounded: bool) -> i
     return count
 
 
-def _unknown(walk: Walk, position: int) -> bool:
+def _unknown(walk: DraftWalk, position: int) -> bool:
     """Whether there were drafts beyond those that the walk has."""
     ahead = walk.ahead[position]
     return len(ahead.drafts) == ahead.most < walk.room(position)
 
 
-def _belief(ahead: Ahead, row: int) -> RecordedDistribution | None:
+def _belief(ahead: PositionDraft, row: int) -> RecordedDistribution | None:
     return ahead.beliefs[row] if row < len(ahead.beliefs) else None
 
 
-def _kept(ahead: Ahead, count: int, rule: LengthRule) -> Drafted:
+def _kept(ahead: PositionDraft, count: int, rule: LengthRule) -> Drafted:
     """The first drafts of a chain, after a rule that leaves out the end of what was copied behind drawn ones."""
     drawn = count if ahead.chances is None else max(0, len(ahead.drafts) - len(ahead.chances))
     if count > drawn and ahead.chances is not None:
@@ -135,7 +135,7 @@ def _kept(ahead: Ahead, count: int, rule: LengthRule) -> Drafted:
     return ahead.drafts[:count], None
 
 
-def _tree(walk: Walk, position: int, rule: LengthRule, nodes: int | None) -> Drafted:
+def _tree(walk: DraftWalk, position: int, rule: LengthRule, nodes: int | None) -> Drafted:
     """The nodes of a tree, most likely first, as many as the rule keeps and the budget allows."""
     ahead = walk.ahead[position]
     assert ahead.parents is not None
@@ -157,7 +157,7 @@ def _tree(walk: Walk, position: int, rule: LengthRule, nodes: int | None) -> Dra
     return ahead.drafts[:count], ahead.parents[:count]
 
 
-def _beyond(walk: Walk, position: int, asked: str) -> UserError:
+def _beyond(walk: DraftWalk, position: int, asked: str) -> UserError:
     return UserError(
         f"{walk.method}: behind {position} tokens of the answer the rule {asked}, and the walk holds "
         f"{walk.ahead[position].most} drafts a position; expected a rule with a lower bound, or a longer walk"

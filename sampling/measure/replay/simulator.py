@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sampling.measure.replay.walk import UNKNOWN, Ahead, Walk
+from sampling.measure.replay.walk import UNKNOWN, DraftWalk, PositionDraft
 from utils.errors import UserError
 
 MOST = 16
@@ -19,7 +19,7 @@ MOST = 16
 _PREFIX = "acc_"
 
 
-def simulator_row(id: str | int, prompt_ids: Sequence[int], walks: Mapping[str, Walk]) -> dict[str, Any]:
+def simulator_row(id: str | int, prompt_ids: Sequence[int], walks: Mapping[str, DraftWalk]) -> dict[str, Any]:
     """The row of one answer. walks: along it, by the name that follows `acc_`; all of the same answer."""
     first = next(iter(walks.values()))
     lengths = {
@@ -30,7 +30,7 @@ def simulator_row(id: str | int, prompt_ids: Sequence[int], walks: Mapping[str, 
     return {"id": str(id), **ids, **lengths}
 
 
-def simulator_walks(path: Path) -> Iterator[tuple[str, tuple[int, ...], dict[str, Walk]]]:
+def simulator_walks(path: Path) -> Iterator[tuple[str, tuple[int, ...], dict[str, DraftWalk]]]:
     """(id, prompt ids, walk by name) of each row.
 
     Drafts that are wrong are known to be that and no more (`UNKNOWN`). A walk holds `MOST` drafts or as many as the
@@ -78,11 +78,11 @@ def _lengths(row: Mapping[str, Any]) -> dict[str, list[int]]:
     return {name: [int(length) for length in value["acc_len"]] for name, value in named.items()}
 
 
-def _walk(name: str, prompt: tuple[int, ...], tokens: tuple[int, ...], lengths: Sequence[int], most: int) -> Walk:
+def _walk(name: str, prompt: tuple[int, ...], tokens: tuple[int, ...], lengths: Sequence[int], most: int) -> DraftWalk:
     ahead = []
     for at in range(len(tokens)):
         room = len(tokens) - at - 1
         hits = min(lengths[at] - 1, room) if at < len(lengths) else 0
         wrong = (UNKNOWN,) * (min(most, room) - hits)
-        ahead.append(Ahead((*tokens[at : at + hits], *wrong), most=most))
-    return Walk(name, {"length": len(tokens)}, len(prompt), tokens, "length", tuple(ahead), "never")
+        ahead.append(PositionDraft((*tokens[at : at + hits], *wrong), most=most))
+    return DraftWalk(name, {"length": len(tokens)}, len(prompt), tokens, "length", tuple(ahead), "never")

@@ -11,7 +11,7 @@ from utils.events import Finished, FinishReason, Prefilled, Round
 
 if TYPE_CHECKING:
     from sampling.pair.local_engine import LocalEngine
-    from sampling.raw import Seen
+    from sampling.raw import ObservedRound
 
 DRAFTS, NODES = 8, 24
 """Drafts of a chain, and nodes of a head's tree, that a walk makes at a position where the settings ask for no more."""
@@ -23,7 +23,7 @@ Asking = Literal["each", "once", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PositionDraft:
     """What was drafted at one position: the drafts, a belief for each where there was one, parents of a tree.
 
     most: how many were asked for; fewer are there where the drafter had no more. chances: that a draft and all before
@@ -52,7 +52,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class DraftWalk:
     """One answer under greedy decoding and what a method's drafter proposes at each of its positions.
 
     tokens: the answer. ahead: one a token, `ahead[i]` behind `tokens[:i]`. prompt_tokens: length of the prompt.
@@ -65,7 +65,7 @@ class Walk:
     prompt_tokens: int
     tokens: tuple[int, ...]
     reason: FinishReason
-    ahead: tuple[Ahead, ...]
+    ahead: tuple[PositionDraft, ...]
     asked: Asking = "each"
     vocab_size: int = 0
     prefill_s: float = 0.0
@@ -139,7 +139,7 @@ def walk(
     prompt: Sequence[int],
     most: int | None = None,
     run: str | None = None,
-) -> Walk:
+) -> DraftWalk:
     """Walk along the target's own answer to `prompt` (ids), which costs a draft of `most` and a forward a token.
 
     The text need not have been generated; nothing is learnt from it. run: whose memory of earlier prompts is drafted
@@ -160,13 +160,13 @@ def _steps(
     prompt: Sequence[int],
     most: int | None,
     run: str | None,
-) -> tuple[list["Round | Prefilled | Finished"], list["Seen"], int]:
+) -> tuple[list["Round | Prefilled | Finished"], list["ObservedRound"], int]:
     """The events, what was seen of each round, and how many drafts were asked for."""
     from sampling.raw import Raw
 
     raw, asked = Raw(), most_drafts(method, values) if most is None else most
     events: list[Round | Prefilled | Finished] = []
-    seen: list[Seen] = []
+    seen: list[ObservedRound] = []
     for event in engine.walked(method, walked_values(method, values), prompt, asked, raw, run):
         assert isinstance(event, Round | Prefilled | Finished)
         events.append(event)
@@ -179,13 +179,13 @@ def _collected(
     method: str,
     values: Mapping[str, Any],
     events: Sequence[Round | Prefilled | Finished],
-    seen: Sequence["Seen"],
+    seen: Sequence["ObservedRound"],
     most: int,
-) -> Walk:
+) -> DraftWalk:
     first, *made, last = events
     assert isinstance(first, Prefilled) and isinstance(last, Finished)
     took = [one for one in made if isinstance(one, Round)]
-    return Walk(
+    return DraftWalk(
         method=method,
         values=dict(values),
         prompt_tokens=first.prompt_tokens,
@@ -205,9 +205,9 @@ def how_asked(steps: Iterable[int]) -> Asking:
     return "never" if furthest < 0 else "each" if furthest else "once"
 
 
-def ahead(round: Round, seen: "Seen", most: int) -> Ahead:
+def ahead(round: Round, seen: "ObservedRound", most: int) -> PositionDraft:
     """What was drafted in a round with what was seen of it."""
-    return Ahead(
+    return PositionDraft(
         drafts=round.drafts,
         beliefs=beliefs(round, seen),
         parents=round.parents,
@@ -218,7 +218,7 @@ def ahead(round: Round, seen: "Seen", most: int) -> Ahead:
     )
 
 
-def beliefs(round: Round, seen: "Seen") -> tuple[RecordedDistribution | None, ...]:
+def beliefs(round: Round, seen: "ObservedRound") -> tuple[RecordedDistribution | None, ...]:
     """The drafter's belief for each draft of a chain; for the first of a tree; none where nobody was asked with one."""
     import torch
 
