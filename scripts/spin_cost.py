@@ -82,7 +82,7 @@ def main(
                 print(f"{turn + 1}/{rounds} {name} {'busy' if busy else 'free'}", file=sys.stderr)
     console = Console()
     console.print(_table(names, found))
-    if said := disturbance(one["other_cores"] for (_, busy), runs in found.items() if not busy for one in runs):
+    if said := disturbance(run["other_cores"] for (_, busy), runs in found.items() if not busy for run in runs):
         console.print(f"free: {said}")
 
 

@@ -88,8 +88,8 @@ def told(name: str, temperature: str, judges: Sequence[StrategyProbe]) -> list[s
     """A line of the table: tokens a round of each strategy, and the others against the first."""
     if not judges:
         return [name, temperature, "0"]
-    tokens = np.stack([one.tokens for one in judges])
-    rounds = np.array([[float(one.rounds)] for one in judges])
+    tokens = np.stack([judge.tokens for judge in judges])
+    rounds = np.array([[float(judge.rounds)] for judge in judges])
     means = tokens.sum(0) / rounds.sum()
     low, high = bootstrap_ratio(tokens[:, 1:], np.repeat(tokens[:, :1], tokens.shape[1] - 1, 1))
     gains = tokens[:, 1:].sum(0) / tokens[:, 0].sum()
@@ -105,7 +105,7 @@ def compared(engine: PairEngine, methods: str, degree: str, length: int, prompts
     for run in choose_runs(methods, base):
         values = {**base, **dict(run.parameters), **METHODS[run.method].preset}
         judges = [asked(engine, run.method, values, prompt) for prompt in track(prompts, run.name, transient=True)]
-        table.add_row(*told(run.name, degree, [one for one in judges if one.rounds]))
+        table.add_row(*told(run.name, degree, [judge for judge in judges if judge.rounds]))
     return table
 
 
@@ -132,8 +132,8 @@ def main(
             raise UserError(f"--temperature {temperature!r} given; expected numbers such as 0.5,0.8")
         refuse_what_judges_otherwise(methods)
         engine = PairEngine(load_pair(LoadOptions(dtype=dtype)))
-        prompts = [one for path in sorted(PROMPTS.glob("*.jsonl")) for one in read_prompts(path)[:limit]]
-        encoded = [engine.tokenise(one.opening, True, one.system) for one in prompts]
+        prompts = [prompt for path in sorted(PROMPTS.glob("*.jsonl")) for prompt in read_prompts(path)[:limit]]
+        encoded = [engine.tokenise(prompt.opening, True, prompt.system) for prompt in prompts]
         for degree in degrees:
             Console(width=200).print(compared(engine, methods, degree, length, encoded))
 

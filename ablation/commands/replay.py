@@ -119,7 +119,7 @@ def _loaded(call: ReplayCall, price: CostModel | None) -> Replays:
     """What the trace holds. Raises `UserError` where a method is not in it."""
     wanted = None if call.methods is None else {name.strip() for name in call.methods.split(",")}
     replays = Replays(read_generations(call.trace), price, call.batch, wanted)
-    known = dict.fromkeys(one.record.method for one in replays.generations)
+    known = dict.fromkeys(generation.record.method for generation in replays.generations)
     if unknown := sorted((wanted or set()) - known.keys()):
         raise UserError(f"--methods {quoted(unknown[0])} given; the trace holds {', '.join(known)}")
     if not replays.drafted:

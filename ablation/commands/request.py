@@ -75,8 +75,8 @@ def choose_read_before(
 ) -> tuple[Prompt, ...]:
     """The same, or where nothing is given those that files of states name. Raises `UserError`."""
     files = getattr(prefills, "files", ())
-    if prompt is None and prompts is None and prompts_dir is None and any(one.prompt for one in files):
-        return _prompts_of([one for one in files if one.prompt])
+    if prompt is None and prompts is None and prompts_dir is None and any(file.prompt for file in files):
+        return _prompts_of([file for file in files if file.prompt])
     played = choose_prompts(prompt, prompts, prompts_dir)
     for one in played:
         if files and len(one.turns) > 1:

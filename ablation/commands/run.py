@@ -154,8 +154,11 @@ def _execute(
     engine = PairEngine(pair)
     if prefills is not None:
         prefills.refuse_other(pair)
-        values = ((one.method, {**plan.values, **dict(one.parameters)}) for one in plan.configurations)
-        layers = sorted({layer for one in values for layer in engine.drafter(*one).needs_hidden})
+        values = (
+            (configuration.method, {**plan.values, **dict(configuration.parameters)})
+            for configuration in plan.configurations
+        )
+        layers = sorted({layer for value in values for layer in engine.drafter(*value).needs_hidden})
         for prompt in plan.prompts:
             prefills.check(engine.tokenise(prompt.opening, plan.values["chat"], prompt.system), layers)
 

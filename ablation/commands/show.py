@@ -96,7 +96,11 @@ def show(console: Console, records: Sequence[Record]) -> None:
 
 def _handed_over(records: Sequence[Record]) -> Iterator[str]:
     """How the prompt came here that was read elsewhere; the slowest of several times."""
-    known = [one for one in records if one.kv_bytes and one.kv_transfer_ms is not None and one.prefill_s is not None]
+    known = [
+        record
+        for record in records
+        if record.kv_bytes and record.kv_transfer_ms is not None and record.prefill_s is not None
+    ]
     if known:
         slowest = max(known, key=lambda one: one.kv_transfer_ms or 0.0)
         size, took, read = (

@@ -110,8 +110,8 @@ def fast(record: StageRecord) -> Table:
 
 def _compare(record: StageRecord) -> None:
     """What was predicted and wanted beside what is known so far, on disk before the next shape begins."""
-    record.extra["predictions"] = [one.beside(record.found) for one in PREDICTIONS]
-    record.extra["goals"] = [one.beside(record.found) for one in GOALS]
+    record.extra["predictions"] = [prediction.beside(record.found) for prediction in PREDICTIONS]
+    record.extra["goals"] = [goal.beside(record.found) for goal in GOALS]
     record.write()
 
 

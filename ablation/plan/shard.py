@@ -48,7 +48,8 @@ def jobs(plan: Plan) -> list[tuple[WorkUnit, ...]]:
     """
     units = [plan.unit(one, prompt) for one in plan.passes() for _, prompt in plan.played(one)]
     meet = bool(plan.batches) or any(
-        METHODS[one.method].remembers({**plan.values, **dict(one.parameters)}) for one in plan.configurations
+        METHODS[configuration.method].remembers({**plan.values, **dict(configuration.parameters)})
+        for configuration in plan.configurations
     )
     return [tuple(several) for _, several in groupby(units, key=lambda unit: unit[:-1] if meet else unit)]
 

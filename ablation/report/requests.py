@@ -72,7 +72,7 @@ class RequestAcceptance:
     @property
     def tested(self) -> list[int]:
         """Rounds that judged a draft at each position."""
-        return [sum(entries) for entries in zip_longest(*(one.tested for one in self.requests), fillvalue=0)]
+        return [sum(entries) for entries in zip_longest(*(request.tested for request in self.requests), fillvalue=0)]
 
     @property
     def accepted(self) -> list[int]:
@@ -88,7 +88,7 @@ class RequestAcceptance:
     @property
     def longest(self) -> int:
         """Most drafts of a round, of a tree all its nodes; the deepest judged position where that is not known."""
-        return max((max(one.drafted or (len(one.tested),)) for one in self.requests), default=0)
+        return max((max(request.drafted or (len(request.tested),)) for request in self.requests), default=0)
 
     @property
     def by_request(self) -> float:

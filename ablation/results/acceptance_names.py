@@ -97,7 +97,8 @@ def acceptance_names() -> str:
     """The section of docs/metrics.md that sets them side by side."""
     said = {True: "yes", False: "no", None: ""}
     rows = [
-        f"| {one.whose} | {one.name} | {one.formula} | {one.over} | {said[one.bonus]} | {one.ours} |" for one in NAMES
+        f"| {name.whose} | {name.name} | {name.formula} | {name.over} | {said[name.bonus]} | {name.ours} |"
+        for name in NAMES
     ]
     head = "| whose | name | formula | averaged over | bonus token | here |\n|---|---|---|---|---|---|"
     return f"""## Which acceptance is this?

@@ -19,4 +19,4 @@ def name_host(found: dict[str, Any], host: str, machine: Any) -> str:
 def machine_of(hosts: Mapping[str, Any]) -> Any:
     """What all are, where they are alike; else, and of none, an empty table."""
     machines = list(hosts.values())
-    return machines[0] if machines and all(one == machines[0] for one in machines) else {}
+    return machines[0] if machines and all(machine == machines[0] for machine in machines) else {}

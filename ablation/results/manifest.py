@@ -198,14 +198,15 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "seeds": list(plan.seeds),
         "repeats": plan.repeats,
         "engines": [
-            {**asdict(side.spec), "configurations": [one.name for one in side.configurations]} for side in plan.sides
+            {**asdict(side.spec), "configurations": [configuration.name for configuration in side.configurations]}
+            for side in plan.sides
         ],
         "batches": list(plan.batches),
         "rates": list(plan.rates),
         "slo": plan.slo.text if plan.slo else None,
         "share_prefill": plan.share_prefill,
         "target_weights": list(plan.formats) or [engine.describe().target.stored],
-        "compiled": [one.describe().target.compiled for one in in_formats(engine, plan.formats).values()],
+        "compiled": [rounded.describe().target.compiled for rounded in in_formats(engine, plan.formats).values()],
         "prompts": {str(prompt.id): [*prompt.texts, plan.length(prompt)] for prompt in plan.prompts},
     }
 

@@ -123,9 +123,10 @@ def play_workers(
         workers.append(ShardWorker(device, shard, shard.file(out), dealt(plan, shard).generations))
     with Interrupt(), _running(workers, command), _bars(err) as bars:
         tasks = {
-            one.shard: bars.add_task(f"{one.shard.text} on {one.device.text}", total=one.generations) for one in workers
+            worker.shard: bars.add_task(f"{worker.shard.text} on {worker.device.text}", total=worker.generations)
+            for worker in workers
         }
-        while any(one.status is None for one in workers):
+        while any(worker.status is None for worker in workers):
             _show(bars, tasks, workers)
             time.sleep(_LOOKS_S)
         _show(bars, tasks, workers)
@@ -133,10 +134,10 @@ def play_workers(
 
 
 def _show(bars: Progress, tasks: Mapping[Shard, TaskID], workers: Iterable[ShardWorker]) -> None:
-    for one in workers:
-        ended = "" if one.status in (None, 0) else f" {one.end}"
-        told = f"{one.shard.text} on {one.device.text}{ended}"
-        bars.update(tasks[one.shard], completed=count_rows(one.results), description=told)
+    for worker in workers:
+        ended = "" if worker.status in (None, 0) else f" {worker.end}"
+        told = f"{worker.shard.text} on {worker.device.text}{ended}"
+        bars.update(tasks[worker.shard], completed=count_rows(worker.results), description=told)
 
 
 def _bars(err: Console) -> Progress:
@@ -149,19 +150,19 @@ def _bars(err: Console) -> Progress:
 def _running(workers: Sequence[ShardWorker], command: Sequence[str]) -> Iterator[None]:
     """All workers started; whatever happens, none is left behind."""
     try:
-        for one in workers:
-            with one.log.open("wb") as log:
-                one.process = subprocess.Popen(
-                    [sys.executable, *command, "--shard", one.shard.text],
+        for worker in workers:
+            with worker.log.open("wb") as log:
+                worker.process = subprocess.Popen(
+                    [sys.executable, *command, "--shard", worker.shard.text],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **one.device.environment()},
-                    preexec_fn=one.device.bind if one.device.cores else None,
+                    env={**os.environ, **worker.device.environment()},
+                    preexec_fn=worker.device.bind if worker.device.cores else None,
                 )
         yield
     finally:
-        started = [one.process for one in workers if one.process is not None]
+        started = [worker.process for worker in workers if worker.process is not None]
         for process in started:
             process.terminate()
         for process in started:

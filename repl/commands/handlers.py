@@ -122,7 +122,7 @@ def _find_run(session: Session, text: str) -> Run:
         return known[text.lower()]
     by_name = {run.name: run for run in runs}
     with contextlib.suppress(UserError):
-        wanted = [one.name for one in choose_runs(text, session.settings)]
+        wanted = [run.name for run in choose_runs(text, session.settings)]
         if len(wanted) == 1 and wanted[0] in by_name:
             return by_name[wanted[0]]
     raise UnknownName("run", text, [*by_name, "all"])

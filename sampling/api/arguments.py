@@ -89,7 +89,7 @@ def prompt_ids(inputs: Ids, target: Runner) -> Sequence[int]:
 def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
     """Rows that all models have. More rows are padding where a tokenizer has no more tokens than are common."""
     refuse_no_tokenizer(tokenizer)
-    sizes = [one.vocab_size for one in models]
+    sizes = [model.vocab_size for model in models]
     rows = min(sizes)
     if rows < max(sizes) and (tokenizer is None or len(tokenizer) > rows):
         told = "no tokenizer tells which are padding" if tokenizer is None else f"the tokenizer has {len(tokenizer)}"

@@ -44,7 +44,7 @@ def accuracy(task: Task, held_out: Sequence[TrainingBatch], ranks: int = 8) -> A
     right: list[Tensor] = []
     places: list[Tensor] = []
     for batch in held_out:
-        hits = [_ranks(task, one, batch) for one in task.drafts(batch)]
+        hits = [_ranks(task, draft, batch) for draft in task.drafts(batch)]
         start = batch.answers[:, None] - hits[0][1]
         row = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
         whole = (row >= start) & (row + hits[-1][1] < batch.lengths[:, None])

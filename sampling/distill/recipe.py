@@ -154,7 +154,7 @@ def head_config(
     """
     model, kind = lean_target(pair), MODELS[method].load_task()
     if variant and not issubclass(kind, RecurrentTask):
-        given = ", ".join(option(*one) for one in variant.items())
+        given = ", ".join(option(*item) for item in variant.items())
         raise UserError(f"{given} given for a {method} drafter; expected eagle or mtp, which have such parts")
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     return HeadConfig(

@@ -68,7 +68,7 @@ class AutoDrafter(Drafter):
         profile: LatencyProfile | None = None,
     ) -> None:
         self.suffix, self.models, self.trees, self.profile = suffix, models, trees, profile
-        self.needs_hidden = tuple(sorted({layer for one in models.values() for layer in one.needs_hidden}))
+        self.needs_hidden = tuple(sorted({layer for model in models.values() for layer in model.needs_hidden}))
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any], *inside: Any) -> Self:

@@ -103,7 +103,7 @@ class _Nodes:
 
     def at(self, places: Tensor) -> "_Nodes":
         """Some of them, in that order."""
-        return _Nodes(*(one.index_select(0, places) for one in self._parts()))
+        return _Nodes(*(part.index_select(0, places) for part in self._parts()))
 
     def best(self, count: int) -> Tensor:
         """Places of the most likely ones, the first of equals before the others."""

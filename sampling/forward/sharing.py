@@ -183,10 +183,10 @@ def _wanted(feeds: Sequence[ForwardInput], device: torch.device) -> int | Tensor
     """Which of the flat rows logits are wanted of; how many from the end, where that says it."""
     if len(feeds) == 1:
         return feeds[0].rows
-    if all(one.rows == one.fed.count for one in feeds):
-        return sum(one.rows for one in feeds)
+    if all(feed.rows == feed.fed.count for feed in feeds):
+        return sum(feed.rows for feed in feeds)
     wanted, stop = list[int](), 0
-    for one in feeds:
-        stop += one.fed.count
-        wanted += range(stop - one.rows, stop)
+    for feed in feeds:
+        stop += feed.fed.count
+        wanted += range(stop - feed.rows, stop)
     return sent(wanted, device)

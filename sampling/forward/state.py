@@ -30,7 +30,7 @@ class State:
     def bytes(self) -> int:
         """Of keys, values and states."""
         tensors = (*(one for pair in self.rows.values() for one in pair), *self.hidden.values())
-        return sum(one.numel() * one.element_size() for one in tensors)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @torch.inference_mode()
@@ -62,15 +62,15 @@ def _refuse_other_shape(state: State, runner: KVTransferable) -> None:
     """Raises `UserError` where a state has not the rows that the runner's model keeps, as far as any were seen."""
     shapes = {layer: _shapes(rows) for layer, rows in state.rows.items()}
     known = {layer: _shapes(rows) for layer, rows in runner.kept.rows().items()}
-    tensors = [*(one for rows in state.rows.values() for one in rows), *state.hidden.values()]
-    dtypes = {one.dtype for one in tensors} | {runner.model.dtype}
+    tensors = [*(row for rows in state.rows.values() for row in rows), *state.hidden.values()]
+    dtypes = {tensor.dtype for tensor in tensors} | {runner.model.dtype}
     widths = {one.shape[1] for one in state.hidden.values()} | {runner.model.embedding.shape[1]}
     if len(dtypes) > 1 or len(widths) > 1 or (state.tokens and known and shapes != known):
         raise UserError("the prefilled state has rows of other layers, shapes or numbers than the target keeps")
 
 
 def _shapes(rows: Rows) -> list[tuple[int, int]]:
-    return [(one.shape[0], one.shape[2]) for one in rows]
+    return [(row.shape[0], row.shape[2]) for row in rows]
 
 
 def keeping(runner: Runner) -> KVTransferable:

@@ -55,13 +55,13 @@ class StateFiles:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.files = tuple(map(_head, _paths(place)))
-        self._of = {one.tokens: one for one in self.files}
+        self._of = {file.tokens: file for file in self.files}
 
     def refuse_other(self, pair: Pair) -> None:
         """Raises `UserError` for the first state that another target has made."""
         here = PrefillMaker.of(pair)
-        for one in self.files:
-            one.maker.refuse_other(here, f"{str(one.path)!r}")
+        for file in self.files:
+            file.maker.refuse_other(here, f"{str(file.path)!r}")
 
     def check(self, prompt: Sequence[int], layers: Sequence[int] = ()) -> StateFile:
         """The file of a prompt (ids) with the states of these layers. Raises `UserError` where there is none.

@@ -179,7 +179,7 @@ def _plots(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Iter
     """Throughput and speedup over the size, and what a text has against what all have."""
     if units["batch"].nunique() < 2:
         return
-    names = [one for one in dict.fromkeys(units["configuration"]) if one != CONTROL]
+    names = [name for name in dict.fromkeys(units["configuration"]) if name != CONTROL]
     figure, (whole, gain) = blank(f"{TITLE}, {name}", WIDTH, 4.2, 1, 2)
     for place, one in enumerate(names):
         part = units[units["configuration"] == one]

@@ -53,7 +53,9 @@ def batch_lines(records: Sequence[Record]) -> list[BatchLine]:
 
 def throughput(records: Sequence[Record], e2e: bool = False) -> float | None:
     """Tokens a second of a configuration's batches: the median over its passes."""
-    passes = {(one.repeat, one.settings.get("seed"), one.settings.get("processor")): one for one in records}
+    passes = {
+        (record.repeat, record.settings.get("seed"), record.settings.get("processor")): record for record in records
+    }
     found = [one.e2e_throughput_tps if e2e else one.throughput_tps for one in passes.values() if one.error is None]
     return _median(found)
 
@@ -68,20 +70,20 @@ def _line(records: Sequence[Record], plain: float | None) -> BatchLine:
         throughput=told,
         e2e=throughput(records, e2e=True),
         ratio=told / plain if told and plain and first.configuration != AR else None,
-        tokens_per_round=_median([one.tokens_per_round for one in records]),
-        alpha=_median([one.alpha for one in records]),
-        tpot_ms=_median([one.tpot_ms for one in records]),
-        ttft_ms=_median([None if one.ttft_s is None else one.ttft_s * 1e3 for one in records]),
-        live=_mean([one.live_rows for one in records]),
+        tokens_per_round=_median([record.tokens_per_round for record in records]),
+        alpha=_median([record.alpha for record in records]),
+        tpot_ms=_median([record.tpot_ms for record in records]),
+        ttft_ms=_median([None if record.ttft_s is None else record.ttft_s * 1e3 for record in records]),
+        live=_mean([record.live_rows for record in records]),
         output=", ".join(_outputs(records)),
     )
 
 
 def _outputs(records: Sequence[Record]) -> Iterator[str]:
     """How the outputs compare with plain decoding's, and what failed."""
-    verdicts = [one.divergence_verdict for one in records if one.divergence_verdict is not None]
+    verdicts = [record.divergence_verdict for record in records if record.divergence_verdict is not None]
     yield from (f"{verdicts.count(word)} {word}" for word in ("exact", "tie", "BUG") if word in verdicts)
-    if failed := sum(one.error is not None for one in records):
+    if failed := sum(record.error is not None for record in records):
         yield f"{failed} failed"
 
 

@@ -194,7 +194,9 @@ def comparison_table(
     lines: Sequence[ComparisonLine], console: Console, columns: Sequence[Column] = ONE_RUN
 ) -> RenderableType:
     """All columns where they fit; stacked lines, with nothing left out, where they do not."""
-    columns = [one for one in columns if not one.optional or any(one.cell(line).plain != UNKNOWN for line in lines)]
+    columns = [
+        column for column in columns if not column.optional or any(column.cell(line).plain != UNKNOWN for line in lines)
+    ]
     for breaking in _BREAKING:
         table = _table(lines, columns, breaking)
         if console.measure(table, options=console.options.update(width=1000)).minimum <= console.width:

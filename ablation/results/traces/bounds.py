@@ -38,8 +38,10 @@ def bounds(replays: Replays) -> Bounds:
         answers, unknown = _along(replays, generations)
         notes += [f"{name}: no bounds of {len(unknown)} of its answers: {unknown[0]}"] if unknown else []
         records += [
-            replays.record(one.generation, oracle(one.walk, one.price), f"{BOUND}oracle of {name}", one.walk.values)
-            for one in answers
+            replays.record(
+                answer.generation, oracle(answer.walk, answer.price), f"{BOUND}oracle of {name}", answer.walk.values
+            )
+            for answer in answers
         ]
         try:
             records += list(_fixed(replays, name, answers))
@@ -63,9 +65,9 @@ def _along(replays: Replays, generations: Sequence[Generation]) -> tuple[list[_A
     """The answers that are known all along, and why others are not."""
     found: list[_Along] = []
     unknown: list[str] = []
-    for one in generations:
+    for generation in generations:
         try:
-            found.append(_Along(one, replays.furthest(one), replays.cost(one)))
+            found.append(_Along(generation, replays.furthest(generation), replays.cost(generation)))
         except UserError as error:
             unknown.append(str(error))
     return found, unknown
@@ -73,9 +75,9 @@ def _along(replays: Replays, generations: Sequence[Generation]) -> tuple[list[_A
 
 def _fixed(replays: Replays, name: str, answers: Sequence[_Along]) -> Iterator[Record]:
     """The best fixed length over all answers of a format, and that of each prompt."""
-    weights = dict.fromkeys(one.generation.record.target_weights for one in answers)
+    weights = dict.fromkeys(answer.generation.record.target_weights for answer in answers)
     for stored in weights:
-        several = [one for one in answers if one.generation.record.target_weights == stored]
+        several = [answer for answer in answers if answer.generation.record.target_weights == stored]
         best = best_fixed([one.walk for one in several], [one.price for one in several])
         what = "nodes" if any(one.walk.trees for one in several) else "gamma"
         for one, run in zip(several, best.runs, strict=True):

@@ -71,11 +71,15 @@ class Replays:
         batch: int = 1,
         methods: Collection[str] | None = None,
     ) -> None:
-        self.generations = [one for one in generations if one.record.error is None]
+        self.generations = [generation for generation in generations if generation.record.error is None]
         self.methods = methods
         self.price, self.batch = price, batch
-        self._references = {_block(one): one for one in self.generations if one.record.configuration == AR}
-        self._walks = {_answer(one): one.walk for one in self.generations if one.walk is not None}
+        self._references = {
+            _block(generation): generation for generation in self.generations if generation.record.configuration == AR
+        }
+        self._walks = {
+            _answer(generation): generation.walk for generation in self.generations if generation.walk is not None
+        }
         self._fits: dict[Key, CostModel] = {}
         self._rules: dict[Key, LengthRule] = {}
 
@@ -83,7 +87,11 @@ class Replays:
     def drafted(self) -> list[Generation]:
         """Those to replay: all that drafted by one of the methods."""
         wanted = self.methods
-        return [one for one in self.generations if one.drafter and (wanted is None or one.record.method in wanted)]
+        return [
+            generation
+            for generation in self.generations
+            if generation.drafter and (wanted is None or generation.record.method in wanted)
+        ]
 
     @property
     def drafting(self) -> list[Generation]:

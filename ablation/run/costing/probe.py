@@ -81,7 +81,7 @@ def _run(
 def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
     """By runs under the first so many processors, of an engine as it is."""
     short, lengths, longest = _prompts(engine, plan)
-    paces = [_run(engine, plan, one, plan.configurations, short) for one in plan.processors[:processors]]
+    paces = [_run(engine, plan, processor, plan.configurations, short) for processor in plan.processors[:processors]]
     values = {**plan.values, "processor": plan.processors[0], "length": TIMED_TOKENS}
     reference = (Configuration(AR),)
     both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]
@@ -121,8 +121,10 @@ def _timed(
 ) -> Iterator[tuple[str, TokenPace]]:
     """The pace of each configuration on a prompt; leaves no memory."""
     comparison = Comparison(engine, values, prompt)
-    for one in configurations:
-        parameters: dict[str, Any] = dict(one.parameters)
-        events = [event for event, _ in comparison.run(one.name, method=one.method, parameters=parameters)]
+    for configuration in configurations:
+        parameters: dict[str, Any] = dict(configuration.parameters)
+        events = [
+            event for event, _ in comparison.run(configuration.name, method=configuration.method, parameters=parameters)
+        ]
         engine.forget()
-        yield one.name, pace(events, comparison.metrics[one.name])
+        yield configuration.name, pace(events, comparison.metrics[configuration.name])

@@ -157,7 +157,7 @@ def together(each: Mapping[str, Estimate]) -> Estimate:
 
 
 def _sum(seconds: Sequence[float | None]) -> float | None:
-    known = [one for one in seconds if one is not None]
+    known = [second for second in seconds if second is not None]
     return sum(known) if len(known) == len(seconds) else None
 
 

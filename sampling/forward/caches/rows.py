@@ -108,12 +108,12 @@ class RowsCache:
 
     def lay_out(self, feeds: Sequence[QueryRows]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
-        self.make_room(max(one.slot.length + one.count for one in feeds))
+        self.make_room(max(feed.slot.length + feed.count for feed in feeds))
         if len(feeds) == 1 and not self._padded:
             return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
-        starts = [one.slot.length for one in feeds]
+        starts = [feed.slot.length for feed in feeds]
         rows = [start + row for start, one in zip(starts, feeds, strict=True) for row in range(one.count)]
-        where = [one.slot.index for one in feeds for _ in range(one.count)]
+        where = [feed.slot.index for feed in feeds for _ in range(feed.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
         self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds))
@@ -158,26 +158,26 @@ class RowsCache:
 
     def _positions(self, feeds: Sequence[QueryRows], places: Tensor) -> Tensor:
         """A row of a chain stands where it lies."""
-        if all(one.positions is None for one in feeds):
+        if all(feed.positions is None for feed in feeds):
             return places
-        parts = places.split([one.count for one in feeds])
+        parts = places.split([feed.count for feed in feeds])
         return torch.cat(
             [part if one.positions is None else one.positions for part, one in zip(parts, feeds, strict=True)]
         )
 
     def _attending(self, feeds: Sequence[QueryRows]) -> Attending:
-        indices = [one.slot.index for one in feeds]
+        indices = [feed.slot.index for feed in feeds]
         part = slice(min(indices), max(indices) + 1)
-        rows = max(one.count for one in feeds) * (part.stop - part.start)
-        few = rows > 2 * sum(one.count for one in feeds)
-        if self._batch_invariant and all(one.seen is None for one in feeds):
-            return CausalSpans([(one.slot.index, self._chain(one)) for one in feeds], self.device)
+        rows = max(feed.count for feed in feeds) * (part.stop - part.start)
+        few = rows > 2 * sum(feed.count for feed in feeds)
+        if self._batch_invariant and all(feed.seen is None for feed in feeds):
+            return CausalSpans([(feed.slot.index, self._chain(feed)) for feed in feeds], self.device)
         if self._batch_invariant or (few and not self._padded):
             return tuple(self._apart(feeds))
         return self._side(feeds, part)
 
     def _apart(self, feeds: Sequence[QueryRows]) -> Iterator[PerSequenceAttention]:
-        ends = accumulate((one.count for one in feeds), initial=0)
+        ends = accumulate((feed.count for feed in feeds), initial=0)
         for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
             yield PerSequenceAttention(
                 one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one)
@@ -197,10 +197,10 @@ class RowsCache:
         return CausalSpan(range(first, first + one.count), self.keys.dtype, self.device)
 
     def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
-        sequences, most = part.stop - part.start, max(one.count for one in feeds)
-        columns = max(one.slot.length + one.count for one in feeds)
-        fed = [one.slot.index - part.start for one in feeds]
-        starts, even = [0] * sequences, fed == list(range(sequences)) and all(one.count == most for one in feeds)
+        sequences, most = part.stop - part.start, max(feed.count for feed in feeds)
+        columns = max(feed.slot.length + feed.count for feed in feeds)
+        fed = [feed.slot.index - part.start for feed in feeds]
+        starts, even = [0] * sequences, fed == list(range(sequences)) and all(feed.count == most for feed in feeds)
         for place, one in zip(fed, feeds, strict=True):
             starts[place] = one.slot.length
         last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)

@@ -58,7 +58,7 @@ class Command:
     def pack(self) -> list[int]:
         """All words: how many there are, the single numbers, the length of each list, and the lists."""
         parts: list[Sequence[int]] = [getattr(self, name) for name in _PARTS]
-        singles = [int(getattr(self, one.name)) for one in fields(self) if one.name not in _PARTS]
+        singles = [int(getattr(self, field.name)) for field in fields(self) if field.name not in _PARTS]
         words = [*singles, *map(len, parts), *(word for part in parts for word in part)]
         return [len(words) + 1, *words]
 

@@ -33,14 +33,14 @@ def scaled(price: CostModel, samples: Sequence[Sample]) -> CostModel:
 
     Example: rounds that took 1.1 times the predicted seconds of verifying -> every forward costs 1.1 times as much.
     """
-    verify = _ratio((one.verify_s, price.verify_s(one.nodes)) for one in samples)
-    draft = _ratio((one.draft_s, price.draft_s(one.steps)) for one in samples)
+    verify = _ratio((sample.verify_s, price.verify_s(sample.nodes)) for sample in samples)
+    draft = _ratio((sample.draft_s, price.draft_s(sample.steps)) for sample in samples)
     return replace(
         price,
         forward=tuple((rows, seconds * verify) for rows, seconds in price.forward),
         first_s=price.first_s * draft,
         step_s=price.step_s * draft,
-        rest_s=price.rest_s * _ratio((one.other_s, price.rest_s) for one in samples),
+        rest_s=price.rest_s * _ratio((sample.other_s, price.rest_s) for sample in samples),
     )
 
 
@@ -70,8 +70,8 @@ def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
 def _by_rows(samples: Iterable[Sample]) -> dict[int, list[float]]:
     """Seconds of verifying, by rows."""
     found: dict[int, list[float]] = defaultdict(list)
-    for one in samples:
-        found[one.nodes + 1].append(one.verify_s)
+    for sample in samples:
+        found[sample.nodes + 1].append(sample.verify_s)
     return found
 
 
@@ -93,8 +93,8 @@ def _rising(points: Mapping[int, Sequence[float]]) -> tuple[tuple[int, float], .
 
 def _slope(samples: Sequence[Sample]) -> float:
     """Seconds a further step, by least squares; none where all took as many steps."""
-    if len({one.steps for one in samples}) < 2:
+    if len({sample.steps for sample in samples}) < 2:
         return 0.0
-    steps, seconds = fmean(one.steps for one in samples), fmean(one.draft_s for one in samples)
-    spread = sum((one.steps - steps) ** 2 for one in samples)
-    return max(0.0, sum((one.steps - steps) * (one.draft_s - seconds) for one in samples) / spread)
+    steps, seconds = fmean(sample.steps for sample in samples), fmean(sample.draft_s for sample in samples)
+    spread = sum((sample.steps - steps) ** 2 for sample in samples)
+    return max(0.0, sum((sample.steps - steps) * (sample.draft_s - seconds) for sample in samples) / spread)
