@@ -23,7 +23,7 @@ from ablation.results.tables.comparison import (
 from ablation.results.tables.quality import quality_command
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
-from sampling.measure.metrics import gammas_reached, stages
+from sampling.measure.sentences import gammas_reached, stages
 from sampling.methods.tables import AR, METHODS
 from utils.device.machine import disturbance
 from utils.text import counted, shown

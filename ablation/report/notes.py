@@ -8,7 +8,7 @@ from ablation.plan.grid import CONTROL
 from ablation.report.tables.cells import title_of
 from ablation.report.tables.paired import LEVEL, TOO_FEW, UNSHOWN, enough
 from ablation.report.tables.rates import ledger_of
-from sampling.measure.metrics import gammas_reached
+from sampling.measure.sentences import gammas_reached
 from sampling.methods.tables import AR, METHODS
 
 

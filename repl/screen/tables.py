@@ -10,7 +10,8 @@ from ablation.results import stamp
 from ablation.results.tables import comparison as table
 from repl.files.runs import Run
 from sampling.measure.ledger import Ledger
-from sampling.measure.metrics import RunMetrics, gammas_reached, stages
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.sentences import gammas_reached, stages
 from sampling.methods.part import Condition
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR, METHODS

@@ -10,7 +10,7 @@ from sampling.engine import Engine, price_on
 from sampling.forward.referee import RefereeResult
 from sampling.measure.divergence import Divergence, judge
 from sampling.measure.ledger import Ledger, PlainRound, ledger, plain_at, plain_of, predicted
-from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
+from sampling.measure.metrics import RunMetrics
 from sampling.methods.tables import AR, METHODS
 from utils.events import Event
 
@@ -147,3 +147,22 @@ class Comparison:
     def _reference(self, name: str) -> _Run | None:
         comparable = self.finished(AR) and METHODS[self._runs[name].method].other is None
         return self._runs[AR] if comparable else None
+
+
+def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:
+    """tokens/s of a run over that of the reference on the same prompt, settings and machine state."""
+    if run.tokens_per_s is None or not reference.tokens_per_s:
+        return None
+    return run.tokens_per_s / reference.tokens_per_s
+
+
+def cost_ratio(run: RunMetrics, reference: RunMetrics) -> float | None:
+    """c: time a drafted token over the time of the reference's one-token target forward (2211.17192).
+
+    None where no forward is one text's.
+    """
+    if run.opaque or reference.opaque:
+        return None
+    if not run.drafted or not reference.rounds or not reference.verify_s:
+        return None
+    return (run.draft_s / run.drafted) / (reference.verify_s / reference.rounds)

@@ -3,19 +3,10 @@
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import chain, repeat
 
+from sampling.measure.untold import untold
 from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round, WholeAnswer
-
-# What an engine tells of an answer as a whole, by the field of `Acceptance`, and what it never tells.
-_TOLD = {
-    "rounds": ("rounds", "tokens_per_round"),
-    "drafted": ("drafted", "acceptance_rate"),
-    "accepted": ("accepted", "acceptance_rate"),
-    "hist": ("accept_hist",),
-    "by_round": ("tested", "alpha", "tested_at", "tokens_by_round", "drafted_by_round"),
-}
-_NEVER_TOLD = ("prefill_s", "prefill_shared", "waited_s", "live_rows", "mean_gamma", "min_gamma", "max_gamma")
 
 
 @dataclass(slots=True)
@@ -49,9 +40,7 @@ class RunMetrics:
     tokens_by_round: list[int] = field(default_factory=list)
     drafted_by_round: list[int] = field(default_factory=list)
     tested_counts: Counter[int] = field(default_factory=Counter)
-    inner_forwards: int = 0
-    inner_tested_sum: int = 0
-    inner_accepted_sum: int = 0
+    inner: list[Round] = field(default_factory=list)
     sources: Counter[str] = field(default_factory=Counter)
     searches: bool = False
     trees: bool = False
@@ -97,9 +86,7 @@ class RunMetrics:
         self.tested_counts.update(range(1, round.tested + 1))
         self.tokens_by_round.append(len(round.emitted))
         self.drafted_by_round.append(len(round.drafts))
-        self.inner_forwards += len(round.inner)
-        self.inner_tested_sum += sum(inner.tested for inner in round.inner)
-        self.inner_accepted_sum += sum(inner.accepted for inner in round.inner)
+        self.inner.extend(round.inner)
         if round.source:
             self.sources[round.source] += 1
         if round.entropy is not None:
@@ -182,11 +169,7 @@ class RunMetrics:
     @property
     def unknown(self) -> frozenset[str]:
         """Names of what is not known of it, and not 0."""
-        if self.answered is None:
-            return frozenset()
-        told = self.answered.acceptance
-        lacking = (name for part, names in _TOLD.items() if getattr(told, part) is None for name in names)
-        return frozenset((*lacking, *_NEVER_TOLD))
+        return frozenset() if self.answered is None else untold(self.answered.acceptance)
 
     @property
     def live_rows(self) -> float | None:
@@ -251,25 +234,23 @@ class RunMetrics:
     @property
     def conditional_acceptance(self) -> list[float]:
         """By position i = 1, 2, ...: accepted at i / tested at i."""
-        accepted = self.accepted_at
-        return [
-            (accepted[i - 1] if i <= len(accepted) else 0) / tested for i, tested in enumerate(self.tested_at, start=1)
-        ]
+        accepted = chain(self.accepted_at, repeat(0))
+        return [kept / tested for kept, tested in zip(accepted, self.tested_at, strict=False)]
 
     @property
     def inner_rounds(self) -> int | None:
         """Forwards of a drafter model that is drafted for itself; None for every other drafter."""
-        return self.inner_forwards or None
+        return len(self.inner) or None
 
     @property
     def inner_tested(self) -> int | None:
         """Positions at which those forwards judged drafts."""
-        return self.inner_tested_sum if self.inner_forwards else None
+        return sum(inner.tested for inner in self.inner) if self.inner else None
 
     @property
     def inner_accepted(self) -> int | None:
         """Drafts that they accepted."""
-        return self.inner_accepted_sum if self.inner_forwards else None
+        return sum(inner.accepted for inner in self.inner) if self.inner else None
 
     @property
     def rounds_by_drafter(self) -> str | None:
@@ -315,57 +296,6 @@ class RunMetrics:
     @property
     def other_ms(self) -> float | None:
         return self.per_round_ms(self.other_s)
-
-
-class InnerCounts(Protocol):
-    """What `stages` reads of a run; None is unknown."""
-
-    @property
-    def drafted(self) -> int | None: ...
-    @property
-    def inner_rounds(self) -> int | None: ...
-    @property
-    def inner_tested(self) -> int | None: ...
-    @property
-    def inner_accepted(self) -> int | None: ...
-
-
-def stages(run: InnerCounts) -> str | None:
-    """What drafting for the drafter model brought, in words; None where nobody did."""
-    if not run.inner_rounds:
-        return None
-    said = f"{(run.drafted or 0) / run.inner_rounds:.2f} drafts a forward of the drafter model"
-    if not run.inner_tested:
-        return f"{said}, nothing was drafted for it"
-    return (
-        f"{said}, which accepted {(run.inner_accepted or 0) / run.inner_tested:.0%} of the drafts for it that it judged"
-    )
-
-
-def gammas_reached(least: int, most: int) -> str:
-    """What a rule made of its freedom, from the shortest and the longest draft that it asked for."""
-    if least == most:
-        return f"asked for {most} drafts in every round, its rule never moved: it is a fixed gamma of {most}"
-    return f"asked for {least} to {most} drafts a round"
-
-
-def speedup(run: RunMetrics, reference: RunMetrics) -> float | None:
-    """tokens/s of a run over that of the reference on the same prompt, settings and machine state."""
-    if run.tokens_per_s is None or not reference.tokens_per_s:
-        return None
-    return run.tokens_per_s / reference.tokens_per_s
-
-
-def cost_ratio(run: RunMetrics, reference: RunMetrics) -> float | None:
-    """c: time a drafted token over the time of the reference's one-token target forward (2211.17192).
-
-    None where no forward is one text's.
-    """
-    if run.opaque or reference.opaque:
-        return None
-    a_draft = _ratio(run.draft_s, run.drafted)
-    a_forward = _ratio(reference.verify_s, reference.rounds)
-    return a_draft / a_forward if a_draft is not None and a_forward else None
 
 
 def _ratio(part: float, whole: float) -> float | None:

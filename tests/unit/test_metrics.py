@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from sampling.measure.metrics import RunMetrics, cost_ratio, speedup
+from sampling.measure.comparison import cost_ratio, speedup
+from sampling.measure.metrics import RunMetrics
 from utils.events import BeamRound, Finished, Hypothesis, Prefilled, Round
 
 V = 100

@@ -17,7 +17,8 @@ from sampling.drafters.staged import StagedDrafter
 from sampling.forward.causal_model import Output
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner, prefill
-from sampling.measure.metrics import RunMetrics, stages
+from sampling.measure.metrics import RunMetrics
+from sampling.measure.sentences import stages
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, HEADS, INNER, METHODS
