@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, WhisperConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM, GenerationConfig, WhisperConfig
 
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.models.adapter import TransformersModel
@@ -231,7 +231,9 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not origin.hub_answers()
 
 
-def test_code_of_its_own_is_refused_until_trusted(tmp_path: Path) -> None:
+def test_code_of_its_own_is_refused_until_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once trusted, transformers knows its kind for as long as the process runs: here for this test."""
+    monkeypatch.setattr(MODEL_FOR_CAUSAL_LM_MAPPING, "_extra_content", {})
     folder = tiny.save_checkpoint(tmp_path / "own", tiny.llama())
     config = json.loads((folder / "config.json").read_text())
     config["model_type"] = "own"

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from egag.length_rule import FixedGamma
+from sampling.batch import Batch, Request, decode_many
 from sampling.measure.metrics import RunMetrics
-from sampling.methods.rules import CHOOSERS
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from sampling.methods.verifiers import make_verifier
+from sampling.proof.memo import memorised
 from sampling.proposal import Proposal
 from sampling.verify.synthetic import SyntheticVerifier
 from tests.conformance import suite
-from tests.conformance.matrix import NAMES, build_drafter
-from tests.conformance.suite import Case
-from tests.conformance.toy import toy_pair
+from tests.conformance.matrix import build_drafter
+from tests.conformance.toy import PROMPT, toy_pair
 from tests.refusals import refused
 from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
@@ -43,16 +43,23 @@ def check_rates(account: RunMetrics, rates: tuple[float, ...]) -> None:
 
 def played(drafter: str, processor: LogitsProcessor, verifier: SyntheticVerifier, runs: int = 150) -> RunMetrics:
     """What many short runs of a drafter say together; a stop token would cut rounds by what they drafted."""
-    pair, account = toy_pair(stop=frozenset()), RunMetrics()
-    case = Case(lambda pair: build_drafter(drafter, pair), lambda: FixedGamma(5), lambda: verifier)
-    for seed in range(runs):
-        for event in suite.run(case, pair, processor, 14, seed):
-            if isinstance(event, Round):
-                account.add(event)
+    (memo, target), account = memorised(toy_pair(stop=frozenset())), RunMetrics()
+    batch = Batch(target, build_drafter(drafter, memo), lambda: FixedGamma(5), verifier, suite.AT_ONCE)
+    requests = (Request([*PROMPT], processor, 14, seed, frozenset()) for seed in range(runs))
+    for _, event in decode_many(batch, requests):
+        if isinstance(event, Round):
+            account.add(event)
     return account
 
 
-@pytest.mark.parametrize("drafter", [name for name in NAMES if name not in ("none", *CHOOSERS)])
+# Each form of a proposal: drafts drawn and copied, in chains and in trees, of one drafter, of two and of two stages.
+FORMS = [
+    "model", "prompt_lookup", "suffix tree", "sampled tree", "point tree", "medusa dynamic tree", "eagle drawn tree",
+    "extended", "staged",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("drafter", FORMS)
 def test_acceptance_by_position_is_what_was_chosen_whoever_drafts(drafter: str) -> None:
     account = played(drafter, MultinomialProcessor(1.0), SyntheticVerifier(RATES), runs=25)
     assert account.tested > 60
