@@ -28,5 +28,6 @@ def many_verdicts(
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*non-contiguous")  # of a search in rows that are batched so
+        warnings.filterwarnings("ignore", message=".*performance drop")  # of point masses
         end, token = torch.vmap(decided)(*numbers)
     return end[:, 0], token[:, 0]

@@ -19,6 +19,7 @@ from tests.conformance import suite
 from tests.conformance.matrix import build_drafter
 from tests.conformance.toy import PROMPT, toy_pair
 from tests.refusals import refused
+from tests.verdicts import many_verdicts
 from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
 
@@ -77,17 +78,16 @@ def test_the_target_and_the_drafter_are_not_asked() -> None:
     p = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
     for draft in (0, 1):
         rng = torch.Generator().manual_seed(draft)
-        verdicts = [SyntheticVerifier((0.3,)).verify(Proposal(torch.tensor([draft])), p, rng) for _ in range(2000)]
-        assert sum(bool(verdict.path) for verdict in verdicts) / 2000 == pytest.approx(0.3, abs=0.05)
+        end, _ = many_verdicts(SyntheticVerifier((0.3,)), Proposal(torch.tensor([draft])), p, 2000, rng)
+        assert float((end >= 0).float().mean()) == pytest.approx(0.3, abs=0.05)
 
 
 def test_what_follows_the_path_is_drawn_from_the_target() -> None:
     p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.3, 0.6, 0.1]])
-    rng, drawn = torch.Generator().manual_seed(0), [Counter[int]() for _ in range(3)]
-    for _ in range(6000):
-        verdict = SyntheticVerifier((0.6, 0.6)).verify(Proposal(torch.tensor([0, 0])), p, rng)
-        drawn[len(verdict.path)][verdict.token] += 1
-    for row, counts in zip(p.tolist(), drawn, strict=True):
+    rng = torch.Generator().manual_seed(0)
+    end, drawn = many_verdicts(SyntheticVerifier((0.6, 0.6)), Proposal(torch.tensor([0, 0])), p, 6000, rng)
+    for accepted, row in enumerate(p.tolist()):
+        counts = Counter(drawn[end + 1 == accepted].tolist())
         for token, chance in enumerate(row):
             noise = WIDTH * (chance * (1 - chance) / counts.total()) ** 0.5
             assert abs(counts[token] / counts.total() - chance) <= noise

@@ -1,5 +1,7 @@
 """Verdicts on distributions written by hand."""
 
+from collections import Counter
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from sampling.verify.rejection import RejectionVerifier, residual
 from sampling.verify.traversal import TraversalVerifier
 from sampling.verify.verifier import Verifier
 from tests.refusals import refused
+from tests.verdicts import many_verdicts
 from utils.logits_processor import GreedyProcessor, MultinomialProcessor
 
 
@@ -64,11 +67,9 @@ def test_an_empty_proposal_is_plain_autoregression(verifier: Verifier) -> None:
 def test_a_point_mass_is_accepted_with_probability_p_and_leaves_the_residual() -> None:
     """x = 0 with p(x) = 0.3: accepted in 30 % of draws, never drawn again after a rejection."""
     p = torch.tensor([[0.3, 0.5, 0.2], [1.0, 0.0, 0.0]])
-    proposal, generator, accepted = Proposal(torch.tensor([0])), rng(), 0
-    for _ in range(4000):
-        verdict = RejectionVerifier().verify(proposal, p, generator)
-        accepted += len(verdict.path)
-        assert verdict.path or verdict.token in (1, 2)
+    end, token = many_verdicts(RejectionVerifier(), Proposal(torch.tensor([0])), p, 4000, rng())
+    assert set(token[end < 0].tolist()) == {1, 2}
+    accepted = int((end >= 0).sum())
     assert abs(accepted / 4000 - 0.3) < 5 * (0.3 * 0.7 / 4000) ** 0.5
 
 
@@ -78,9 +79,9 @@ def test_rejection_accepts_min_p_q_where_target_match_accepts_p_q() -> None:
     rates = []
     for verifier in (RejectionVerifier(), TargetMatchVerifier()):
         generator, accepted = rng(), 0
-        for _ in range(4000):
-            token = torch.multinomial(q[0], 1, generator=generator)
-            accepted += len(verifier.verify(Proposal(token, None, q), p, generator).path)
+        for draft, times in Counter(torch.multinomial(q[0], 4000, True, generator=generator).tolist()).items():
+            end, _ = many_verdicts(verifier, Proposal(torch.tensor([draft]), None, q), p, times, generator)
+            accepted += int((end >= 0).sum())
         rates.append(accepted / 4000)
     assert abs(rates[0] - 0.9) < 0.03
     assert abs(rates[1] - 0.5) < 0.04
