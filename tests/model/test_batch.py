@@ -21,8 +21,8 @@ from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair
 from sampling.pair.share import shared_runner
 from sampling.verify.rejection import RejectionVerifier
+from tests.refusals import refused
 from tests.tiny import gpt2, llama, mistral, qwen2, random_model, tiny_pair
-from utils.errors import UserError
 from utils.events import Finished, Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, NucleusProcessor
 
@@ -135,7 +135,7 @@ def test_a_model_whose_layers_are_not_alike_says_so() -> None:
         raise ValueError("rows of another width")
 
     attention.forward = narrow
-    with pytest.raises(UserError, match="takes one sequence at a time: rows of another width; expected no batch"):
+    with refused("GPT2LMHeadModel", "batch"):
         shared_runner(ModelRunner(odd))
     attention.forward = honest
 

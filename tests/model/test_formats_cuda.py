@@ -19,8 +19,8 @@ from sampling.forward.kernels.int8 import FineInt8Linear
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.kernels.quantisation_scales import GROUP
 from sampling.forward.models import lean
+from tests.refusals import refused
 from tests.tiny import llama, random_model
-from utils.errors import UserError
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda:0")
 needs_fp8 = pytest.mark.skipif(not agrees(Fp8Linear, CPU), reason="this torch has no fp8 products on a CPU")
@@ -111,16 +111,15 @@ def test_a_card_takes_the_formats_whose_products_it_has(monkeypatch: pytest.Monk
     for name in FORMATS:
         refuse_format(name, CARD, "it")
     pretended(monkeypatch, (8, 0), {CudaInt8Linear, CudaInt4Linear})
-    says = r"8.9 or more, and the model is on cuda:0 of compute capability 8.0; expected one of full, int8, int4$"
-    with pytest.raises(UserError, match=says):
+    with refused("target_weights fp8", 8.9, CARD, 8.0, "full, int8, int4"):
         refuse_format("fp8", CARD, "target_weights fp8")
     pretended(monkeypatch, (7, 5), {CudaInt8Linear})
-    with pytest.raises(UserError, match=r"int4 run on .* capability 7.5; expected one of full, int8$"):
+    with refused("target_weights int4", CARD, 7.5, "full, int8"):
         refuse_format("int4", CARD, "target_weights int4")
 
 
 def test_fp8_is_refused_on_a_cpu_and_on_older_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"target_weights fp8 given; .* compute capability 8.9 or more, .* on cpu"):
+    with refused("target_weights fp8", 8.9, CPU):
         refuse_format("fp8", CPU, "target_weights fp8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 6))
     assert not agrees(Fp8Linear, torch.device("cuda:7"))

@@ -16,8 +16,8 @@ from sampling.loading import checkpoint
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from tests.model.tiny_models import ids
+from tests.refusals import refused
 from tests.tiny import TOKENS, random_model, save_checkpoint
-from utils.errors import UserError
 
 pytestmark = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")
 SIZES: dict[str, Any] = {
@@ -101,31 +101,31 @@ def test_threads_whose_shares_end_inside_a_row_change_nothing(threads: None) -> 
 
 
 MISFITS = [
-    ({"hidden_size": 48}, "48 inputs of q_proj, k_proj, v_proj; int4 takes multiples of 32"),
-    ({"intermediate_size": 104}, "104 inputs of down_proj; int4 takes multiples of 32"),
-    ({"num_attention_heads": 4, "head_dim": 4, "num_key_value_heads": 4}, "16 inputs of o_proj"),
+    ({"hidden_size": 48}, ("48 inputs", "q_proj, k_proj, v_proj", 32)),
+    ({"intermediate_size": 104}, ("104 inputs", "down_proj", 32)),
+    ({"num_attention_heads": 4, "head_dim": 4, "num_key_value_heads": 4}, ("16 inputs", "o_proj", 32)),
     (
         {"num_attention_heads": 16, "num_key_value_heads": 1, "head_dim": 2},
-        "36 outputs of q_proj, k_proj, v_proj; int4 takes multiples of 16",
+        ("36 outputs", "q_proj, k_proj, v_proj", 16),
     ),
 ]
 
 
-@pytest.mark.parametrize(("sizes", "says"), MISFITS)
+@pytest.mark.parametrize(("sizes", "quoted"), MISFITS)
 def test_layers_that_int4_does_not_take_are_refused_before_weights_are_read(
-    sizes: dict[str, int], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sizes: dict[str, int], quoted: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = str(save_checkpoint(tmp_path / "odd", LlamaConfig(**{**SIZES, **sizes})))
     here = LoadOptions(folder, device="cpu", dtype="float32", target_weights="int8")
     assert load_pair(here).target.forward([1, 2, 3]).logits.isfinite().all()
-    with pytest.raises(UserError, match=f"--drafter self:int4 given, and odd has {says}.*expected int8 or full"):
+    with refused("--drafter self:int4", "odd", *quoted, "int8", "full"):
         load_pair(LoadOptions(folder, "self:int4", device="cpu", dtype="float32"))
 
     def read(*_: object) -> None:
         raise AssertionError("weights were read")
 
     monkeypatch.setattr(checkpoint, "read_weights", read)
-    with pytest.raises(UserError, match=f"target_weights int4 given, and odd has {says}.*expected int8 or full"):
+    with refused("target_weights int4", "odd", *quoted, "int8", "full"):
         load_pair(LoadOptions(folder, device="cpu", dtype="float32", target_weights="int4"))
 
 

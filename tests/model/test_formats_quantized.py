@@ -20,8 +20,8 @@ from sampling.methods.settings import Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_models import ids
+from tests.refusals import refused
 from tests.tiny import llama, save_checkpoint
-from utils.errors import UserError
 from utils.events import Round
 
 BLOCK = 32
@@ -98,9 +98,7 @@ def test_a_bitnet_checkpoint_runs_quantised_and_is_called_so(tmp_path: Path) -> 
     ]
     assert len(said[0]) == 24 and said[0] == said[1]
     for weights in ("int8", "int4"):
-        with pytest.raises(
-            UserError, match=rf"target_weights {weights} given, and .* already \(bitnet\); expected full"
-        ):
+        with refused(f"target_weights {weights}", "it", "bitnet", "full"):
             loaded(tmp_path / "it", weights)
 
 
@@ -134,5 +132,5 @@ def test_the_device_is_told_to_what_checks_it(monkeypatch: pytest.MonkeyPatch) -
     for device in ("cpu", "cuda:1"):
         refuse_quantized("it", config({"quant_method": "hqq"}), torch.device(device), "full")
     assert asked == [None, {"": "cuda:1"}]
-    with pytest.raises(UserError, match=r"quantised already \(hqq\)"):
+    with refused("target_weights int4", "it", "hqq", "full"):
         refuse_quantized("it", config({"quant_method": "hqq"}), torch.device("cuda:1"), "int4")

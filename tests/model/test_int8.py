@@ -13,8 +13,9 @@ from sampling.forward.runner import ModelRunner
 from sampling.methods.settings import Settings
 from sampling.pair.pair import ModelInfo, Pair
 from sampling.pair.pair_engine import PairEngine
+from sampling.pair.pair_messages import NO_INT8_DRAFTER
 from tests.model.tiny_models import VOCAB, ids, make
-from utils.errors import UserError
+from tests.refusals import refused
 from utils.events import Round
 
 pytestmark = pytest.mark.skipif(not int8.runs(), reason="this CPU or torch has no int8 products")
@@ -101,14 +102,14 @@ def test_auto_rounds_what_was_trained_to_draft_and_nothing_else(monkeypatch: pyt
 
 
 def test_int8_is_refused_where_it_cannot_be_had() -> None:
-    with pytest.raises(UserError, match="the drafter is on meta; expected auto or full"):
+    with refused("meta", "auto", "full"):
         in_int8("int8", torch.zeros(1, device="meta"), trained=True)
     assert not in_int8("auto", torch.zeros(1, device="meta"), trained=True)
     from sampling.forward.models.adapter import TransformersModel
 
     other = TransformersModel(make("gpt2"))
     assert other.vocab_size == VOCAB
-    with pytest.raises(UserError, match="or is cut over several processes; expected auto or full"):
+    with refused(NO_INT8_DRAFTER):
         output(pair_of(other), "int8")
 
 

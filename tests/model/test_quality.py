@@ -17,8 +17,8 @@ from sampling.measure.quality import NOTHING, AnswerSums, summed_up
 from sampling.measure.rounded import compare, greedy_run, quality
 from sampling.pair.pair_engine import PairEngine
 from tests.model.tiny_models import ids
+from tests.refusals import refused
 from tests.tiny import TOKENS, gpt2, llama, random_model, tiny_pair
-from utils.errors import UserError
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 PLAIN = Format(DenseLinear, DenseLinear)
@@ -81,7 +81,7 @@ def test_rates_are_of_all_tokens_and_intervals_of_prompts() -> None:
 def test_one_prompt_has_no_interval_and_none_no_quality() -> None:
     found = summed_up([AnswerSums(10, 9, 1.0, 20.0, 10.0)], 1, 1)
     assert (found.same_low, found.kl_high, found.perplexity_low, found.full_perplexity_high) == (None,) * 4
-    with pytest.raises(ValueError, match="no answer has a token"):
+    with refused("answer", "token", error=ValueError):
         summed_up([NOTHING], 1, 1)
 
 
@@ -132,5 +132,5 @@ def test_a_bias_counts_and_a_packed_weight_too() -> None:
 def test_the_bytes_of_other_models_are_not_guessed() -> None:
     from sampling.loading.adapt import adapted
 
-    with pytest.raises(UserError, match="lean forward"):
+    with refused("lean forward", "docs/models.md"):
         weight_bytes(adapted("tiny", random_model(gpt2())))

@@ -11,8 +11,8 @@ from sampling.distill.shards import TrainingRow, read_shards, save_shard
 from sampling.distill.writing import Dialogue, Writer, WritingOptions
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
+from tests.refusals import refused
 from tests.tiny import llama, tiny_tokenizer
-from utils.errors import UserError
 
 
 def test_shards_keep_dialogues_whole(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_more_data_never_holds_out_what_was_trained_on(greedy: bool) -> None:
     for less in (2, 5, 24, 100, 900, 2000):
         assert not parts(rows[:less])[0] & held_out and parts(rows[:less])[1]
         assert not parts(rows[-less:])[0] & held_out, "another source in front changes nothing"
-    with pytest.raises(UserError, match="1 piece of data given; expected at least 2"):
+    with refused("1 piece", 2):
         split(rows[:1], 64)
 
 
@@ -58,7 +58,7 @@ def test_no_other_answer_to_a_held_out_prompt_is_learned_from() -> None:
     prompts = {int(row.tokens[0]) for row in held_out}
     assert held_out and all(row.greedy for row in held_out) and len(held_out) == 2 * len(prompts)
     assert not {int(row.tokens[0]) for row in train} & prompts and len(train) == 4 * (200 - len(prompts))
-    with pytest.raises(UserError, match="2 pieces of data given; expected at least 2 different ones"):
+    with refused("2 pieces", "2 different"):
         split(rows[:1] * 2, 64)
 
 
