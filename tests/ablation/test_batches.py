@@ -24,7 +24,7 @@ from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.ablation.mock_engine import GREEDY, MockEngine, mock_engine, mock_plan
 from tests.ablation.plan_files import Write
 from tests.ablation.playing import Silent, lasting, play, records_of, row_ends, rows
-from utils.errors import UserError
+from tests.refusals import refused
 
 LOADS = (1, 2)
 
@@ -213,7 +213,7 @@ def test_a_plan_file_names_loads(write: Write) -> None:
 
 @pytest.mark.parametrize("given", ["ttft:0", "ttft", "tpot:x", "ttft:1,ttft:2", ""])
 def test_an_slo_that_makes_no_sense_is_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"expected ttft:MS, tpot:MS or both"):
+    with refused("slo", repr(given), "ttft:MS", "tpot:MS"):
         Slo.parse(given)
 
 

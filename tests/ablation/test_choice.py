@@ -4,7 +4,8 @@ import pytest
 
 from ablation.plan.choice import choose_names, choose_runs
 from sampling.methods.settings import Settings
-from utils.errors import UserError
+from tests.refusals import refused
+from utils.errors import UnknownName, UserError
 
 
 def names(text: str) -> list[str]:
@@ -60,7 +61,7 @@ def test_what_is_wrong_is_named_with_what_is_right(text: str, words: list[str]) 
 
 def test_names_alone_take_no_values() -> None:
     assert choose_names("mtp, ngram,") == ("mtp", "ngram")
-    with pytest.raises(UserError, match="'mtp' is given twice; expected each run once"):
+    with refused("'mtp'", "twice"):
         choose_names("mtp, ngram,mtp")
-    with pytest.raises(UserError, match="unknown method 'mtp gamma=1'"):
+    with refused("'mtp gamma=1'", "mtp", error=UnknownName):
         choose_names("mtp gamma=1")

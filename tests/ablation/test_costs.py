@@ -31,9 +31,9 @@ from sampling.pair.profile import DraftTimes, LatencyProfile
 from sampling.pair.profile_store import keep, with_stored
 from tests.ablation.mock_engine import MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, play, results_file
+from tests.refusals import refused
 from tests.tiny import tiny_pair
 from utils.device import machine
-from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
 
 # As the mock takes: AR 0.05 + 0.05 s, drafting two 0.025 s, verifying them 0.05 s, the rest 0.025 s.
@@ -173,7 +173,7 @@ def test_the_manifest_keeps_the_profile_that_was_in_force(tmp_path: Path) -> Non
     damaged = json.loads(manifest_path(path).read_text())
     damaged["profile"]["full"]["rest_s"] = "x"
     manifest_path(path).write_text(json.dumps(damaged))
-    with pytest.raises(UserError, match="rest_s"):
+    with refused(manifest_path(path), "rest_s", "'x'"):
         load_manifest(path)
 
 

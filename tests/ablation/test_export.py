@@ -15,7 +15,7 @@ from ablation.results.column import keys
 from ablation.results.record import Record
 from tests.ablation.frames import NGRAM, SD
 from tests.ablation.synthetic import AR, record, write_results
-from utils.errors import UserError
+from tests.refusals import refused
 
 # Three rounds that drafted 3: nothing, all, one of them accepted.
 FIRST: dict[str, Any] = {
@@ -156,7 +156,7 @@ def test_results_without_a_draft_are_refused_and_the_script_exports(tmp_path: Pa
 
     from scripts.report_ablation import main
 
-    with pytest.raises(UserError, match="no generation drafted anything; expected results of a method that drafts"):
+    with refused(tmp_path / "r.csv"):
         exported(tmp_path, record(AR, **PLAIN))
     app = typer.Typer()
     app.command()(main)

@@ -32,12 +32,13 @@ from sampling.loading.pairs import load_pair
 from sampling.methods.settings import Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
+from sampling.pair.pair_messages import own_layers
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import MockEngine, mock_plan
 from tests.ablation.plan_files import SPECULATIVE, Write, refusal
 from tests.ablation.playing import Silent, copied, lasting, play, records_of, row_ends, rows
+from tests.refusals import refused
 from tests.tiny import gpt2, llama, save_checkpoint, tiny_tokenizer
-from utils.errors import UserError
 
 ALL = ("full", "int8", "int4")
 runs = pytest.mark.skipif(not (int8.runs() and int4.runs()), reason="this CPU or torch lacks the products")
@@ -111,7 +112,7 @@ def test_resume_after_a_kill_at_every_row_of_some_formats(tmp_path: Path) -> Non
 def test_rows_of_other_formats_are_not_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
     play(out, replace(mock_plan(), formats=("full", "int8")), display=Silent(stop_after=3))
-    with pytest.raises(UserError, match=r"grid\.target_weights"):
+    with refused("grid.target_weights", '["full", "int8"]', '["full"]'):
         play(out, mock_plan(), resume=True)
     assert len(rows(out)) == 3
 
@@ -198,14 +199,14 @@ def test_a_run_of_several_formats_goes_on_where_it_was_stopped(load: Load, tmp_p
 def test_a_target_without_a_lean_forward_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "gpt2", gpt2())
     engine = PairEngine(load_pair(LoadOptions(str(tmp_path / "gpt2"), device="cpu", dtype="float32")))
-    with pytest.raises(UserError, match=r"target_weights int8 given, and gpt2 runs on transformers' own layers"):
+    with refused(own_layers("target_weights int8", "gpt2")):
         estimated(engine, small(("full", "int8")))
     assert engine.in_format("full") is engine
 
 
 @runs
 def test_what_is_rounded_is_not_rounded_again(load: Load) -> None:
-    with pytest.raises(UserError, match=r"target_weights int4 given, and .* is loaded in int8; expected int8"):
+    with refused("target_weights int4", "int8"):
         load(target_weights="int8").in_format("int4")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ablation.results.manifest import add_quality, qualities, read, write
 from sampling.measure.quality import Quality
-from utils.errors import UserError
+from tests.refusals import refused
 
 INT8 = Quality(2, 40, 0.94, 0.9, 0.97, 0.005, 0.004, 0.006, 2.5, 2.4, 2.6, 2.45, 2.4, 2.5, 300_000_000, 600_000_000)
 ALONE = replace(INT8, prompts=1, same_low=None, same_high=None, kl_low=None, kl_high=None)
@@ -34,23 +34,26 @@ def test_a_manifest_of_an_older_version_knows_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "says"),
+    ("known", "quoted"),
     [
-        (3, "quality: 3 given"),
-        ({"int8": 3}, "quality of 'int8': prompts"),
-        ({"int8": {**asdict(INT8), "same": "high"}}, "same: 'high' given; expected a number"),
-        ({"int8": {**asdict(INT8), "same": None}}, "same"),
-        ({"int8": {**asdict(INT8), "full_weight_bytes": 0}}, "0 given; expected a number of 1 or more"),
-        ({"int8": {**asdict(INT8), "kl": -0.1}}, "-0.1 given; expected a number of 0 or more"),
-        ({"int8": {**asdict(INT8), "tokens": 1.5}}, "tokens"),
-        ({"int8": {**asdict(INT8), "tokens": True}}, "tokens"),
-        ({"int8": {name: value for name, value in asdict(INT8).items() if name != "kl_low"}}, "kl_low"),
+        (3, ("quality", 3)),
+        ({"int8": 3}, ("'int8'", "prompts", "''")),
+        ({"int8": {**asdict(INT8), "same": "high"}}, ("'int8'", "same", "'high'", 0)),
+        ({"int8": {**asdict(INT8), "same": None}}, ("'int8'", "same", None, 0)),
+        ({"int8": {**asdict(INT8), "full_weight_bytes": 0}}, ("'int8'", "full_weight_bytes", 0, 1)),
+        ({"int8": {**asdict(INT8), "kl": -0.1}}, ("'int8'", "kl", -0.1, 0)),
+        ({"int8": {**asdict(INT8), "tokens": 1.5}}, ("'int8'", "tokens", 1.5)),
+        ({"int8": {**asdict(INT8), "tokens": True}}, ("'int8'", "tokens", True)),
+        (
+            {"int8": {name: value for name, value in asdict(INT8).items() if name != "kl_low"}},
+            ("'int8'", "kl_low", "''"),
+        ),
     ],
 )
-def test_what_is_no_quality_is_refused(tmp_path: Path, known: object, says: str) -> None:
+def test_what_is_no_quality_is_refused(tmp_path: Path, known: object, quoted: tuple[object, ...]) -> None:
     path = tmp_path / "m.json"
     path.write_text(json.dumps({**manifest(), "quality": known}), encoding="utf-8")
-    with pytest.raises(UserError, match=says):
+    with refused(path, *quoted):
         read(path)
 
 
@@ -58,5 +61,5 @@ def test_a_number_beyond_all_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     text = json.dumps({**manifest(), "quality": {"int8": asdict(INT8)}}).replace('"kl": 0.005', '"kl": 1e999')
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="kl"):
+    with refused(path, "'int8'", "kl", "inf"):
         read(path)

@@ -25,7 +25,7 @@ from ablation.results.table import kinds
 from ablation.results.traces.trace import trace_path
 from tests.ablation.conftest import objects
 from tests.ablation.synthetic import AR, GREEDY, four, invented, record, thirty, write_results, write_trace
-from utils.errors import UserError
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -117,36 +117,36 @@ def test_nothing_but_errors_is_still_a_report(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     good = write_results(tmp_path / "good.csv", [record(AR), record(AR, id="p2")]).read_text(encoding="utf-8")
     header, first, second = good.splitlines(keepends=True)
-    for content, reason in (
-        ("", "is empty"),
-        ("\n\n", "is empty"),
-        ("name,price\nhat,3\n", "has no column id"),
-        ("\x00\xff\x00\n", "has no column"),
-        (header, "holds no row yet"),
-        (header + first + second[:-1], "torn row"),
-        (header + first.replace(",1,code,", ",one,code,"), "not a results file"),
-        (header + first + first, "a generation twice"),
+    for content, quoted in (
+        ("", "CSV"),
+        ("\n\n", "CSV"),
+        ("name,price\nhat,3\n", "column id"),
+        ("\x00\xff\x00\n", "column id"),
+        (header, "row"),
+        (header + first + second[:-1], "--resume"),
+        (header + first.replace(",1,code,", ",one,code,"), "'one'"),
+        (header + first + first, '"id": "p1"'),
         (header + first + second.replace(",8,", ",,"), "record 3"),
-        (header + first + second.replace(",1.0,", ",-1,"), "record 3"),
+        (header + first + second.replace(",1.0,", ",-1,"), "record 3: decode_s: -1"),
     ):
         path = tmp_path / "given.csv"
         path.write_text(content, encoding="utf-8")
-        with pytest.raises(UserError, match=reason):
+        with refused(path, quoted):
             write_report(path)
     assert not (tmp_path / "given.report").exists()
-    with pytest.raises(UserError, match="cannot be read"):
+    with refused(tmp_path / "none.csv", "No such file or directory"):
         write_report(tmp_path / "none.csv")
 
 
 def test_a_report_never_replaces_its_input_or_a_page_of_the_users(tmp_path: Path) -> None:
     results = write_results(tmp_path / "summary.csv", [record(AR)])
     before = results.read_bytes()
-    with pytest.raises(UserError, match="would replace"):
+    with refused(results, "summary.csv", "--out"):
         write_report(results, tmp_path)
     own = tmp_path / "own" / "report.md"
     own.parent.mkdir()
     own.write_text("my thesis")
-    with pytest.raises(UserError, match="is not a report"):
+    with refused(own, "--out"):
         write_report(results, own.parent)
     assert results.read_bytes() == before and own.read_text() == "my thesis"
 
@@ -174,7 +174,7 @@ def test_columns_have_the_types_that_the_record_and_the_settings_declare(tmp_pat
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     results = write_results(tmp_path / "r.csv", [record(AR)])
-    with pytest.raises(UserError, match="cannot be written"):
+    with refused(results / "inside", "Not a directory"):
         write_report(results, results / "inside")
 
 

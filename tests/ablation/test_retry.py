@@ -12,7 +12,7 @@ from ablation.run.configuration_run import ConfigurationRun
 from tests.ablation.conftest import Invoke
 from tests.ablation.mock_engine import GREEDY, MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, lasting, play, rows
-from utils.errors import UserError
+from tests.refusals import refused
 
 
 def in_order(path: Path) -> list[str]:
@@ -66,7 +66,7 @@ def test_failed_rows_stay_until_everything_is_ready(tmp_path: Path, monkeypatch:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ablation.results.store.write_atomically", full)
-    with pytest.raises(UserError, match="No space left"):
+    with refused(out, "No space left on device"):
         play(out, resume=True, retry_failed=True)
     assert out.read_bytes() == before
 

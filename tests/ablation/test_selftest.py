@@ -24,6 +24,7 @@ from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import sample_each
 from tests.ablation.conftest import Invoke, objects
+from tests.refusals import refused
 from tests.tiny import llama, random_model
 from utils.errors import UserError
 from utils.logits_processor import sample
@@ -128,7 +129,7 @@ def test_the_level_shares_the_false_alarm_rate_among_all_tests(pair: Pair) -> No
 
 
 def test_the_reference_cannot_be_checked_against_itself(pair: Pair) -> None:
-    with pytest.raises(UserError, match="expected one of speculative, egag, heuristic, confidence, ucb, ngram"):
+    with refused("target", "speculative, egag, heuristic, confidence, ucb, ngram"):
         Selftest(pair, ["target"], draws=1)
 
 

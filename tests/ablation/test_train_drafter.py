@@ -26,9 +26,9 @@ from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from scripts import train_drafter
 from scripts.train_drafter import ROOT, main
+from tests.refusals import refused
 from tests.tiny import llama, save_checkpoint, tiny_tokenizer
 from tests.waiting import PATIENCE_S
-from utils.errors import UserError
 from utils.files import CACHE_VARIABLE
 
 app = typer.Typer()
@@ -106,7 +106,7 @@ def test_a_distilled_drafter_is_found_by_its_target_and_left_out_for_other_weigh
     assert found.drafter_info is not None and found.drafter_info.name == "target, distilled"
     left = load_pair(LoadOptions(target=str(other), device="cpu", dtype="float32"))
     assert left.drafter is None and any("was trained on the weights of target" in note for note in left.notes)
-    with pytest.raises(UserError, match="expected a head for this target"):
+    with refused(tmp_path / "models" / "model", other):
         load_pair(LoadOptions(target=str(other), drafter=str(tmp_path / "models" / "model"), device="cpu"))
 
 
@@ -336,7 +336,7 @@ def test_prompts_that_are_measured_with_are_not_learned_from(
     assert train_drafter._learnable(path) == ["say a", "say b"]
     assert "left out 1 of 3 prompts, used in measurements" in capsys.readouterr().err
     path.write_text(lines[1], encoding="utf-8")
-    with pytest.raises(UserError, match="no prompt left to learn from"):
+    with refused(path):
         train_drafter._learnable(path)
 
 

@@ -16,7 +16,7 @@ from ablation.run.on_ray.dispatch import Dispatcher
 from ablation.run.on_ray.work_queue import WorkItem, WorkQueue
 from ablation.run.on_ray.worker_pool import WorkerSlot
 from tests.ablation.mock_engine import mock_plan
-from utils.errors import UserError
+from tests.refusals import refused
 from utils.interrupt import Interrupt
 
 PLAN = mock_plan(prompts=3)
@@ -191,5 +191,5 @@ def test_a_player_has_the_threads_of_a_run_of_its_own(monkeypatch: pytest.Monkey
 def test_other_engines_are_refused() -> None:
     side: Any = SimpleNamespace(spec=SimpleNamespace(name="vllm"))
     refuse_sides(PLAN)
-    with pytest.raises(UserError, match=r"\[\[engines\]\] \(vllm\); expected --shard"):
+    with refused("--ray", "[[engines]]", "vllm", "--shard"):
         refuse_sides(replace(PLAN, sides=(side,)))

@@ -21,9 +21,9 @@ from tests.ablation.conftest import Invoke
 from tests.ablation.mock_engine import mock_plan
 from tests.ablation.playing import rows
 from tests.forked import python
+from tests.refusals import refused
 from tests.tiny import llama, save_checkpoint
 from tests.waiting import PATIENCE_S, until
-from utils.errors import UserError
 from utils.provenance import ROOT
 
 needs_cores = pytest.mark.skipif(
@@ -50,13 +50,14 @@ def quiet() -> Console:
     "text", ["", "cpu", "cuda", "cpu:", "cpu:3-1", "cuda:0-1", "cuda:x", "mps:0", "cuda:-1", "cpu:0,,"]
 )
 def test_what_is_no_device_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--devices"):
+    first_wrong = next(part for part in text.split(",") if part != "cpu:0")
+    with refused("--devices", repr(first_wrong), "cuda:0,cuda:1", "cpu:0-3,cpu:4-7"):
         read_devices(text)
 
 
 @pytest.mark.parametrize("text", ["cuda:0,cuda:0", "cpu:0,cpu:0"])
 def test_two_timed_workers_share_nothing(text: str) -> None:
-    with pytest.raises(UserError, match="two timed workers would share it"):
+    with refused("--devices", repr(text), "twice"):
         read_devices(text)
 
 

@@ -6,6 +6,7 @@ from ablation.plan.prompts.file import read_prompts
 from engines.speculative_config import parse_speculative_config
 from sampling.pair.pair import Pair
 from tests.ablation.conftest import Invoke, objects, write_lines
+from tests.refusals import refused
 from utils.errors import UserError
 
 
@@ -85,7 +86,7 @@ def test_good_lines_of_both_kinds(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_holds_no_prompt(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no prompt"):
+    with refused(tmp_path / "p.jsonl", "prompt"):
         read_prompts(write_lines(tmp_path / "p.jsonl", ""))
 
 

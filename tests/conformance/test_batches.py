@@ -32,6 +32,7 @@ from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case
 from tests.conformance.suite import Case
 from tests.conformance.toy import VOCAB, WINDOW, toy_pair
 from tests.heads import CachingPair, random_heads
+from tests.refusals import refused
 from tests.tiny import WIDE, llama, random_model
 from utils.errors import UserError
 from utils.events import Event, Finished, Prefilled, Round
@@ -267,7 +268,7 @@ def test_a_text_that_is_dropped_frees_its_place_and_changes_no_other() -> None:
 @pytest.mark.parametrize("size", [0, -1])
 def test_no_batch_has_no_places(size: int) -> None:
     one = case("none")
-    with pytest.raises(UserError, match=f"batch {size} given; expected 1 or more"):
+    with refused("batch", size, 1):
         Batch(SharedRunner(weights(0)), one.drafter(pair()), one.gamma, one.verifier(), size)
 
 

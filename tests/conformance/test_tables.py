@@ -20,8 +20,8 @@ from tests.conformance.matrix import (
     rules_of,
 )
 from tests.conformance.toy import PROMPT, toy_pair, toy_runner
+from tests.refusals import refused
 from tests.sequences import sequence
-from utils.errors import UserError
 from utils.events import Finished, Round
 from utils.logits_processor import (
     GreedyProcessor,
@@ -97,7 +97,7 @@ def test_a_full_context_window_ends_the_text(drafter: str) -> None:
 
 def test_a_prompt_that_fills_the_window_is_refused() -> None:
     pair = toy_pair(window=len(PROMPT))
-    with pytest.raises(UserError, match="context window"):
+    with refused("prompt", len(PROMPT), "context window"):
         suite.run(case("none"), pair, GreedyProcessor(), 1)
 
 

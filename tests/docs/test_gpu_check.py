@@ -29,6 +29,7 @@ from sampling.proof.selftest import Check, MethodReport
 from scripts import gpu_check
 from tests.docs.pages import ROOT
 from tests.forked import python
+from tests.refusals import refused
 from tests.tiny import llama, tiny_pair
 from utils.files import CACHE_VARIABLE
 
@@ -203,7 +204,7 @@ def test_an_unknown_stage_is_refused(tmp_path: Path) -> None:
 def test_a_command_is_stopped_behind_its_time_and_its_status_told(tmp_path: Path) -> None:
     waiting = "import time\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    raise SystemExit(130)"
     call(["-c", waiting], tmp_path / "log.txt", 2.0, allowed=(130,))
-    with pytest.raises(CallFailed, match="ended with 3: the last line"):
+    with refused(3, "the last line", error=CallFailed):
         call(["-c", "print('first')\nprint('the last line')\nraise SystemExit(3)"], tmp_path / "log.txt", 60.0)
 
 

@@ -17,9 +17,9 @@ from engines.tables import DIALECTS
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.forked import python
+from tests.refusals import refused
 from tests.tiny import tiny_pair
 from tests.waiting import PATIENCE_S, until
-from utils.errors import UserError
 from utils.events import WholeAnswer
 
 FAKE = Path(__file__).with_name("fake_server.py")
@@ -62,7 +62,7 @@ def test_a_server_that_dies_says_why(tmp_path: Path) -> None:
     told = []
     with Launcher(command(tmp_path / "pids", "die"), DIALECTS["vllm"], "m") as launcher:
         for _ in range(2):
-            with pytest.raises(UserError, match="ended with status 3; it said last: no weights found") as failed:
+            with refused("status 3", "no weights found") as failed:
                 launcher.api_of({"method": "naive"})
             told += re.findall(r"all that it said: (\S+);", str(failed.value))
     first, second = told
@@ -74,7 +74,7 @@ def test_a_server_that_dies_says_why(tmp_path: Path) -> None:
 def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
     sleeping = shlex.join([sys.executable, "-c", "import time; time.sleep(600)", "{port}"])
     launcher = Launcher(sleeping, DIALECTS["vllm"], "m", start_s=0.5)
-    with launcher, pytest.raises(UserError, match=r"was not ready after 0\.5 s") as failed:
+    with launcher, refused("0.5 s") as failed:
         launcher.api_of({"method": "naive"})
     Path(str(failed.value).partition("all that it said: ")[2].partition(";")[0]).unlink()
 
@@ -96,5 +96,5 @@ def test_whoever_started_it_may_be_killed(tmp_path: Path, way: signal.Signals) -
 
 @pytest.mark.parametrize("launch", ["vllm serve", "vllm serve --port {port} 'x", ""])
 def test_a_command_that_cannot_be_told_where_is_refused(launch: str) -> None:
-    with pytest.raises(UserError, match="launch"):
+    with refused("launch", repr(launch)):
         read_launch(launch)

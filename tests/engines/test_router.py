@@ -15,9 +15,9 @@ from engines.fleet import ready
 from engines.spec import EngineSpec
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
+from tests.refusals import refused
 from tests.serve.running import running
 from tests.tiny import tiny_pair
-from utils.errors import UserError
 from utils.events import WholeAnswer
 
 PROMPT = [9, 8, 7, 6, 5, 40, 41, 42]
@@ -75,5 +75,5 @@ def test_nobody_behind_an_address_is_told_before_anything_is_played() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as gone:
         url = f"http://127.0.0.1:{gone.server_address[1]}"
     spec = EngineSpec("split", "openai", "vllm", url=url, model="tiny")
-    with pytest.raises(UserError, match="is it running"), ready([spec], PairEngine(tiny_pair())):
+    with refused("engine split", f"{url}/health"), ready([spec], PairEngine(tiny_pair())):
         pass

@@ -10,8 +10,8 @@ from sampling.loading.pairs import load_pair
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.pair.pair_engine import PairEngine
+from tests.refusals import refused
 from tests.tiny import llama, save_checkpoint
-from utils.errors import UserError
 from utils.events import WholeAnswer
 
 PROMPT = [5, 6, 7, 5, 6, 7, 5, 6]
@@ -72,5 +72,5 @@ def test_a_seed_draws_again_what_it_drew(engine: TransformersEngine) -> None:
 
 
 def test_what_it_lacks_is_refused_by_name(engine: TransformersEngine) -> None:
-    with pytest.raises(UserError, match="transformers has no method suffix; expected one of target"):
+    with refused("transformers", "suffix", "target"):
         list(engine.stream("suffix", Settings(), [1]))

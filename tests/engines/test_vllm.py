@@ -12,8 +12,8 @@ from sampling.engine import Text
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.engines.fake_vllm import write_package
+from tests.refusals import refused
 from tests.tiny import tiny_pair
-from utils.errors import UserError
 from utils.events import Acceptance, WholeAnswer
 
 
@@ -34,7 +34,7 @@ def test_answers_with_rounds_and_errors_that_stay_with_their_request(spec: Engin
         assert isinstance(drafted, WholeAnswer)
         assert drafted.acceptance.rounds == 3 and drafted.acceptance.accepted == 3
         assert drafted.first == 1 and drafted.reason == "length"
-        with pytest.raises(UserError, match="ValueError: the prompt is too long"):
+        with refused(400, "ValueError: the prompt is too long"):
             list(engine.stream("prompt_lookup", values, [1] * 51))
         texts = [Text(number, [1, 2, 3], 6) for number in range(7)]
         found = dict(engine.stream_many("prompt_lookup", values, texts, 3))
@@ -45,5 +45,5 @@ def test_answers_with_rounds_and_errors_that_stay_with_their_request(spec: Engin
 
 def test_a_python_without_vllm_says_so(spec: EngineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH")
-    with ready([spec], PairEngine(tiny_pair())) as engines, pytest.raises(UserError, match="No module named 'vllm'"):
+    with ready([spec], PairEngine(tiny_pair())) as engines, refused("No module named 'vllm'"):
         list(engines["v"].stream("target", Settings(), [1, 2, 3]))

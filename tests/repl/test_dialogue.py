@@ -11,8 +11,8 @@ from repl.answers import Answers
 from repl.player import SessionPlayer
 from repl.screen.plain import PlainView
 from repl.session import Session
+from tests.refusals import refused
 from tests.repl.executing import execute
-from utils.errors import UserError
 
 
 def test_a_dialogue_alternates_and_takes_back_what_nobody_answered() -> None:
@@ -87,7 +87,7 @@ def test_who_joins_or_was_stopped_continues_what_was_said(session: Session) -> N
 def test_a_full_context_is_told_and_the_turn_is_taken_back(session: Session) -> None:
     execute(session, "/turns on")
     ask(session, "Hello")
-    with pytest.raises(UserError, match=r"the dialogue has .* the context window of 512 leaves no room .* /new begins"):
+    with refused("dialogue", 512, "/new"):
         session.ask("x" * 480)
     assert len(ask(session, "And then?").dialogue.turns) == 2
 
@@ -95,7 +95,7 @@ def test_a_full_context_is_told_and_the_turn_is_taken_back(session: Session) -> 
 def test_the_reference_has_to_be_on_to_be_continued(session: Session) -> None:
     for line in ("/turns reference", "/target off"):
         execute(session, line)
-    with pytest.raises(UserError, match=r"AR is off; switch it on \(/target on\)"):
+    with refused("turns reference", "/target on", "/turns on"):
         session.ask("Hello")
 
 

@@ -1,14 +1,14 @@
 """Counts of n-grams kept between sessions."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from repl.replies import Message
 from repl.session import Session
+from tests.refusals import refused
 from tests.repl.executing import execute
-from utils.errors import UserError
 
 NewSession = Callable[[], Session]
 
@@ -49,23 +49,27 @@ def test_a_bad_file_changes_nothing(new_session: NewSession, tmp_path: Path) -> 
     file.write_text("[1, 2]\n")
     accepted(session, "the quick")
     before = session.show("reset_in_between"), len(session.engine.drafter("ngram", session.settings).storage)  # type: ignore[attr-defined]
-    for name, said in (("bad.ngrams", "not a file of n-gram counts"), ("none", "cannot be read"), (".", "cannot")):
-        with pytest.raises(UserError, match=said):
+    for name, quoted in (
+        ("bad.ngrams", "/ngram_save"),
+        ("none", os.strerror(errno.ENOENT)),
+        (".", os.strerror(errno.EISDIR)),
+    ):
+        with refused(tmp_path / name, quoted):
             done(session, f"/ngram_load {tmp_path / name}")
     after = session.show("reset_in_between"), len(session.engine.drafter("ngram", session.settings).storage)  # type: ignore[attr-defined]
     assert before == after
-    with pytest.raises(UserError, match="left alone"):
+    with refused(file, "n-gram"):
         done(session, f"/ngram_save {file}")
     assert file.read_text() == "[1, 2]\n"
 
 
 def test_a_home_that_is_not_there_is_a_wrong_call(new_session: NewSession) -> None:
-    with pytest.raises(UserError, match="~nobody-of-that-name/x"):
+    with refused("/ngram_load", "'~nobody-of-that-name/x'"):
         execute(new_session(), "/ngram_load ~nobody-of-that-name/x")
 
 
 def test_nothing_counted_is_not_saved(new_session: NewSession, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="counted nothing"):
+    with refused("/ngram on"):
         done(ready(new_session), f"/ngram_save {tmp_path / 'x'}")
 
 

@@ -15,9 +15,9 @@ from sampling.pair.pair_engine import PairEngine
 from serve.app import ServerLimits
 from serve.command import DIALECTS as SPOKEN
 from serve.mimics import MIMICS
+from tests.refusals import refused
 from tests.serve.running import running
 from tests.tiny import tiny_pair
-from utils.errors import UserError
 from utils.events import WholeAnswer
 
 PROMPT = [97, 98, 97, 98, 97, 98, 97]
@@ -64,24 +64,25 @@ def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, metho
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "says"),
+    ("name", "body", "quoted"),
     [
-        ("sglang", {"text": "a", "sampling_params": {"temprature": 0}, "stream": True}, "unknown field 'temprature'"),
-        ("sglang", {"text": "a"}, "expected true"),
-        ("sglang", {"text": "a", "input_ids": [5], "stream": True}, "say the same"),
-        ("sglang", {"text": "a", "sampling_params": [], "stream": True, "x": 1}, "unknown field 'x'"),
-        ("llamacpp", {"prompt": "a", "min_p": 0.1, "stream": True}, "unknown field 'min_p'"),
+        ("sglang", {"text": "a", "sampling_params": {"temprature": 0}, "stream": True}, "temprature"),
+        ("sglang", {"text": "a"}, "true"),
+        ("sglang", {"text": "a", "input_ids": [5], "stream": True}, "input_ids"),
+        ("sglang", {"text": "a", "sampling_params": [], "stream": True, "x": 1}, "x"),
+        ("llamacpp", {"prompt": "a", "min_p": 0.1, "stream": True}, "min_p"),
     ],
 )
-def test_what_a_shape_does_not_know_is_refused_by_name(pair: Pair, name: str, body: dict[str, Any], says: str) -> None:
-    with running(pair, ServerLimits(size=1, dialect=name)) as served, pytest.raises(UserError) as refused:
+def test_what_a_shape_does_not_know_is_refused_by_name(
+    pair: Pair, name: str, body: dict[str, Any], quoted: str
+) -> None:
+    with running(pair, ServerLimits(size=1, dialect=name)) as served, refused(quoted):
         list(Api(served.url).events(MIMICS[name].path, body))
-    assert says in str(refused.value)
 
 
 def test_what_drafts_is_no_plain_decoding(pair: Pair) -> None:
     with running(pair, ServerLimits(size=1, dialect="sglang"), default="prompt_lookup") as served:
         api = Api(served.url)
         engine = ServedEngine(PairEngine(pair), EngineSpec("s", "openai", "sglang", model="tiny"), lambda config: api)
-        with pytest.raises(UserError, match=r"s: plain decoding was asked for, and \d+ tokens were drafted"):
+        with refused("s", "plain", served.url):
             list(engine.stream("target", {**Settings(), "length": 40}, PROMPT))

@@ -11,6 +11,7 @@ from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.loading.sharded.together import refuse_together
 from scripts import run_ablation
+from tests.refusals import refused
 from utils.device.torchrun import ProcessRank, seat
 from utils.errors import UserError
 
@@ -18,7 +19,7 @@ PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "option"),
     [
         ({"target_weights": "int8"}, "--target-weights"),
         ({"graphs": "on"}, "--graphs"),
@@ -31,8 +32,8 @@ PLACE = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     ],
     ids=lambda given: str(given),
 )
-def test_what_several_processes_cannot_do(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_several_processes_cannot_do(given: dict[str, Any], option: str) -> None:
+    with refused(option):
         refuse_together(replace(LoadOptions(), **given), 2)
 
 
@@ -79,7 +80,7 @@ def test_what_of_plans_torchrun_does_not_start(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_cut_drafter_needs_torchrun() -> None:
-    with pytest.raises(UserError, match="torchrun --nproc-per-node"):
+    with refused("--drafter-tp", "torchrun --nproc-per-node"):
         load_pair(LoadOptions(drafter_tp=True))
 
 
