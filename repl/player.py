@@ -161,10 +161,10 @@ class SessionPlayer:
         if not self.session.own[DEBUG.name]:
             return None
         from repl.screen.round_line import round_line
-        from sampling.raw import Raw
+        from sampling.logits_probe import LogitsProbe
         from utils.events import Round
 
-        raw = engine.raw = Raw()
+        raw = engine.raw = LogitsProbe()
 
         def line(round: "AnyRound") -> str:
             before = raw.of(round) if isinstance(round, Round) else None

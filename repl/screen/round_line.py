@@ -7,7 +7,7 @@ from sampling.measure.answer import Decode
 from utils.events import AnyRound, BeamRound, Round
 
 if TYPE_CHECKING:
-    from sampling.raw import RawProbabilities
+    from sampling.logits_probe import RawProbabilities
 
 Line = Callable[[AnyRound], str]
 

@@ -7,10 +7,10 @@ from sampling.batch import Batch, Request
 from sampling.drafter import Drafter
 from sampling.engine import Engine, Text
 from sampling.forward.runner import WholeRunner
+from sampling.logits_probe import LogitsProbe
 from sampling.pair.pair import Pair
 from sampling.pair.profile import LatencyProfile
 from sampling.prefilled.shared import Prefills
-from sampling.raw import Raw
 from utils.events import Event
 
 
@@ -21,7 +21,7 @@ class LocalEngine(Engine, Protocol):
     that are read before; None = each generation reads its own.
     """
 
-    raw: Raw | None
+    raw: LogitsProbe | None
     prefills: Prefills | None
 
     @property
@@ -80,7 +80,7 @@ class LocalEngine(Engine, Protocol):
         values: Mapping[str, Any],
         prompt: Sequence[int],
         most: int,
-        raw: Raw,
+        raw: LogitsProbe,
         run: str | None = None,
     ) -> Iterator[Event]:
         """Events of a method that drafts `most` tokens at every position of the target's own text."""

@@ -17,6 +17,7 @@ from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
+from sampling.logits_probe import LogitsProbe
 from sampling.loop import decode
 from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
@@ -28,7 +29,6 @@ from sampling.pair.pair_messages import out_of_memory
 from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
-from sampling.raw import Raw
 from sampling.verify.lossy import RejectAllVerifier
 from sampling.verify.verifier import Verifier
 from utils.errors import UserError
@@ -49,7 +49,7 @@ class PairEngine:
         self.pair = pair
         self._kept = KeptDrafting()
         self._formats: dict[str, PairEngine] = {}
-        self.raw: Raw | None = None
+        self.raw: LogitsProbe | None = None
         self.prefills: Prefills | None = None
 
     @cached_property
@@ -182,7 +182,7 @@ class PairEngine:
         values: Mapping[str, Any],
         prompt: Sequence[int],
         most: int,
-        raw: Raw,
+        raw: LogitsProbe,
         run: str | None = None,
     ) -> Iterator[Event]:
         """Events of a method that drafts `most` tokens at every position of the target's own text; none is accepted.
@@ -255,7 +255,7 @@ class PairEngine:
         verifier: Verifier,
         values: Mapping[str, Any],
         prompt: Sequence[int],
-        raw: Raw | None,
+        raw: LogitsProbe | None,
     ) -> Iterator[Event]:
         processor = make_processor(values["processor"])
         if raw is not None:

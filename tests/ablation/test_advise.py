@@ -27,11 +27,11 @@ from ablation.plan.prompts.file import Prompt
 from egag.cost_model import CostModel
 from engines.speculative_config import parse_speculative_config, written_config
 from sampling.forward.runner import ModelRunner
+from sampling.logits_probe import LogitsProbe
 from sampling.measure.replay.walk import depth
 from sampling.methods.settings import Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
-from sampling.raw import Raw
 from tests.ablation.conftest import objects, write_lines
 from tests.tiny import tiny_llama, tiny_pair
 from utils.events import Event, Round
@@ -54,7 +54,13 @@ class Priced(PairEngine):
         return map(self._timed, super().stream(name, values, prompt, run))
 
     def walked(
-        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], most: int, raw: Raw, run: str | None = None
+        self,
+        name: str,
+        values: Mapping[str, Any],
+        prompt: Sequence[int],
+        most: int,
+        raw: LogitsProbe,
+        run: str | None = None,
     ) -> Iterator[Event]:
         return map(self._timed, super().walked(name, values, prompt, most, raw, run))
 

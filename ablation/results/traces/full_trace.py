@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ablation.plan.grid import PlannedGeneration
     from egag.draft_distribution import RecordedDistribution
     from sampling.engine import Engine
+    from sampling.logits_probe import ObservedRound
     from sampling.measure.replay.walk import DraftWalk
-    from sampling.raw import ObservedRound
 
 TOP = 8
 """How many of the most likely tokens are written at each place."""
@@ -77,8 +77,8 @@ class FullTracer(Tracer):
         self, place: "PlannedGeneration", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]
     ) -> None:
         """See `Tracer.prompted`: walks along the answer, then watches the generation."""
+        from sampling.logits_probe import LogitsProbe
         from sampling.pair.local_engine import is_local
-        from sampling.raw import Raw
 
         self.close()
         self._place, self._ids, self._values = place, ids, values
@@ -86,7 +86,7 @@ class FullTracer(Tracer):
             return
         if walkable(place.method, values):
             self._walk = self._new_walk(place, engine, values, ids)
-        self._engine, engine.raw = engine, Raw()
+        self._engine, engine.raw = engine, LogitsProbe()
 
     def round(self, place: "PlannedGeneration", round: Round) -> None:
         """See `Tracer.round`."""
@@ -156,8 +156,8 @@ def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:
 
 
 def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound | None") -> FullLine:
+    from sampling.logits_probe import ObservedRound
     from sampling.measure.replay.walk import beliefs
-    from sampling.raw import ObservedRound
 
     seen = seen or ObservedRound()
     return _line(

@@ -10,8 +10,8 @@ from utils.errors import UserError
 from utils.events import Finished, FinishReason, Prefilled, Round
 
 if TYPE_CHECKING:
+    from sampling.logits_probe import ObservedRound
     from sampling.pair.local_engine import LocalEngine
-    from sampling.raw import ObservedRound
 
 DRAFTS, NODES = 8, 24
 """Drafts of a chain, and nodes of a head's tree, that a walk makes at a position where the settings ask for no more."""
@@ -162,9 +162,9 @@ def _steps(
     run: str | None,
 ) -> tuple[list["Round | Prefilled | Finished"], list["ObservedRound"], int]:
     """The events, what was seen of each round, and how many drafts were asked for."""
-    from sampling.raw import Raw
+    from sampling.logits_probe import LogitsProbe
 
-    raw, asked = Raw(), most_drafts(method, values) if most is None else most
+    raw, asked = LogitsProbe(), most_drafts(method, values) if most is None else most
     events: list[Round | Prefilled | Finished] = []
     seen: list[ObservedRound] = []
     for event in engine.walked(method, walked_values(method, values), prompt, asked, raw, run):

@@ -44,7 +44,7 @@ class ObservedRound:
     match: int = 0
 
 
-class Raw:
+class LogitsProbe:
     """Watches one generation: `over` its processor and its rule, then `of` or `take` each round, right after it."""
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class Raw:
     def over(self, processor: LogitsProcessor, rule: LengthRule) -> tuple[LogitsProcessor, LengthRule]:
         """The same processor and rule, watched."""
         if isinstance(rule, DrafterChooser):
-            rule.watch = partial(_Rule, raw=self)
+            rule.watch = partial(_ProbedRule, probe=self)
         else:
-            rule = _Rule(rule, self)
+            rule = _ProbedRule(rule, self)
         return _Processor(processor, self), rule
 
     def take(self) -> ObservedRound:
@@ -91,19 +91,19 @@ def _softmax(logits: Tensor | None, token: int) -> float | None:
 class _Processor(LogitsProcessor):
     """Remembers the logits of its last call: at the end of a round those that the target judged with."""
 
-    def __init__(self, processor: LogitsProcessor, raw: Raw) -> None:
-        self.processor, self.raw, self.greedy = processor, raw, processor.greedy
+    def __init__(self, processor: LogitsProcessor, probe: LogitsProbe) -> None:
+        self.processor, self.probe, self.greedy = processor, probe, processor.greedy
 
     def __call__(self, logits: Tensor) -> Tensor:
-        self.raw.seen.target = logits
+        self.probe.seen.target = logits
         return self.processor(logits)
 
 
-class _Rule(DelegatingRule, Truncation, TreeGrowth):
+class _ProbedRule(DelegatingRule, Truncation, TreeGrowth):
     """Remembers what each draft of the round would be drawn from, which every rule is asked with."""
 
-    def __init__(self, rule: LengthRule, raw: Raw) -> None:
-        self._watched, self.raw = rule, raw
+    def __init__(self, rule: LengthRule, probe: LogitsProbe) -> None:
+        self._watched, self.probe = rule, probe
 
     @property
     def rule(self) -> LengthRule:
@@ -114,7 +114,7 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
         return self.rule.before(drafted, distribution)
 
     def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
-        self.raw.seen.steps = max(self.raw.seen.steps, drafted)
+        self.probe.seen.steps = max(self.probe.seen.steps, drafted)
         return self.rule.after(drafted, distribution, token)
 
     @property
@@ -136,7 +136,7 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
         return self.rule.tree_growth.expand_layer(level, chances, layer)
 
     def truncate(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        self.raw.seen.chances, self.raw.seen.match = tuple(chances), match
+        self.probe.seen.chances, self.probe.seen.match = tuple(chances), match
         return self.rule.truncation.truncate(chances, match, parents)
 
     def assign_rows(self, rows: Sequence[int]) -> None:
@@ -145,5 +145,5 @@ class _Rule(DelegatingRule, Truncation, TreeGrowth):
     def _note(self, drafted: int, distribution: DraftDistribution | None) -> None:
         """What the next draft would be drawn from, behind so many."""
         logits = distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
-        self.raw.seen.drafter[drafted:] = [logits]
-        self.raw.seen.steps = max(self.raw.seen.steps, drafted)
+        self.probe.seen.drafter[drafted:] = [logits]
+        self.probe.seen.steps = max(self.probe.seen.steps, drafted)

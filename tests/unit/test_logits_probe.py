@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from sampling.logits_probe import LogitsProbe
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
-from sampling.raw import Raw
 from tests.tiny import tiny_pair
 from utils.events import Round
 
@@ -23,7 +23,7 @@ def rounds(engine: PairEngine, method: str, **values: str) -> list[Round]:
 def test_raw_probabilities_are_softmax_at_temperature_one(method: str, processor: str) -> None:
     plain = rounds(PairEngine(tiny_pair()), method, processor=processor)
     engine = PairEngine(tiny_pair())
-    raw = engine.raw = Raw()
+    raw = engine.raw = LogitsProbe()
     settings = Settings()
     settings.assign_all([("length", "12"), ("processor", processor)])
     tokens, seen = list(PROMPT), 0
