@@ -1,4 +1,4 @@
-"""A place where commands may write, and models that are loaded once."""
+"""A place where commands may write, and small models that are loaded once."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sampling.loading import pairs
-from sampling.loading.checkpoint import LoadedModel, Placement
+from sampling.loading import heads, origin, pairs
 from sampling.loading.devices import choose_device, choose_dtype
-from sampling.loading.origin import ModelOrigin, resolve
+from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions
 from sampling.loading.stages import silent
 from sampling.pair.pair import Pair
 from tests.docs.pages import ROOT
+from tests.docs.stand_in import stand_in
 
 Load = Callable[..., Pair]
 
@@ -35,33 +35,29 @@ def _explicit(options: LoadOptions) -> LoadOptions:
 
 @pytest.fixture(scope="package")
 def load_once() -> Iterator[Load]:
-    """`load_pair`, in which the default pair is one, and the embedded model as the default has it is in memory once."""
-    load, load_model = pairs.load_pair, pairs.load_model
-    device = choose_device("auto")
-    own = resolve(None, silent).place, Placement(device, choose_dtype("auto", device))
+    """`load_pair`, to which the embedded model is a small one, and in which the default pair is one."""
+    load, embedded, there = pairs.load_pair, embedded_gguf(), origin.converted
+    made = stand_in()
+
+    def converted(path: Path, progress: pairs.Progress) -> Path:
+        return made.model if path == embedded else there(path, progress)
 
     @cache
     def default() -> Pair:
         return load(LoadOptions())
 
-    @cache
-    def embedded() -> LoadedModel:
-        return load_model(resolve(None, silent), own[1])
-
-    def shared_model(origin: ModelOrigin, place: Placement, *trust: bool) -> LoadedModel:
-        return embedded() if (origin.place, place) == own else load_model(origin, place, *trust)
-
     def load_pair(options: LoadOptions, progress: pairs.Progress = silent) -> Pair:
         return default() if _explicit(options) == _explicit(LoadOptions()) else load(options, progress)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pairs, "load_model", shared_model)
+        patched.setattr(origin, "converted", converted)
+        patched.setattr(heads, "MODELS", made.heads)
         yield load_pair
 
 
 @pytest.fixture(autouse=True)
 def loaded_once(load_once: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test here shares the models."""
+    """Every test here shares the models, and none loads the embedded one."""
     monkeypatch.setattr(pairs, "load_pair", load_once)
 
 
