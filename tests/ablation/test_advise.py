@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import infer
 from ablation.advise.advice import Advice, advise, halves
+from ablation.advise.candidates import CandidateDrafter, bases
 from ablation.advise.choose import AdvisedChoice, ExpectedSpeedup, choose
 from ablation.advise.sample import SampleRuns
 from ablation.commands.shared.written import command_line, plan_text
@@ -90,6 +91,17 @@ def advised(price: CostModel, count: int = 6, pair: Pair | None = None, tell: Ca
     return advise(Priced(pair or tiny_pair(), price), prompts(count), common(), 5.0, tell)
 
 
+@pytest.fixture
+def few_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that drafts, and n-grams: enough where it is told how prompts are played, and not what with."""
+
+    def few(pair: Pair, common: Mapping[str, Any]) -> list[CandidateDrafter]:
+        return [base for base in bases(pair, common) if base.method in ("speculative", "ngram")]
+
+    monkeypatch.setattr("ablation.advise.sample.bases", few)
+    monkeypatch.setattr("ablation.advise.sample.run_as_they_are", lambda pair, common: [])
+
+
 def test_a_choice_is_expected_to_bring_less_than_it_seems_to() -> None:
     """Two candidates that are equal but for luck: whichever wins on four prompts, its luck is taken off."""
     logs = {"a": [0.5, -0.5, 0.5, -0.4], "b": [-0.5, 0.5, -0.4, 0.5]}
@@ -142,6 +154,7 @@ def test_worthless_drafts_are_not_recommended() -> None:
     assert found.measured is not None and not found.measured.pays
 
 
+@pytest.mark.usefixtures("few_drafters")
 def test_a_check_that_contradicts_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The expectation is put above 1 by hand: what is measured on the other half is not."""
     seems = AdvisedChoice("ngram gamma=8", ExpectedSpeedup(1.5, 1.4, 1.6, 3))
@@ -163,6 +176,7 @@ class Listening(Priced):
         return super().tokenise(turns, chat, system)
 
 
+@pytest.mark.usefixtures("few_drafters")
 def test_a_conversation_is_asked_with_all_that_stands_before_it() -> None:
     engine = Listening(tiny_pair(), CHEAP)
     engine.heard = []
@@ -172,6 +186,7 @@ def test_a_conversation_is_asked_with_all_that_stands_before_it() -> None:
     assert {one for one in engine.heard if "again" in one[0][-1]} == {(("hello", "hi", "and again"), "be short")}
 
 
+@pytest.mark.usefixtures("few_drafters")
 def test_a_prompt_that_fails_costs_itself_alone() -> None:
     engine = Listening(tiny_pair(), CHEAP)
     engine.heard = []
@@ -184,6 +199,7 @@ def test_a_prompt_that_fails_costs_itself_alone() -> None:
     assert any("2 prompts checked it" in note for note in found.notes)
 
 
+@pytest.mark.usefixtures("few_drafters")
 def test_answers_of_two_tokens_stand_among_longer_ones() -> None:
     """No rule can be replayed on them; lengths can, on all."""
     several = [replace(one, max_new_tokens=2 if place == 2 else None) for place, one in enumerate(prompts(6))]
@@ -195,6 +211,7 @@ def test_all_the_time_there_is_gives_the_whole_length() -> None:
     assert SampleRuns(Priced(tiny_pair(), CHEAP), common()).length_for(math.inf, 0.01, 4) == 16
 
 
+@pytest.mark.usefixtures("few_drafters")
 def test_one_prompt_is_too_few_to_check() -> None:
     found = advised(CHEAP, count=1)
     assert found.sampled == 1 and found.measured is None and found.best is not None
@@ -229,6 +246,7 @@ def test_rules_are_candidates_and_a_replay_is_what_a_run_would_be() -> None:
         assert math.exp(predicted[name][0]) == pytest.approx(plain * 16 / seconds, rel=0.06), name
 
 
+@pytest.mark.usefixtures("few_drafters")
 @pytest.mark.parametrize("during", ["measuring", "checking"])
 def test_ctrl_c_keeps_what_there_is(during: str) -> None:
     """It comes while the second prompt is played; what was finished is advised from."""
