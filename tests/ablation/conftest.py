@@ -16,6 +16,7 @@ from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from tests.ablation.plan_files import Write
 from tests.ablation.playing import play
+from tests.plots import leave_undrawn
 from tests.tiny import tiny_pair
 
 Invoke = Callable[..., Result]
@@ -44,6 +45,12 @@ def call(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     app = typer.Typer()
     app.command()(ablate)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what a report says."""
+    leave_undrawn(monkeypatch)
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def test_nothing_is_compared_that_is_not_there(tmp_path: Path, manifest: dict[st
     assert compare_best(table(tmp_path, *against_ar({EGAG[0]: BETTER[:1], SD: PLAIN[:1]})), ASKED).empty
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_answers_what_the_plan_asked(tmp_path: Path) -> None:
     results = write_results(tmp_path / "r.csv", against_ar({EGAG[0]: BETTER, SD: PLAIN}))
     manifest_path(results).write_text(json.dumps({"fixed": {}, "runs": [], **ASKED}), encoding="utf-8")

@@ -189,6 +189,7 @@ def test_a_predicted_speedup_by_hand(tmp_path: Path) -> None:
     assert summarise(load_results(path))["predicted"].isna().all()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_shows_predicted_beside_measured(tmp_path: Path) -> None:
     play(tmp_path / "r.csv", engine=MockEngine(known=PROFILE))  # type: ignore[arg-type]
     report = write_report(tmp_path / "r.csv")

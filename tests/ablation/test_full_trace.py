@@ -1,6 +1,7 @@
 """Full traces: what they hold, what is replayed from them, and the bounds that a report shows."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from scripts.replay import main
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.playing import Silent, play, rows
 from tests.conformance.toy import toy_pair
-from tests.tiny import tiny_tokenizer
+from tests.tiny import tiny_pair, tiny_tokenizer
 
 SETTINGS = (
     ("target", {}),
@@ -58,12 +59,18 @@ def both() -> Pair:
     return replace(toy_pair(window=400), tokenizer=tiny_tokenizer())
 
 
-@pytest.fixture
-def traced(tmp_path: Path, pair: Pair) -> Path:
-    out = tmp_path / "r.csv"
+@pytest.fixture(scope="module")
+def traced_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run, which tests copy."""
+    folder = tmp_path_factory.mktemp("traced")
     several = [one for one in SETTINGS if one[0] != "mtp"]
-    play(out, plan_of(*several), PairEngine(pair), trace="full")
-    return out
+    play(folder / "r.csv", plan_of(*several), PairEngine(tiny_pair()), trace="full")
+    return folder
+
+
+@pytest.fixture
+def traced(tmp_path: Path, traced_once: Path) -> Path:
+    return Path(shutil.copytree(traced_once, tmp_path / "traced")) / "r.csv"
 
 
 def replay(*arguments: object) -> "tuple[int, str]":
@@ -142,7 +149,7 @@ def test_heads_are_traced_and_bounded_too(tmp_path: Path, both: Pair, monkeypatc
     assert any(name.startswith("bound: oracle of mtp") for name in names)
 
 
-def test_a_full_trace_goes_on_after_a_kill(tmp_path: Path, pair: Pair, traced: Path) -> None:
+def test_a_full_trace_goes_on_after_a_kill(tmp_path: Path, pair: Pair) -> None:
     out = tmp_path / "cut.csv"
     plan = plan_of(*[one for one in SETTINGS if one[0] != "mtp"])
     play(out, plan, PairEngine(pair), Silent(stop_after=13), trace="full")
@@ -293,6 +300,7 @@ def test_simulator_rows_go_out_and_come_in(traced: Path, tmp_path: Path) -> None
     assert "no beliefs" in replay(rows_file, "--price", price, "--rule", "egag")[1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_carries_bounds_as_rows_that_are_no_methods(traced: Path) -> None:
     report = write_report(traced)
     bound = report.summary[report.summary["configuration"].str.startswith("bound: ")]
@@ -312,11 +320,13 @@ def test_a_report_carries_bounds_as_rows_that_are_no_methods(traced: Path) -> No
     assert not isinstance(figure, str) and "prompt a" in figure[1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_without_a_full_trace_has_no_bounds(whole: Path) -> None:
     assert not len(bound_rows(whole).rows) and not bound_rows(whole).notes
     assert "bound:" not in (write_report(whole).folder / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_damaged_trace_costs_a_report_its_bounds_alone(traced: Path) -> None:
     trace = Files(traced).trace
     trace.write_text(trace.read_text().replace('"drafts": [', '"drafts": [null, ', 40))

@@ -47,6 +47,7 @@ def test_a_record_has_a_score_and_no_rate(records: list[Record]) -> None:
     assert all(record.score is None for record in records if record.method != "beam")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_other_output(records: list[Record], tmp_path: Path) -> None:
     results = write_results(tmp_path / "r.csv", records)
     report = write_report(results, tmp_path / "report")

@@ -182,6 +182,7 @@ def test_what_does_not_belong_together_is_refused_and_nothing_written(tmp_path: 
     assert not out.exists() and not manifest_path(out).exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_of_several_hosts_says_so_and_keeps_ratios_within_one(tmp_path: Path) -> None:
     first, second = shards(tmp_path, 2)
     changed(second, machine={"cpu": "another", "threads": 4})

@@ -56,6 +56,7 @@ def test_one_verdict_stands_everywhere(tmp_path: Path) -> None:
     assert f"{UNSHOWN} (p = 0.094, n = 7)" in texts(among, tmp_path)["markdown"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_the_same(tmp_path: Path) -> None:
     report = write_report(write_results(tmp_path / "r.csv", invented(four(), prompts=8)))
     pages = [(report.folder / name).read_text(encoding="utf-8") for name in ("report.md", "index.html")]
