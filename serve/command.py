@@ -20,23 +20,33 @@ from utils.parameter import Values
 KEY = "WORKBENCH_API_KEY"
 DIALECTS = tuple(name for name in SPOKEN if name != OURS)
 
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")]
+DefaultMethod = Annotated[
+    str, typer.Option(metavar="METHOD", help='What answers where a request names nothing, such as "mtp gamma=2".')
+]
+Size = Annotated[int, typer.Option(min=1, max=1000, help="Texts answered at a time.")]
+MaxWaiting = Annotated[int, typer.Option(min=0, help="Texts that may wait for a place; more are refused.")]
+MaxLength = Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")]
+MaxBody = Annotated[int, typer.Option(min=1000, help="Most bytes of a request.")]
+ApiKey = Annotated[
+    str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
+]
+Dialect = Annotated[str, typer.Option(help=f"Whose completions to answer as: {one_of(DIALECTS)}.")]
+
 
 @opened(models=LoadOptions)
 def serve(
     *,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
-    method: Annotated[
-        str, typer.Option(metavar="METHOD", help='What answers where a request names nothing, such as "mtp gamma=2".')
-    ] = "target",
-    batch: Annotated[int, typer.Option(min=1, max=1000, help="Texts answered at a time.")] = 8,
-    max_waiting: Annotated[int, typer.Option(min=0, help="Texts that may wait for a place; more are refused.")] = 64,
-    max_length: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 1024,
-    max_body: Annotated[int, typer.Option(min=1000, help="Most bytes of a request.")] = 1_000_000,
-    api_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
-    ] = None,
-    dialect: Annotated[str, typer.Option(help=f"Whose completions to answer as: {one_of(DIALECTS)}.")] = "vllm",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    method: DefaultMethod = "target",
+    batch: Size = 8,
+    max_waiting: MaxWaiting = 64,
+    max_length: MaxLength = 1024,
+    max_body: MaxBody = 1_000_000,
+    api_key: ApiKey = None,
+    dialect: Dialect = "vllm",
     models: Values,
 ) -> None:
     """Serve the models to OpenAI's clients, any method by request; open http://127.0.0.1:8000 to see it live.

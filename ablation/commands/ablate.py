@@ -46,46 +46,52 @@ Examples:
       on every GPU of a running Ray cluster, or on every machine of one without GPUs
 """
 
+PlanName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN",
+        help="A built-in plan, such as quick or trained (docs/plans.md), or a .toml file.",
+    ),
+]
+Results = Annotated[
+    Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the results file.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --resume: play the rows that failed again.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")]
+WaitQuiet = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", min=0, help="Longest wait for an idle machine before each generation."),
+]
+Shard = Annotated[
+    str | None, typer.Option(metavar="K/N", help="Play part K of N, into FILE.K-of-N.csv (docs/scale.md).")
+]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Play on N GPUs of this machine at once.")]
+Devices = Annotated[
+    str | None, typer.Option(metavar="D,...", help="What each worker has: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.")
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="auto|local|ADDRESS", help="Play on all devices of a Ray cluster (docs/scale.md)."),
+]
+
 
 @opened(instead=Overrides, models=LoadOptions)
 def ablate(
-    plan: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLAN",
-            help="A built-in plan, such as quick or trained (docs/plans.md), or a .toml file.",
-        ),
-    ] = "quick",
+    plan: PlanName = "quick",
     *,
     instead: Values,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
-    ] = DEFAULT_RESULTS,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the results file.")] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="With --resume: play the rows that failed again.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")
-    ] = False,
-    wait_quiet: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0, help="Longest wait for an idle machine before each generation."),
-    ] = 0.0,
-    shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Play part K of N, into FILE.K-of-N.csv (docs/scale.md).")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Play on N GPUs of this machine at once.")
-    ] = None,
-    devices: Annotated[
-        str | None, typer.Option(metavar="D,...", help="What each worker has: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.")
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="auto|local|ADDRESS", help="Play on all devices of a Ray cluster (docs/scale.md)."),
-    ] = None,
+    out: Results = DEFAULT_RESULTS,
+    resume: Resume = False,
+    retry_failed: RetryFailed = False,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    wait_quiet: WaitQuiet = 0.0,
+    shard: Shard = None,
+    workers: Workers = None,
+    devices: Devices = None,
+    ray: Ray = None,
     models: Values,
 ) -> None:
     """Run a grid of methods on prompts, write a CSV file, and report it with statistics and plots.
@@ -99,10 +105,7 @@ def ablate(
     with exit_statuses():
         from ablation.plan.file import read_experiment
 
-        _refuse_two({"--ray": ray, "--shard": shard, "--workers": workers, "--devices": devices})
-        for name, given in {"--ray": ray, "--workers": workers, "--devices": devices}.items():
-            if given is not None:
-                refuse_under_torchrun(name, "one of the ways to use several processes")
+        _refuse_several_ways({"--ray": ray, "--shard": shard, "--workers": workers, "--devices": devices})
         experiment = read_experiment(plan, Overrides(**instead, pair=models))
         refuse_for_several(experiment.plan.batches, experiment.plan.sides, experiment.plan.formats)
         if experiment.plan.share_prefill:
@@ -121,12 +124,15 @@ def ablate(
     raise typer.Exit(status)
 
 
-def _refuse_two(given: Mapping[str, object]) -> None:
-    """Raise `UserError` where a plan would be divided in two ways."""
+def _refuse_several_ways(given: Mapping[str, object]) -> None:
+    """Raise `UserError` where a plan would be divided in two ways, torchrun's among them."""
     ways = [name for name, value in given.items() if value is not None]
     if len(ways) > 1 and ways != ["--workers", "--devices"]:
         dropped = " and ".join(ways[1:])
         raise UserError(f"{' and '.join(ways)} given; expected one of them, as each divides the plan: drop {dropped}")
+    for name in ways:
+        if name != "--shard":
+            refuse_under_torchrun(name, "one of the ways to use several processes")
 
 
 def _dealt(experiment: "Experiment", out: Path, text: str) -> tuple["Experiment", Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.commands.run import Assignments
+from ablation.commands.run import Assignments, OnePrompt
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import Json, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
@@ -24,27 +24,31 @@ if TYPE_CHECKING:
     from sampling.methods.settings import Settings
     from sampling.pair.pair_engine import PairEngine
 
+Prompts = Annotated[Path | None, typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE|DIR", help="Of one prompt NAME.safetensors, of several a folder."),
+]
+Listen = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Read prompts for whoever asks there, until Ctrl-C.")
+]
+StatesFor = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,...", help="Keep the states that these read; default: every trained head."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
+
 
 @opened(models=LoadOptions)
 def prefill(
     *,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE|DIR", help="Of one prompt NAME.safetensors, of several a folder."),
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Read prompts for whoever asks there, until Ctrl-C.")
-    ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Keep the states that these read; default: every trained head."),
-    ] = None,
+    prompt: OnePrompt = None,
+    prompts: Prompts = None,
+    out: Out = None,
+    listen: Listen = None,
+    methods: StatesFor = None,
     assignments: Assignments = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    overwrite: Overwrite = False,
     models: Values,
     json: Json = False,
 ) -> None:

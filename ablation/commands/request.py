@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ablation.plan.file import refuse_full_trace
 from ablation.plan.formats import NAME, read_formats
 from ablation.plan.prompts.file import Prompt, parse_prompt, read_prompts
 from ablation.plan.prompts.folder import read_folder
 from ablation.plan.prompts.sets import ALL, find_sources, gather, set_names
+from ablation.plan.traced import FULL, Traced
 from ablation.results.traces.trace import is_trace
 from engines.speculative_config import ServerConfig, parse_speculative_config
 from sampling.methods.settings import PARAMETERS, Settings
@@ -141,6 +143,15 @@ def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, objec
     settings = Settings()
     settings.assign_all(pairs)
     return settings
+
+
+def choose_traced(path: Path | None, full: bool, batches: Sequence[int]) -> Traced:
+    """How much of the run is traced. Raises `UserError` for a full trace that has no file, or of batches."""
+    traced: Traced = FULL if full else True
+    if full and path is None:
+        raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
+    refuse_full_trace(traced, batches)
+    return traced
 
 
 def open_trace(path: Path | None) -> TextIO | None:

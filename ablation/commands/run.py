@@ -30,52 +30,67 @@ SpeculativeConfig = Annotated[
     typer.Option(metavar="JSON", help='As servers accept it: {"method": "draft_model", "num_speculative_tokens": 4}.'),
 ]
 
+OnePrompt = Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts (docs/prompts.md)."),
+]
+PromptsDir = Annotated[
+    str | None, typer.Option(metavar="DIR", help="A folder of prompt files, a set each (docs/prompts.md).")
+]
+Length = Annotated[int | None, typer.Option(help="Maximum number of new tokens.")]
+Processor = Annotated[str | None, typer.Option(help='Such as "nucleus 0.8 0.9".')]
+Seed = Annotated[int | None, typer.Option(help="Random seed of every method.")]
+Repeat = Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")]
+Batch = Annotated[
+    str | None, typer.Option(metavar="N,...", help="Prompts answered at a time; default: one after the other.")
+]
+Rate = Annotated[
+    str | None, typer.Option(metavar="R,...", help="Prompts that arrive a second (Poisson), with --batch.")
+]
+Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Fast enough, for goodput: ttft:MS,tpot:MS.")]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help='Who answers as well: transformers, DIALECT=URL, or "DIALECT METHOD=URL ..." (docs/engines.md).',
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="FILE|DIR|HOST:PORT", help="Prompts as `infer.py prefill` read them (docs/scale.md)."
+    ),
+]
+TraceFile = Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write one line per round.")]
+FullTrace = Annotated[
+    bool, typer.Option("--full-trace", help="In --trace, also what replay needs; takes twice the time.")
+]
+
 
 @opened(models=LoadOptions)
 def run(
     *,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts (docs/prompts.md)."),
-    ] = None,
-    prompts_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A folder of prompt files, a set each (docs/prompts.md).")
-    ] = None,
+    prompt: OnePrompt = None,
+    prompts: Prompts = None,
+    prompts_dir: PromptsDir = None,
     methods: Runs = None,
     assignments: Assignments = None,
-    length: Annotated[int | None, typer.Option(help="Maximum number of new tokens.")] = None,
-    processor: Annotated[str | None, typer.Option(help='Such as "nucleus 0.8 0.9".')] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed of every method.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")] = 1,
-    batch: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Prompts answered at a time; default: one after the other.")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="R,...", help="Prompts that arrive a second (Poisson), with --batch.")
-    ] = None,
-    slo: Annotated[str | None, typer.Option(metavar="SLO", help="Fast enough, for goodput: ttft:MS,tpot:MS.")] = None,
-    engines: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--engine",
-            metavar="ENGINE",
-            help='Who answers as well: transformers, DIALECT=URL, or "DIALECT METHOD=URL ..." (docs/engines.md).',
-        ),
-    ] = None,
-    read_before: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="FILE|DIR|HOST:PORT", help="Prompts as `infer.py prefill` read them (docs/scale.md)."
-        ),
-    ] = None,
+    length: Length = None,
+    processor: Processor = None,
+    seed: Seed = None,
+    repeat: Repeat = 1,
+    batch: Batch = None,
+    rate: Rate = None,
+    slo: Slo = None,
+    engines: Engines = None,
+    read_before: From = None,
     models: Values,
     speculative_config: SpeculativeConfig = None,
     json: Json = False,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write one line per round.")] = None,
-    full_trace: Annotated[
-        bool, typer.Option("--full-trace", help="In --trace, also what replay needs; takes twice the time.")
-    ] = False,
+    trace: TraceFile = None,
+    full_trace: FullTrace = False,
 ) -> None:
     """Generate once for each prompt, method and repeat, and report what was measured.
 
@@ -86,10 +101,9 @@ def run(
     from ablation.commands import request
     from ablation.plan.choice import choose_methods
     from ablation.plan.engines import parse_engines, sides
-    from ablation.plan.file import read_loads, refuse_full_trace
+    from ablation.plan.file import read_loads
     from ablation.plan.formats import compared, to_load
     from ablation.plan.grid import plain_plan
-    from ablation.plan.traced import FULL
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
@@ -102,9 +116,7 @@ def run(
         loads = read_loads(batch, rate, slo)
         specs = parse_engines(engines or ())
         played_by = sides(specs, runs, settings)
-        if full_trace and trace is None:
-            raise UserError("--full-trace given; expected --trace FILE.jsonl beside it")
-        refuse_full_trace(FULL if full_trace else True, loads["batches"])
+        traced = request.choose_traced(trace, full_trace, loads["batches"])
         if prefills is not None and len(compared(models)) > 1:
             raise UserError(
                 "--from and several --target-weights given; expected the one format of the prefilled states"
@@ -115,7 +127,7 @@ def run(
             if methods is None and config is None:
                 runs = _runnable(runs, pair, settings)
             plan = plain_plan(played, runs, settings, repeat, compared(models), sides=played_by, **loads)
-            failed = _execute(pair, plan, json, trace_file, FULL if full_trace else True, prefills)
+            failed = _execute(pair, plan, json, trace_file, traced, prefills)
     raise typer.Exit(1 if failed else 0)
 
 

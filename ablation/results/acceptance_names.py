@@ -93,23 +93,14 @@ NAMES = (
 )
 
 
-def acceptance_names() -> str:
-    """The section of docs/metrics.md that sets them side by side."""
-    said = {True: "yes", False: "no", None: ""}
-    rows = [
-        f"| {name.whose} | {name.name} | {name.formula} | {name.over} | {said[name.bonus]} | {name.ours} |"
-        for name in NAMES
-    ]
-    head = "| whose | name | formula | averaged over | bonus token | here |\n|---|---|---|---|---|---|"
-    return f"""## Which acceptance is this?
+_SECTION = """## Which acceptance is this?
 
 One run has many. Here a is accepted and d drafted tokens, t judged positions, n rounds, n_d those of them that
 drafted, T emitted tokens; a_i and t_i count rounds that accepted and that judged a draft at position i, from 1. T =
 a + n, less one for an answer that ends with an accepted stop token. The *bonus token* is the one that the target
 adds to every round: a length with it is never below 1.
 
-{head}
-{chr(10).join(rows)}
+{names}
 
 Three of them are often taken for each other. A rate over *drafts* falls when more is drafted, for drafts behind a
 rejection are never judged; alpha does not. A *conditional* rate asks about drafts whose predecessors passed, a
@@ -142,3 +133,13 @@ that drafted
 | `tokens_by_round`, `accepted_by_round` | mean over rounds, with and without the bonus token |
 | `tokens_by_request`, `accepted_by_request` | mean over requests of such means |
 """
+
+
+def acceptance_names() -> str:
+    """The section of docs/metrics.md that sets them side by side."""
+    bonus = {True: "yes", False: "no", None: ""}
+    head = ["| whose | name | formula | averaged over | bonus token | here |", "|---|---|---|---|---|---|"]
+    rows = [
+        f"| {row.whose} | {row.name} | {row.formula} | {row.over} | {bonus[row.bonus]} | {row.ours} |" for row in NAMES
+    ]
+    return _SECTION.format(names="\n".join([*head, *rows]))

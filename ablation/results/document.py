@@ -77,9 +77,7 @@ def summary_columns() -> list[str]:
     return [name for names in _SUMMARY for name in names.split(", ")]
 
 
-def metrics_page() -> str:
-    """docs/metrics.md: every key of a record and of a trace line, and every heading of the comparison table."""
-    return f"""# What is measured
+_PAGE = """# What is measured
 
 Generated from the dataclasses that write these keys; do not edit (`uv run scripts/generate_docs.py`).
 
@@ -94,7 +92,7 @@ inside the decode loop; what shows or records the output is never in them.
 
 One object a line for each prompt, turn, method and repeat (`infer.py run --json`).
 
-{markdown(Record)}
+{record}
 ## A row of a results file
 
 `scripts/run_ablation.py` writes the same keys as the columns of a CSV file, except `output_ids`; `settings` is one
@@ -102,23 +100,23 @@ column a setting, empty where it does not matter to the method. Unknown is an em
 spaces. A row is known by `id`, `turn`, `configuration`, `processor`, `seed` and `repeat`: no two rows share them all.
 The columns, in order:
 
-{_wrapped(columns())}
+{columns}
 
 The settings:
 
-{_settings()}
+{settings}
 ## The comparison table
 
 The session, `infer.py run` and the summary that ends an ablation show one table. One run has `tokens`; the summary of
 many has the interval and `sums` in their place. Where a terminal is too narrow, each line is stacked in two.
 Unknown is -.
 
-{_headings()}
+{headings}
 ## The ledger: where the time went
 
 The time of a token in five parts, which add up to decode_s / new_tokens:
 
-{_parts()}
+{parts}
 What AR's round takes comes from its own run on the same prompt; where none ran, from the pair's profile. A part below
 0 is noise. AR's own token is verify and rest alone, so fewer rounds save
 
@@ -139,27 +137,43 @@ another.
 `scripts/report_ablation.py` writes these columns, a row for each processor, configuration and task (`summary.csv`). The
 unit of replication is the prompt; all intervals are 95 %, from resampling prompts.
 
-{_summary()}
+{summary}
 `pairs.csv` has the same tests for pairs: each configuration against AR as in the summary, the configurations against
 each other, which are a family of their own, and first what the plan asked for by `compare`. Configurations that drafted
 and emitted the same in every round are named as one; their difference is noise and is not tested. In a file of an older
 version, whose `tested` counted the siblings of a tree, alpha is computed anew from `tested_at`, and the report says so.
 
-{acceptance_names()}
+{acceptance}
 ## A trace line
 
 One object a line for each round (`infer.py run --trace FILE.jsonl`).
 
-{markdown(TraceLine)}
+{trace_line}
 ## A full trace
 
 What `--full-trace` adds to each line ([replay](replay.md)). Lines of kind `walk` have `q`, `p`, `path`, `q_top` and
 `p_top` empty, and what they took is no part of any measured time.
 
-{_added()}
+{full_trace}
 A generation ends with a line of kind `run`:
 
-{markdown(RunLine)}"""
+{run_line}"""
+
+
+def metrics_page() -> str:
+    """docs/metrics.md: every key of a record and of a trace line, and every heading of the comparison table."""
+    return _PAGE.format(
+        record=markdown(Record),
+        columns=_wrapped(columns()),
+        settings=_settings(),
+        headings=_headings(),
+        parts=_parts(),
+        summary=_summary(),
+        acceptance=acceptance_names(),
+        trace_line=markdown(TraceLine),
+        full_trace=_added(),
+        run_line=markdown(RunLine),
+    )
 
 
 def _added() -> str:

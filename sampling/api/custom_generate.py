@@ -88,9 +88,8 @@ def speculative(
         if streamer is not None:
             streamer.end()
         sequences = torch.cat([input_ids, input_ids.new_tensor([account.output_ids])], dim=1)
-        if generation_config.return_dict_in_generate:
-            return SpeculativeOutput(sequences=sequences, metrics=account)
-        return sequences
+        wrapped = generation_config.return_dict_in_generate
+        return SpeculativeOutput(sequences=sequences, metrics=account) if wrapped else sequences
 
     return decoding_method
 

@@ -1,7 +1,7 @@
 """Many prompts at a time: what all texts have together, what each has, and where drafts stop paying."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,12 +179,18 @@ def _plots(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Iter
     """Throughput and speedup over the size, and what a text has against what all have."""
     if units["batch"].nunique() < 2:
         return
-    names = [name for name in dict.fromkeys(units["configuration"]) if name != CONTROL]
+    configurations = [name for name in dict.fromkeys(units["configuration"]) if name != CONTROL]
+    yield _over_sizes(name, units, configurations, line)
+    yield _against_all(name, units, configurations)
+
+
+def _over_sizes(name: str, units: pd.DataFrame, configurations: Sequence[str], line: BatchReportLine | None) -> Plot:
+    """Throughput and speedup over the size."""
     figure, (whole, gain) = blank(f"{TITLE}, {name}", WIDTH, 4.2, 1, 2)
-    for place, one in enumerate(names):
-        part = units[units["configuration"] == one]
-        whole.plot(part["batch"], part["throughput"], label=title_of(one), **style(place))
-        if one != AR:
+    for place, configuration in enumerate(configurations):
+        part = units[units["configuration"] == configuration]
+        whole.plot(part["batch"], part["throughput"], label=title_of(configuration), **style(place))
+        if configuration != AR:
             errors = whiskers(part["speedup"], part["speedup_low"], part["speedup_high"])
             gain.errorbar(part["batch"], part["speedup"], yerr=errors, **style(place))
             if line is not None:
@@ -197,18 +203,22 @@ def _plots(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Iter
         axis.set_xlabel("texts at a time", fontsize=9)
         axis.set_ylabel(label, fontsize=9)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    told = " Dotted: predicted from plain decoding's rounds, drafting left out." if line is not None else ""
-    yield Plot(
+    dotted = " Dotted: predicted from plain decoding's rounds, drafting left out." if line is not None else ""
+    return Plot(
         f"batches_{slug(name)}",
         f"Throughput and speedup by texts at a time, {name}. Left: tokens of all texts over the seconds of all rounds. "
         "Right: the median over prompts of a text's tokens/s over those of plain decoding of the same prompt in as "
-        f"large a batch, with its 95 % interval.{told}",
+        f"large a batch, with its 95 % interval.{dotted}",
         figure,
     )
+
+
+def _against_all(name: str, units: pd.DataFrame, configurations: Sequence[str]) -> Plot:
+    """What a text has, and what all have."""
     figure, (axis,) = blank(f"What a text has, and what all have, {name}", WIDTH * 0.75, 4.2, 1, 1)
-    for place, one in enumerate(names):
-        part = units[(units["configuration"] == one) & units["tpot"].notna()]
-        axis.plot(1e3 / part["tpot"], part["throughput"], label=title_of(one), **style(place))
+    for place, configuration in enumerate(configurations):
+        part = units[(units["configuration"] == configuration) & units["tpot"].notna()]
+        axis.plot(1e3 / part["tpot"], part["throughput"], label=title_of(configuration), **style(place))
         for _, point in part.iterrows():
             axis.annotate(
                 str(point["batch"]), (1e3 / point["tpot"], point["throughput"]), xytext=(3, 3),
@@ -217,7 +227,7 @@ def _plots(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Iter
     axis.set_xlabel("tokens/s of a text, median", fontsize=9)
     axis.set_ylabel("tokens/s of all texts", fontsize=9)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    yield Plot(
+    return Plot(
         f"pareto_{slug(name)}",
         f"A text's tokens/s against those of all texts, {name}; the numbers are texts at a time. Up and to the "
         "right is better.",
