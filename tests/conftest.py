@@ -9,6 +9,7 @@ import utils.threads  # noqa: F401
 import ctypes
 import gc
 import os
+import random
 import sys
 from collections.abc import Iterator
 
@@ -34,6 +35,25 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """At its end the process takes down all of it."""
     gc.unfreeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What fixtures draw is the same in every run."""
+    _seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """What a test draws is the same alone, where it also makes what the tests of its file share."""
+    _seed()
+
+
+def _seed() -> None:
+    """One state of the random numbers that no generator is given for, in what has been imported: 0.1 ms."""
+    random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -164,7 +164,7 @@ ROWS = [
             "prompt: batch": ({"inputs": _LONG.expand(2, 2)}, "inputs of shape (2, 2) given; expected one text"),
             "prompt: rank 3": ({"inputs": _LONG.unsqueeze(0)}, "inputs of shape (1, 1, 2) given"),
             "prompt: rank 0": ({"inputs": torch.tensor(5)}, "inputs of shape () given"),
-            "prompt: floats": ({"inputs": torch.randn(3)}, "expected a list of ids"),
+            "prompt: floats": ({"inputs": torch.ones(3)}, "expected a list of ids"),
             "prompt: a mask": ({"inputs": _LONG.bool()}, "expected a list of ids"),
             "prompt: meta device": ({"inputs": _LONG.to("meta")}, "expected a list of ids"),
             "prompt: set": ({"inputs": {1, 2}}, "inputs {1, 2} given"),
