@@ -227,11 +227,6 @@ class RunMetrics:
         return [sum(hist[i:]) for i in range(1, len(hist))]
 
     @property
-    def unconditional_acceptance(self) -> list[float]:
-        """By position i = 1, 2, ...: accepted at i / rounds."""
-        return [count / self.rounds for count in self.accepted_at]
-
-    @property
     def conditional_acceptance(self) -> list[float]:
         """By position i = 1, 2, ...: accepted at i / tested at i."""
         accepted = chain(self.accepted_at, repeat(0))

@@ -55,7 +55,7 @@ def test_rates(chain: RunMetrics) -> None:
 
 def test_acceptance_by_position(chain: RunMetrics) -> None:
     """Accepted at 1: rounds 0, 1; at 2 and 3: round 1. Tested at 1: all; at 2: rounds 0, 1; at 3: round 1."""
-    assert chain.unconditional_acceptance == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    assert chain.accepted_at == [2, 1, 1]
     assert chain.conditional_acceptance == pytest.approx([2 / 3, 1 / 2, 1 / 1])
 
 
@@ -88,7 +88,7 @@ def test_a_tree_counts_depths_not_rows() -> None:
     assert (metrics.drafted, metrics.tested, metrics.accepted) == (12, 5, 4)
     assert metrics.tested == sum(metrics.tested_at) and metrics.alpha == pytest.approx(4 / 5)
     assert metrics.accept_hist == [0, 2, 1]
-    assert metrics.unconditional_acceptance == pytest.approx([3 / 3, 1 / 3])
+    assert metrics.accepted_at == [3, 1]
     assert metrics.conditional_acceptance == pytest.approx([3 / 3, 1 / 2])  # nothing hangs below a: not tested there
 
 
@@ -103,7 +103,7 @@ def test_nothing_is_unknown_not_zero() -> None:
     empty, plain = RunMetrics(), account(make_round(0))
     assert empty.tokens_per_s is None and empty.tokens_per_round is None and empty.accept_hist == []
     assert plain.acceptance_rate is None and plain.alpha is None and plain.mean_entropy is None
-    assert plain.conditional_acceptance == [] and plain.unconditional_acceptance == []
+    assert plain.conditional_acceptance == [] and plain.accepted_at == []
     assert speedup(plain, empty) is None and cost_ratio(plain, plain) is None
 
 
