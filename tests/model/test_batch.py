@@ -119,8 +119,9 @@ def test_transformers_own_modules_write_in_a_batch_what_they_write_alone(config:
     pair = replace(tiny_pair(), target=ModelRunner(models[0]), drafter=ModelRunner(models[0]), heads={})
     for processor in (GreedyProcessor(), NucleusProcessor(0.9, 0.95)):
         asked = requests(processor)
-        for size in (1, 4):
-            assert together(pair, case, asked, size) == {one.seed: alone(pair, case, one) for one in asked}
+        expected = {one.seed: alone(pair, case, one) for one in asked}
+        for size in (1, 4) if config is llama else (4,):
+            assert together(pair, case, asked, size) == expected
 
 
 def test_a_model_whose_layers_are_not_alike_says_so() -> None:

@@ -50,7 +50,7 @@ def profile_of(pair: Pair, steps: int) -> tuple[LatencyProfile, list[float]]:
 
 
 def test_every_drafter_of_a_pair_is_timed() -> None:
-    profile, told = profile_of(with_heads(), 3000)
+    profile, told = profile_of(with_heads(), 1500)
     assert list(profile.forward) == [128, 224]  # a window of 256 less the most rows
     assert all([rows for rows, _ in times] == list(ROWS) for times in profile.forward.values())
     assert [tokens for tokens, _ in profile.prefill] == [128, 224]
@@ -74,24 +74,24 @@ def test_what_others_add_to_a_forward_does_not_count() -> None:
 
 def test_a_drafter_that_is_the_target_is_always_right() -> None:
     pair = tiny_pair()
-    profile, _ = profile_of(replace(pair, drafter=pair.target.another()), 2000)
+    profile, _ = profile_of(replace(pair, drafter=pair.target.another()), 800)
     assert set(profile.drafters["model"].acceptance) == {1.0} and len(profile.drafters["model"].acceptance) == 4
 
 
 def test_what_is_not_there_is_not_timed() -> None:
-    profile, _ = profile_of(replace(tiny_pair(), drafter=None, drafter_info=None), 1500)
+    profile, _ = profile_of(replace(tiny_pair(), drafter=None, drafter_info=None), 600)
     assert set(profile.drafters) == {*COPIERS, "recycling", "logitspec"}
     assert profile.cost_model("model") is None and profile.cost_model("suffix") is not None
 
 
 def test_a_target_that_runs_chains_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeanModel, "trees", False)
-    profile, _ = profile_of(tiny_pair(), 1500)
+    profile, _ = profile_of(tiny_pair(), 600)
     assert "recycling" not in profile.drafters and "model" in profile.drafters
 
 
 def test_an_encoder_decoder_pair() -> None:
-    profile, _ = profile_of(seq2seq_pair("bart", TOKENS), 1500)
+    profile, _ = profile_of(seq2seq_pair("bart", TOKENS), 600)
     assert list(profile.forward) == [WINDOW - 32] and dict(profile.forward[WINDOW - 32]).keys() == set(ROWS)
     assert "model" in profile.drafters and profile.cost_model("model") is not None
 
@@ -123,7 +123,7 @@ def test_the_pairs_own_caches_are_left_alone() -> None:
     pair = with_heads()
     pair.target.read([5, 6, 7])
     pair.target.forward([5, 6, 7])
-    profile_of(pair, 400)
+    profile_of(pair, 100)
     assert pair.target.length == 3
 
 
@@ -138,7 +138,9 @@ def test_what_was_measured_is_kept_where_the_machine_was_quiet(monkeypatch: pyte
     assert not store_path().exists()
 
 
-def test_ctrl_c_keeps_nothing() -> None:
+def test_ctrl_c_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "BUDGET_S", 0.5)
+
     def interrupted(share: float) -> None:
         if share > 0.3:
             raise KeyboardInterrupt
@@ -162,7 +164,7 @@ def test_an_engine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rule_hears_the_price_of_what_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
     monkeypatch.setattr(FixedGamma, "use_cost_model", lambda rule, price: heard.append(price))
-    profile, _ = profile_of(tiny_pair(), 600)
+    profile, _ = profile_of(tiny_pair(), 200)
     engine = PairEngine(replace(tiny_pair(), profile=profile))
     next(engine.stream("staged", {**Settings(), "staged_drafter": "prompt_lookup"}, [5, 6, 7]))
     assert heard == [profile.cost_model("model")]
