@@ -41,6 +41,21 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
 
 
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a target, and of the data that whoever learns from it first lets it write."""
+    folder = tmp_path_factory.mktemp("written")
+    save_checkpoint(folder / "target", llama())
+    return folder
+
+
+@pytest.fixture
+def writer(written_once: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A target whose own data the tests here share."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(written_once / "cache"))
+    return written_once / "target"
+
+
 def train(target: Path, out: Path, *more: str) -> str:
     common = ["--target", str(target), "--out", str(out), "--draft-vocab", "64", "--epochs", "1", "--steps", "2"]
     done = CliRunner().invoke(app, [*common, *more])
@@ -54,8 +69,8 @@ def test_what_seldom_comes_through_is_not_recommended(chances: tuple[float, ...]
 
 
 @pytest.mark.parametrize("method", ["model", "medusa", "hydra", "eagle", "mtp", "parallel_eagle", "dspark"])
-def test_a_target_writes_its_own_data_and_gets_a_head(method: str, tmp_path: Path) -> None:
-    target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / method
+def test_a_target_writes_its_own_data_and_gets_a_head(method: str, writer: Path, tmp_path: Path) -> None:
+    target, out = writer, tmp_path / method
     said = train(target, out, "--method", method, "--tokens", "1500", "--device", "cpu", "--dtype", "float32")
     assert "tokens a round on held-out answers" in said
     card = (out / "README.md").read_text(encoding="utf-8")
@@ -131,8 +146,8 @@ def test_a_head_learns_further_and_its_card_tells_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["mtp", "eagle"])
-def test_what_was_chosen_is_recorded_and_drafts(method: str, tmp_path: Path) -> None:
-    target, out, further = save_checkpoint(tmp_path / "target", llama()), tmp_path / method, tmp_path / "further"
+def test_what_was_chosen_is_recorded_and_drafts(method: str, writer: Path, tmp_path: Path) -> None:
+    target, out, further = writer, tmp_path / method, tmp_path / "further"
     chosen = ("--loss", "lk", "--decay", "0.6", "--answers", "drawn", "--feedback", "normed", "--output-rank", "9")
     norms = ("--state-norm", "each") if method == "eagle" else ()
     data = ("--tokens", "1500", "--device", "cpu", "--dtype", "float32")
