@@ -10,11 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from engines.api import KEY, Api
 from engines.dialect import Dialect
 from engines.home import ExternalEngine
-from engines.launch import Launcher
-from engines.served import ServedEngine
+from engines.server.api import KEY, Api
+from engines.server.launch import Launcher
+from engines.server.served import ServedEngine
 from engines.spec import TRANSFORMERS, EngineSpec, read_launch
 from engines.speculation import config_for
 from engines.tables import DIALECTS

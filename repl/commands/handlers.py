@@ -4,10 +4,9 @@ import contextlib
 from pathlib import Path
 
 from ablation.plan.choice import choose_runs
-from repl import ngrams
 from repl.commands.command import CommandHost, change
 from repl.files import export as exporting
-from repl.files import script
+from repl.files import ngrams, script
 from repl.files.runs import Run
 from repl.own_settings import TURNS
 from repl.replies import Message

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from repl import plan
 from repl.commands.command import CommandHost
 from repl.commands.handlers import no_argument
 from repl.costs import profile_sheet
+from repl.measuring import plan
 from repl.replies import Message, SectionSheet
 from utils.errors import UserError
 from utils.interrupt import Deferred
@@ -28,7 +28,7 @@ def ablate(host: CommandHost, argument: str) -> None:
     host.wait()
     session.settle()
     with Deferred():
-        from repl.ablate import run_plan
+        from repl.measuring.ablate import run_plan
 
     if not begun:  # what is on has been decided since
         experiment = plan.read(session, argument)
@@ -57,7 +57,7 @@ def batch(host: CommandHost, argument: str) -> None:
     host.session.refuse_nothing()
     host.wait()
     with Deferred():
-        from repl.batch import answer
+        from repl.measuring.batch import answer
 
     host.count(answer(host.session, prompts, size, host.view))
 
@@ -66,7 +66,7 @@ def results(host: CommandHost, argument: str) -> None:
     """/results."""
     no_argument("results", argument)
     with Deferred():
-        from repl.ablate import show_last
+        from repl.measuring.ablate import show_last
 
     show_last(host.view)
 

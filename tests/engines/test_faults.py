@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from engines.api import Api
-from engines.served import ServedEngine
+from engines.server.api import Api
+from engines.server.served import ServedEngine
 from engines.spec import EngineSpec
 from sampling.engine import Text
 from sampling.methods.settings import Settings
@@ -119,7 +119,7 @@ def test_ctrl_c_ends_what_waits_for_a_server_that_hangs(tmp_path: Path, call: st
     asked = tmp_path / "asked"
     launch = shlex.join([sys.executable, "-c", HANGING, "{port}", str(asked)])
     program = (
-        "from engines.launch import Launcher\nfrom engines.served import ServedEngine\n"
+        "from engines.server.launch import Launcher\nfrom engines.server.served import ServedEngine\n"
         "from engines.spec import EngineSpec\nfrom engines.tables import DIALECTS\nfrom sampling.engine import Text\n"
         "from sampling.pair.pair_engine import PairEngine\nfrom sampling.methods.settings import Settings\n"
         "from tests.tiny import tiny_pair\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engines.launch import Launcher
-from engines.served import ServedEngine
+from engines.server.launch import Launcher
+from engines.server.served import ServedEngine
 from engines.spec import EngineSpec, read_launch
 from engines.tables import DIALECTS
 from sampling.methods.settings import Settings
@@ -83,7 +83,7 @@ def test_a_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
 def test_whoever_started_it_may_be_killed(tmp_path: Path, way: signal.Signals) -> None:
     pids = tmp_path / "pids"
     program = (
-        "import time\nfrom engines.launch import Launcher\nfrom engines.tables import DIALECTS\n"
+        "import time\nfrom engines.server.launch import Launcher\nfrom engines.tables import DIALECTS\n"
         f"launcher = Launcher({command(pids)!r}, DIALECTS['vllm'], 'm')\n"
         "launcher.api_of({'method': 'naive'})\nprint('ready', flush=True)\ntime.sleep(600)\n"
     )

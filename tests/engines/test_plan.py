@@ -20,9 +20,9 @@ from ablation.plan.grid import Plan
 from ablation.report.load import load_results
 from ablation.results.manifest import read
 from ablation.run.conduct import conduct_into
-from engines.api import Api
 from engines.fleet import ready
-from engines.served import ServedEngine
+from engines.server.api import Api
+from engines.server.served import ServedEngine
 from engines.spec import EngineSpec
 from sampling.forward.referee import refereed
 from sampling.loading.options import LoadOptions

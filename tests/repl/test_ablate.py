@@ -72,7 +72,7 @@ def test_a_second_ctrl_c_says_where_the_results_are(player: SessionPlayer, monke
     def struck(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("repl.ablate.run_plan", struck)
+    monkeypatch.setattr("repl.measuring.ablate.run_plan", struck)
     player.execute("/ablate gamma")
     assert player.interrupted and not player.failures
     assert "stopped at once; /results reports what has been measured" in said(player)[1]

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from ablation.plan.grid import BatchLoad, Configuration, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
+from repl.measuring.slots import BatchSlots
 from repl.player import SessionPlayer
 from repl.screen.plain import PlainView
 from repl.session import Session
-from repl.slots import BatchSlots
 from tests.ablation.conftest import write_lines
 from tests.ablation.mock_engine import GREEDY, make_round
 from utils.events import Round

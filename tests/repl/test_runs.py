@@ -167,7 +167,7 @@ def test_an_ablation_begins_at_the_prompt(player: SessionPlayer, tmp_path: Path)
 
 
 def test_without_a_plan_what_was_added_runs_on_quick(player: SessionPlayer) -> None:
-    from repl import plan
+    from repl.measuring import plan
 
     quick = [configuration.name for configuration in plan.read(player.session, "").plan.configurations]
     assert "egag" in quick

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from engines.api import Api
-from engines.served import ServedEngine
+from engines.server.api import Api
+from engines.server.served import ServedEngine
 from engines.spec import EngineSpec
 from engines.tables import DIALECTS
 from sampling.measure.metrics import RunMetrics

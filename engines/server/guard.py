@@ -1,7 +1,7 @@
 """Runs a command in a process group of its own, which ends with whoever started this, however that ends.
 
-`python -m engines.guard COMMAND ...`: standard input is held open by the parent, and says by its end that the parent is
-gone. Standard library alone, so that it starts at once.
+`python -m engines.server.guard COMMAND ...`: standard input is held open by the parent, and says by its end that the
+parent is gone. Standard library alone, so that it starts at once.
 """
 
 import os

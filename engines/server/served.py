@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from engines.api import OPEN, Api
 from engines.dialect import AnswerPiece, Dialect
 from engines.dialect import Event as Told
 from engines.home import ExternalEngine, wanted
+from engines.server.api import OPEN, Api
 from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
 from engines.tables import DIALECTS

@@ -12,9 +12,9 @@ from ablation.results.record import Record
 from ablation.results.traces.trace import Tracer
 from ablation.run.execute import PlayedRow
 from ablation.run.job import JobOutcome, PlanJob
+from repl.measuring.slots import BatchSlots
 from repl.screen.view import View
 from repl.session import Session
-from repl.slots import BatchSlots
 from utils.interrupt import silent_keyboard
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from engines.api import Api
 from engines.dialect import Dialect
+from engines.server.api import Api
 from engines.spec import expanded, read_launch
 from utils.errors import UserError
 from utils.provenance import ROOT
@@ -83,7 +83,7 @@ class Launcher:
         self._log = tempfile.NamedTemporaryFile(prefix="engine-", suffix=".log", delete=False)  # noqa: SIM115
         environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
         self._guard = subprocess.Popen(
-            [sys.executable, str(ROOT / "engines" / "guard.py"), *words],
+            [sys.executable, str(ROOT / "engines" / "server" / "guard.py"), *words],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,

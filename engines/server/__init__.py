@@ -1,0 +1,1 @@
+"""A server of another engine: how it is started, asked, and ended."""

@@ -1,0 +1,1 @@
+"""What measures on the session's pair: /ablate and /batch."""
