@@ -1,6 +1,6 @@
 """The entry point: an interactive session by default, other jobs as subcommands."""
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 from functools import partial
 from pathlib import Path

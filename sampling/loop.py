@@ -24,7 +24,7 @@ from utils.device.sent import sent
 from utils.device.timing import PhaseClock
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
-from utils.random_numbers import CounterRNG
+from utils.numbers.random_numbers import CounterRNG
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 
 

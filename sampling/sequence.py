@@ -13,7 +13,7 @@ from sampling.forward.tree import is_chain
 from utils.device.sent import sent
 from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
-from utils.random_numbers import CounterRNG
+from utils.numbers.random_numbers import CounterRNG
 
 
 @dataclass(slots=True, eq=False)

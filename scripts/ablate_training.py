@@ -1,6 +1,6 @@
 """What choices of a training are worth: drafters that learn from as much data for as long, and how far each drafts."""
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import json
 import re

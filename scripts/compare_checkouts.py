@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from utils.device.machine import disturbance
-from utils.intervals import bootstrap_median
+from utils.numbers.intervals import bootstrap_median
 
 METHODS = ("target", "speculative gamma=4", "suffix", "mtp", "auto", "mtp draft_tree=dynamic tree_tokens=8")
 FORMATS = {

@@ -3,7 +3,7 @@
 uv run scripts/draw_book.py
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import matplotlib
 

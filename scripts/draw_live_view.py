@@ -3,7 +3,7 @@
 uv run scripts/draw_live_view.py docs/live-view.svg
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Write docs/models.md, every family built and run anew: `uv run scripts/generate_models.py`, a minute or two."""
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import warnings
 

@@ -7,7 +7,7 @@ The tokenizer has the first merges of the default's own, under other ids, and an
 default's: a token has the row that it has there.
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Run a grid of methods over prompts into a CSV file with a report: `uv run scripts/run_ablation.py --help`."""
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import typer
 

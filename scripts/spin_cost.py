@@ -4,7 +4,8 @@ beside one busy process, for several settings.
 uv run scripts/spin_cost.py [--rounds 5] [--forwards 60]
 
 Each measurement is a process of its own, since torch reads the setting when it is imported; the settings take turns.
-This script leaves the environment as libgomp wants it, unlike every other that runs a model (`utils/threads.py`).
+This script leaves the environment as libgomp wants it, unlike every other that runs a model
+(`utils/device/threads.py`).
 """
 
 import json

@@ -1,6 +1,6 @@
 """Train a drafter for a target: a distilled model, or a Medusa, Hydra, EAGLE, MTP, P-EAGLE or DSpark head."""
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import math
 import shlex

@@ -4,7 +4,7 @@ Both are ordinary T5 checkpoints on bytes. Data is made up while training goes o
 are never among them.
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import random
 import shlex

@@ -3,7 +3,7 @@
 Reports to the terminal and, with --write, to docs/benchmarks.md and docs/results.
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import sys
 from dataclasses import replace

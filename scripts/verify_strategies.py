@@ -8,7 +8,7 @@ drafts `block` and `traversal` are never behind; for given ones they may be, and
 bootstrap over prompts. Nothing is timed.
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,9 +38,9 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from utils.errors import UserError
-from utils.intervals import bootstrap_ratio
+from utils.numbers.intervals import bootstrap_ratio
+from utils.numbers.random_numbers import RNG
 from utils.parameter import Values
-from utils.random_numbers import RNG
 
 PROMPTS = Path(__file__).parent.parent / "ablation" / "prompts"
 DRAFTING = (

@@ -5,7 +5,7 @@ The share is steady on a busy machine; the ratio is not. Run it in a terminal, w
     uv run scripts/view_cost.py --method speculative --length 128 --repeat 5
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import statistics
 import sys

@@ -4,7 +4,7 @@ Set before torch is imported, and inherited by the processes that tests start; w
 spin briefly. Nothing is compiled but where a test asks for it: each tiny model would cost half a minute.
 """
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import ctypes
 import gc

@@ -6,7 +6,7 @@ from egag.length_rule import FixedGamma
 from sampling.forward.runner import Runner
 from sampling.sequence import Sequence
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
-from utils.random_numbers import CounterRNG
+from utils.numbers.random_numbers import CounterRNG
 
 _FAR = 10**6
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verifier import Verifier
-from utils.random_numbers import RecordingRNG, ReplayingRNG
+from utils.numbers.random_numbers import RecordingRNG, ReplayingRNG
 
 
 def many_verdicts(

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from utils.argmax import argmax
 from utils.errors import UserError
-from utils.random_numbers import RNG, Purpose, uniform
+from utils.numbers.argmax import argmax
+from utils.numbers.random_numbers import RNG, Purpose, uniform
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
 _NUCLEUS_FIRST_LOOK = 256

@@ -1,6 +1,6 @@
 """One stage in this process: `python -m ablation.gpu_check STAGE DIR DEVICE [tiny]`. scripts/gpu_check.py calls it."""
 
-import utils.threads  # noqa: F401
+import utils.device.threads  # noqa: F401
 
 import sys
 from pathlib import Path

@@ -19,7 +19,7 @@ from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
-from utils.intervals import bootstrap_median
+from utils.numbers.intervals import bootstrap_median
 from utils.text import first_line
 
 OURS, AS_IT_IS, STATIC = "ours", "eager", "static"

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from sampling.drafters.draft_tree import PickedTokens
-from utils.argmax import argmax
 from utils.device.sent import moved
 from utils.logits_processor import LogitsProcessor, inverted, sample, wide
-from utils.random_numbers import Source, uniform
+from utils.numbers.argmax import argmax
+from utils.numbers.random_numbers import Source, uniform
 
 
 class BestToken:

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from utils.intervals import bootstrap_ratio
+from utils.numbers.intervals import bootstrap_ratio
 
 
 @dataclass(frozen=True, slots=True)

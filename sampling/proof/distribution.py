@@ -18,8 +18,8 @@ from sampling.pair.pair import Pair
 from sampling.proof.memo import MemoProcessor, memorised
 from sampling.verify.verifier import Verifier
 from utils.events import Round
+from utils.numbers.statistics import distribution_p_value
 from utils.parameter import ChosenPart
-from utils.statistics import distribution_p_value
 
 DEPTHS = 3
 PROCESSOR = ChosenPart("topk", (1.0, 8))

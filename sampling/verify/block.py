@@ -11,7 +11,7 @@ from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import coins_each, sample_each
 from utils.logits_processor import wide
-from utils.random_numbers import RNG
+from utils.numbers.random_numbers import RNG
 
 
 class BlockVerifier(RejectionVerifier):

@@ -19,7 +19,7 @@ from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verify, follows_argmax, packed_verdict, verify
 from utils.device.graphed import Tensors
 from utils.logits_processor import LogitsProcessor
-from utils.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
+from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
 
 _PARTS = ("draft_probs", "first_logits", "point_mass_check")
 

@@ -13,7 +13,7 @@ from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
 from utils.logits_processor import LogitsProcessor
-from utils.random_numbers import RNG
+from utils.numbers.random_numbers import RNG
 
 
 class TopPVerifier(Verifier):

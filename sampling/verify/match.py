@@ -7,9 +7,9 @@ from torch import Tensor
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
-from utils.argmax import argmax
 from utils.logits_processor import LogitsProcessor
-from utils.random_numbers import RNG
+from utils.numbers.argmax import argmax
+from utils.numbers.random_numbers import RNG
 
 
 class TargetMatchVerifier(Verifier):

@@ -10,7 +10,7 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict, distribution_of
 from sampling.verify.verifier import Verifier, coins_each, sample_each
 from utils.logits_processor import LogitsProcessor, sample, wide
-from utils.random_numbers import RNG, uniform
+from utils.numbers.random_numbers import RNG, uniform
 
 
 class RejectionVerifier(Verifier):

@@ -11,7 +11,7 @@ from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, sample_each
 from utils.device.sent import kept
 from utils.logits_processor import LogitsProcessor
-from utils.random_numbers import RNG, uniform_each
+from utils.numbers.random_numbers import RNG, uniform_each
 
 
 class SyntheticVerifier(Verifier):

@@ -11,7 +11,7 @@ from sampling.verify.block import BlockVerifier
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict, distribution_of
 from utils.logits_processor import sample
-from utils.random_numbers import RNG, uniform
+from utils.numbers.random_numbers import RNG, uniform
 
 
 class TraversalVerifier(BlockVerifier):

@@ -15,7 +15,7 @@ from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import DeviceVerdict, Verdict, pack, unpack
 from utils.logits_processor import LogitsProcessor, inverted, wide
-from utils.random_numbers import RNG, uniform_each
+from utils.numbers.random_numbers import RNG, uniform_each
 
 
 class Verifier(ABC):

@@ -13,9 +13,9 @@ from sampling.verify.match import follow
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, pack, unpack
 from sampling.verify.verifier import Verifier
-from utils.argmax import argmax
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, one_if_finite
-from utils.random_numbers import RNG
+from utils.numbers.argmax import argmax
+from utils.numbers.random_numbers import RNG
 
 
 class Verify(Protocol):

@@ -28,7 +28,7 @@ from tests.refusals import refused
 from tests.tiny import llama, random_model
 from utils.errors import UserError
 from utils.logits_processor import sample
-from utils.random_numbers import RNG
+from utils.numbers.random_numbers import RNG
 
 DRAWS = 400
 

@@ -37,7 +37,7 @@ from tests.tiny import WIDE, llama, random_model
 from utils.errors import UserError
 from utils.events import Event, Finished, Prefilled, Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, NucleusProcessor
-from utils.random_numbers import CounterRNG
+from utils.numbers.random_numbers import CounterRNG
 
 LAYERS = 2
 # Prompts of many lengths, one that all but fills the window.

@@ -20,7 +20,7 @@ from tests.conformance.toy import VOCAB, WINDOW
 from tests.heads import CachingPair, random_heads
 from tests.tiny import WIDE, tiny_llama
 from utils.logits_processor import LogitsProcessor, MultinomialProcessor, NucleusProcessor, TopKNucleusProcessor
-from utils.random_numbers import draw_all
+from utils.numbers.random_numbers import draw_all
 
 LAYERS = 2
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from utils.argmax import _block, argmax
+from utils.numbers.argmax import _block, argmax
 
 
 @pytest.mark.parametrize("count", [1, 300, 4097, 8192, 32000, 49152, 50257, 151936, 65537])

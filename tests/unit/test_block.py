@@ -19,7 +19,7 @@ from sampling.verify.rejection import RejectionVerifier, residual
 from sampling.verify.traversal import TraversalVerifier
 from sampling.verify.verifier import Verifier
 from tests.verdicts import many_verdicts
-from utils.random_numbers import CounterRNG
+from utils.numbers.random_numbers import CounterRNG
 
 SIZE, DRAFTS = 3, 3
 Table = dict[tuple[int, ...], Tensor]

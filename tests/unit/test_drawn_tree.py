@@ -15,7 +15,7 @@ from tests.conformance.matrix import case
 from tests.conformance.toy import toy_pair
 from utils.events import Round
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor, TopKNucleusProcessor
-from utils.random_numbers import CounterRNG
+from utils.numbers.random_numbers import CounterRNG
 
 KINDS = ("drawn", "static")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
-from utils.intervals import bootstrap_median, bootstrap_ratio
+from utils.numbers.intervals import bootstrap_median, bootstrap_ratio
 
 
 def test_one_value_is_its_own_interval() -> None:

@@ -23,7 +23,7 @@ from tests.refusals import refused
 from tests.sequences import sequence
 from tests.tiny import llama, random_model
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
-from utils.random_numbers import RNG
+from utils.numbers.random_numbers import RNG
 
 VOCAB = 12
 VERIFIERS = [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()]

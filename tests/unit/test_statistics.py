@@ -2,7 +2,7 @@ import pytest
 import torch
 from scipy import stats
 
-from utils.statistics import chi_square_survival, distribution_p_value
+from utils.numbers.statistics import chi_square_survival, distribution_p_value
 
 
 @pytest.mark.parametrize(("statistic", "degrees"), [(0.5, 1), (3.84, 1), (30.0, 7), (60.0, 15), (200.0, 15)])

@@ -1,6 +1,6 @@
 """How long threads spin is set before torch is there, and never over what a user chose."""
 
-from utils.threads import SPIN_COUNT, spin_briefly
+from utils.device.threads import SPIN_COUNT, spin_briefly
 
 import ast
 import os
@@ -66,4 +66,4 @@ def test_every_program_that_computes_sets_it_first() -> None:
     ]
     assert len(programs) >= 8
     for path in programs:
-        assert _imports(path)[0] == "utils.threads", path
+        assert _imports(path)[0] == "utils.device.threads", path

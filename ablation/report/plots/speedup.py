@@ -27,7 +27,7 @@ from ablation.report.plots.figure import (
 from ablation.report.tables.summary import ALL
 from ablation.results.table import setting_columns
 from sampling.methods.tables import AR
-from utils.intervals import bootstrap_ratio
+from utils.numbers.intervals import bootstrap_ratio
 
 # Settings of the draft length, and whether a rule chooses below it.
 _LENGTHS = {"gamma": False, "egag_gamma_max": True, "ucb_gamma_max": True}

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ablation.report.load import in_order
-from utils.intervals import bootstrap_ratio
+from utils.numbers.intervals import bootstrap_ratio
 
 # A share of fewer rounds than this is drawn hollow.
 FEW_ROUNDS = 10

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.intervals import bootstrap_median
+from utils.numbers.intervals import bootstrap_median
 
 LEVEL = 0.05
 Logs = NDArray[np.float64]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ablation.report.tables.acceptance import summed
 from sampling.measure.ledger import PARTS, Ledger, needed_alpha
-from utils.intervals import bootstrap_ratio
+from utils.numbers.intervals import bootstrap_ratio
 
 _SUMS = ("new_tokens", "own_rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
 # A rate, and the sums that it is a ratio of.

@@ -1,6 +1,6 @@
 """The pair on one device of a cluster. Nothing here imports torch before its threads are set."""
 
-import utils.threads
+import utils.device.threads
 
 import os
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class RayWorker:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        utils.threads.spin_briefly(os.environ)
+        utils.device.threads.spin_briefly(os.environ)
         if Path(folder).is_dir():
             os.chdir(folder)
         self._stack = ExitStack()

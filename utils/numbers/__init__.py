@@ -1,0 +1,1 @@
+"""Pure functions of numbers: random ones, the best of many, intervals, tests."""
