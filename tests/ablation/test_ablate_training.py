@@ -36,7 +36,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 def test_each_choice_learns_as_much_and_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / "out"
-    given = ["--method", "eagle", "--target", str(target), "--out", str(out), "--tokens", "4000", "--most", "1000"]
+    given = ["--method", "eagle", "--target", str(target), "--out", str(out), "--tokens", "2000", "--most", "1000"]
     more = ["--epochs", "1", "--steps", "2", "--draft-vocab", "64", "--batch-tokens", "256", "--length", "8"]
     names = ["as usual", "loss lk", "state-norm each, feedback normed"]
 
@@ -100,7 +100,7 @@ def test_drafters_of_other_data_are_not_compared(tmp_path: Path) -> None:
     target, out = save_checkpoint(tmp_path / "target", llama()), tmp_path / "out"
     given = ["--method", "medusa", "--target", str(target), "--out", str(out), "--most", "1000", "--only", "as usual"]
     given += ["--epochs", "1", "--steps", "1", "--draft-vocab", "64", "--batch-tokens", "256", "--prompts", "0"]
-    for tokens, code, said in (("4000", 0, ""), ("9000", 2, "it differs in data; repeat that command")):
+    for tokens, code, said in (("2000", 0, ""), ("5000", 2, "it differs in data; repeat that command")):
         done = CliRunner().invoke(app, [*given, "--tokens", tokens])
         assert done.exit_code == code and said in " ".join(done.output.split()), done.output
 
