@@ -114,7 +114,6 @@ class Session:
 
     def ask(self, prompt: str) -> Answers:
         """A prompt for every run; waits for the models. Raises `UserError`."""
-        self.refuse_nothing()
         engine = self.engine
         runs = self.refuse_nothing()
         from sampling.measure.comparison import Comparison
