@@ -31,7 +31,7 @@ _CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         max_position_embeddings=128, window_size=12, bos_token_id=3, eos_token_id=3,
     ),
 }  # fmt: skip
-_BOTH_WAYS = ("reads in both directions, as an encoder does", "expected a causal model")
+_BOTH_WAYS = ("reads in both directions, as an encoder does", "causal")
 _CHAINS = ("works with trees of drafts", "runs chains only", "choose methods and values without trees")
 _PROMPT = [5, 6, 7, 5, 6, 8, 5]
 
@@ -59,7 +59,7 @@ def _own_generate(name: str, folder: Path) -> object:
     return _model(name).generate(ids, attention_mask=torch.ones_like(ids), custom_generate=speculative())
 
 
-def _python(name: str, says: tuple[str, ...], act: Callable[[Path], object]) -> Row:
+def _python(name: str, says: tuple[object, ...], act: Callable[[Path], object]) -> Row:
     return Row("python", act, 2, says, name=name)
 
 
@@ -75,8 +75,8 @@ ROWS = (
         "bert drafts", _BOTH_WAYS, lambda folder: speculative_generate(_PROMPT, _model("bert"), random_model(llama()))
     ),
     _python("generate on bert", _BOTH_WAYS, partial(_own_generate, "bert")),
-    _python("trees on rows", ("GPTNeoForCausalLM counts rows", "expected chains"), _recycled),
-    _python("beams on rows", ("expected chains",), lambda folder: beam_search_generate(_PROMPT, _model("neo"))),
-    _python("runner_for a name", ("'gpt2' given as a model", "expected a"), lambda folder: runner_for("gpt2")),  # type: ignore[arg-type]
-    _python("runner_for nothing", ("None given as a model",), lambda folder: runner_for(None)),  # type: ignore[arg-type]
+    _python("trees on rows", ("GPTNeoForCausalLM counts rows", "chains"), _recycled),
+    _python("beams on rows", ("chains",), lambda folder: beam_search_generate(_PROMPT, _model("neo"))),
+    _python("runner_for a name", ("'gpt2'", "model", "expected a"), lambda folder: runner_for("gpt2")),  # type: ignore[arg-type]
+    _python("runner_for nothing", ("None", "model"), lambda folder: runner_for(None)),  # type: ignore[arg-type]
 )

@@ -17,7 +17,7 @@ def _text(vocabulary: str = _DIGEST) -> str:
     return dumps(storage, vocabulary)
 
 
-def row(content: str | bytes, *says: str, status: int = 1) -> Row:
+def row(content: str | bytes, *says: object, status: int = 1) -> Row:
     return Row("session", (f"/ngram_load {_FILE}",), status, says, files={_FILE: content}, name=says[-1])
 
 

@@ -59,13 +59,13 @@ def broken(who: str, value: float, method: str, *settings: tuple[str, str]) -> R
     return Row("python", act, 2, says, never=("258", "260"), name=name)
 
 
-def refused(make: Callable[[], object], *says: str) -> Row:
-    return Row("python", lambda folder: make(), 2, says, name=says[0])
+def refused(make: Callable[[], object], *says: object) -> Row:
+    return Row("python", lambda folder: make(), 2, says, name=str(says[0]))
 
 
 _SAMPLED = ("processor", "multinomial 1.0")
 _TREE = ("draft_tree", "dynamic")
-_COLD = "given; expected 1e-10 <= NUMBER <= 1e+10"
+_COLD = "1e-10 <= NUMBER <= 1e+10"
 ROWS = [
     *(
         broken("target", value, "target", ("processor", how))
@@ -88,7 +88,7 @@ ROWS = [
         for how in ("greedy", "topk 1 3")
     ),
     *(
-        refused(lambda value=value: MultinomialProcessor(value), f"temperature: {str(value)!r} {_COLD}")  # type: ignore[misc]
+        refused(lambda value=value: MultinomialProcessor(value), f"temperature: {str(value)!r}", _COLD)  # type: ignore[misc]
         for value in (1e-40, 1e-11, 0, -1, 1e11, INF, NAN, None, True, "x")
     ),
     *(
@@ -99,8 +99,8 @@ ROWS = [
         refused(lambda value=value: NucleusProcessor(1.0, value), f"top_p: {str(value)!r} given")  # type: ignore[misc]
         for value in (0, -1, 1.0000001, NAN, INF)
     ),
-    refused(lambda: TopKNucleusProcessor(1.0, 10**5000, 0.5), "top_k: a number of thousands of digits given"),
-    Row("session", ("/processor multinomial 1e-40",), 1, ("temperature: '1e-40' given", "1e-10")),
-    Row("session", ("/processor greedy 1e-40",), 1, ("temperature: '1e-40' given",)),
-    Row("infer", ("run", "--prompt", "a", "--processor", "nucleus 1e-40 0.9"), 2, ("temperature: '1e-40' given",)),
+    refused(lambda: TopKNucleusProcessor(1.0, 10**5000, 0.5), "top_k: a number of thousands of digits"),
+    Row("session", ("/processor multinomial 1e-40",), 1, ("temperature: '1e-40'", "1e-10")),
+    Row("session", ("/processor greedy 1e-40",), 1, ("temperature: '1e-40'",)),
+    Row("infer", ("run", "--prompt", "a", "--processor", "nucleus 1e-40 0.9"), 2, ("temperature: '1e-40'",)),
 ]

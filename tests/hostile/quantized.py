@@ -24,7 +24,7 @@ _METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def _quantized(method: str, says: tuple[str, ...], given: Mapping[str, Any], name: str) -> Row:
+def _quantized(method: str, says: tuple[object, ...], given: Mapping[str, Any], name: str) -> Row:
     return row(configured(quantization_config={"quant_method": method, **given}), *says, name=name)
 
 

@@ -15,14 +15,15 @@ class Row:
     """What is brought to a door, and what comes of it.
 
     given: arguments of a command line, lines typed into a session, the path of a script, or a call. says: all are
-    in what was printed. never: none is. files: written into the row's folder, where everything runs, before; a function
-    instead of texts may write what it likes. makes: patterns of the only files that may appear or change there.
+    in what was printed, numbers and names as whole words. never: none is. files: written into the row's folder, where
+    everything runs, before; a function instead of texts may write what it likes. makes: patterns of the only files
+    that may appear or change there.
     """
 
     door: Door
     given: tuple[str, ...] | Act
     status: int
-    says: tuple[str, ...] = ()
+    says: tuple[object, ...] = ()
     files: Mapping[str, Content] | Act = field(default_factory=dict)
     never: tuple[str, ...] = ()
     makes: tuple[str, ...] = ()

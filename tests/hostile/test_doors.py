@@ -13,6 +13,7 @@ import pytest
 import tests.hostile
 from tests.hostile.doors import DOORS, Came, call, loaded
 from tests.hostile.row import Row
+from tests.refusals import lacking
 from tests.tiny import llama, save_checkpoint
 
 LONGEST_LINE = 400
@@ -61,6 +62,10 @@ def _enter(row: Row, folder: Path, request: pytest.FixtureRequest) -> Came:
     return DOORS[row.door](tuple(given))
 
 
+def _says(said: str, datum: object) -> bool:
+    return str(datum) in said and (not re.fullmatch(r"\w+", str(datum)) or not lacking(said, datum))
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.title) for row in ALL])
 def test_what_is_wrong_is_told_in_a_line_and_changes_nothing(
@@ -72,7 +77,7 @@ def test_what_is_wrong_is_told_in_a_line_and_changes_nothing(
     said = " ".join(came.text.replace("│", " ").split())
     assert not came.crash and "Traceback" not in came.text, came.crash or came.text
     assert came.status == row.status, said[:2000]
-    assert [words for words in row.says if words not in said] == [], said[:2000]
+    assert [datum for datum in row.says if not _says(said, datum)] == [], said[:2000]
     assert [words for words in row.never if words in came.text] == [], said[:2000]
     lines = [line for line in came.text.split("\n") if not line.startswith("{")]  # records are for programs
     assert max(map(len, lines)) <= LONGEST_LINE, said[:2000]

@@ -69,7 +69,7 @@ REFUSED: Mapping[str, Callable[[], object]] = {
     "logits": lambda: no_distribution("model"),
     "order of n-grams": lambda: NGramStorage(1),
     "token beyond the vocabulary": lambda: NGramStorage(2, 10).update([1], 10),
-    "text for ids": lambda: NGramStorage(2).initialize("a b"),
+    "text for ids": lambda: NGramStorage(2).initialize("a b"),  # type: ignore[arg-type]
     "no model": lambda: speculative("gpt2"),
     "shard": lambda: Shard.parse("3/2"),
     "no shard": lambda: Shard.parse("3"),
