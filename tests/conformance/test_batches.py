@@ -28,7 +28,7 @@ from sampling.pair.pair import ModelInfo, Pair
 from sampling.pair.share import shared_runner
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
-from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case
+from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case, ways
 from tests.conformance.suite import Case
 from tests.conformance.toy import VOCAB, WINDOW, toy_pair
 from tests.heads import CachingPair, random_heads
@@ -161,7 +161,7 @@ def test_drawn_texts_are_those_of_one_sequence(drafter: str, processor: LogitsPr
     check((drafter,), processor, (3,))
 
 
-@pytest.mark.parametrize("drafter", SHARED)
+@pytest.mark.parametrize("drafter", [name for name in ways() if name not in TREES])
 def test_forwards_of_fixed_shapes_say_the_same(drafter: str) -> None:
     """What fills them up is never read: rows that nobody asked for, places without a text, and columns behind it."""
     one, target = case(drafter, forgetful=True), SharedRunner(weights(0), fixed_shapes=True)

@@ -33,7 +33,6 @@ from tests.conformance.matrix import (
     cut_drafters,
     drafter_seeds,
     drafting_class,
-    draws_anew,
     greedy_combinations,
     judges_of,
     reads_distributions,
@@ -41,6 +40,7 @@ from tests.conformance.matrix import (
     sampled_combinations,
     says_how_to_draft,
     trait,
+    ways,
 )
 from tests.conformance.toy import toy_pair
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, MultinomialProcessor
@@ -51,7 +51,7 @@ def test_every_line_of_the_tables_is_tested(processor: LogitsProcessor) -> None:
     met = list(combinations(processor))
     lossless = {name for name in VERIFIERS if VERIFIERS[name].build(None, {}).lossless(processor)}
     drafters, rules, judges = (set(names) for names in zip(*met, strict=True))
-    wanted = set(NAMES) if processor.greedy else {name for name in NAMES if name in DRAFTERS or draws_anew(name)}
+    wanted = set(NAMES) if processor.greedy else set(ways())
     assert (drafters, rules, judges) == (wanted, set(CONTROLLERS), lossless)
     assert set(DRAFTERS) <= drafters
     assert len(set(met)) == len(met)
@@ -96,8 +96,8 @@ def test_no_way_of_drafting_is_missing_from_the_matrix() -> None:
         for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
             import_module(module.name)
     library = ("sampling.drafters.", "ngram_assisted.")
-    ways = {kind for kind in _below(Drafter) if says_how_to_draft(kind) and kind.__module__.startswith(library)}
-    assert ways - elsewhere <= {drafting_class(name) for name in NAMES}
+    classes = {kind for kind in _below(Drafter) if says_how_to_draft(kind) and kind.__module__.startswith(library)}
+    assert classes - elsewhere <= {drafting_class(name) for name in NAMES}
 
 
 def _below(kind: type) -> set[type]:

@@ -14,7 +14,7 @@ from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.pair import ModelInfo, Pair
 from sampling.verify import graphed
 from tests.conformance import suite
-from tests.conformance.matrix import NAMES, case
+from tests.conformance.matrix import case, ways
 from tests.conformance.test_tables import LEARN_FROM_VERDICTS
 from tests.conformance.toy import VOCAB, WINDOW
 from tests.heads import CachingPair, random_heads
@@ -42,12 +42,12 @@ def runner(model: LeanModel, fixed: bool) -> WholeRunner:
     return ModelRunner.with_graphs(model) if fixed else ModelRunner(model)
 
 
-@pytest.mark.parametrize("drafter", NAMES)
+@pytest.mark.parametrize("drafter", ways())
 def test_greedy_output_is_that_of_autoregression(drafter: str) -> None:
     suite.check_greedy(case(drafter), lean_pair(fixed=True), length=20, prompts=2)
 
 
-@pytest.mark.parametrize("drafter", [name for name in NAMES if name not in LEARN_FROM_VERDICTS])
+@pytest.mark.parametrize("drafter", [name for name in ways() if name not in LEARN_FROM_VERDICTS])
 def test_every_proposal_equals_a_redraft_without_cache(drafter: str) -> None:
     suite.check_redraft(case(drafter), lean_pair(fixed=True), length=16)
 

@@ -18,6 +18,7 @@ from tests.conformance.matrix import (
     drafter_seeds,
     greedy_combinations,
     rules_of,
+    ways,
 )
 from tests.conformance.toy import PROMPT, toy_pair, toy_runner
 from tests.refusals import refused
@@ -68,7 +69,7 @@ def test_a_round_without_drafts_leaves_no_row_of_a_rejected_draft(drafter: str) 
     suite.check_redraft(replace(case(drafter), gamma=EverySecond), toy_pair())
 
 
-@pytest.mark.parametrize("drafter", NAMES)
+@pytest.mark.parametrize("drafter", ways())
 def test_a_stop_token_ends_the_text_wherever_it_falls(drafter: str) -> None:
     for seed, stop in product(drafter_seeds(drafter), ({2}, {0, 3}, {5})):
         pair = toy_pair(drafter_seed=seed, stop=frozenset(stop))
@@ -79,7 +80,7 @@ def test_a_stop_token_ends_the_text_wherever_it_falls(drafter: str) -> None:
             assert (ids[-1] in stop) == (end.reason == "stop")
 
 
-@pytest.mark.parametrize("drafter", NAMES)
+@pytest.mark.parametrize("drafter", ways())
 def test_no_more_tokens_than_asked(drafter: str) -> None:
     for length, pair in product((1, 2, 3, 7), (toy_pair(), toy_pair(drafter_seed=None))):
         events = suite.run(case(drafter), pair, GreedyProcessor(), length)
@@ -87,7 +88,7 @@ def test_no_more_tokens_than_asked(drafter: str) -> None:
         assert events[-1] == Finished("length", length)
 
 
-@pytest.mark.parametrize("drafter", NAMES)
+@pytest.mark.parametrize("drafter", ways())
 def test_a_full_context_window_ends_the_text(drafter: str) -> None:
     pair = toy_pair(window=len(PROMPT) + 9)
     suite.check_greedy(case(drafter), pair, prompts=1)
@@ -110,7 +111,7 @@ def test_a_drafter_with_a_smaller_window_stops_drafting(drafter: str) -> None:
     assert not rounds[-2].drafts
 
 
-@pytest.mark.parametrize("drafter", NAMES)
+@pytest.mark.parametrize("drafter", ways())
 def test_the_same_seed_gives_the_same_run(drafter: str) -> None:
     pair = toy_pair()
     runs = [suite.output(suite.run(case(drafter), pair, MultinomialProcessor(1.0), 16, seed=7)) for _ in range(2)]
