@@ -251,9 +251,7 @@ def combinations(processor: LogitsProcessor) -> Iterable[Names]:
     What a drafter computes shows under greedy, where every one is tested. The law of what is sampled hangs on how
     drafts are drawn, and on the form of a proposal: a variant of the tests that does both as one before it is left out.
     """
-    for drafter in NAMES:
-        if not processor.greedy and drafter not in ways():
-            continue
+    for drafter in NAMES if processor.greedy else ways():
         rules, judges = rules_of(drafter), judges_of(drafter, processor)
         others = rules[1:] if processor.greedy else _rules_that_could_bend(drafter)
         yield from ((drafter, rules[0], judge) for judge in judges)
@@ -275,7 +273,6 @@ def _rules_that_could_bend(drafter: str) -> Names:
     return others if meets_all_sampled(drafter) else tuple(rule for rule in others if reads_distributions(rule))
 
 
-@cache
 def ways() -> Names:
     """The drafters of the tables, and of the tests' variants the first of each class and form of a proposal.
 
