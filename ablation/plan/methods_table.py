@@ -8,7 +8,7 @@ from typing import Any
 
 from ablation.plan.grid import AGAIN, Configuration
 from ablation.plan.section import Faults, PlanSection, many, one
-from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.settings import PARAMETERS, check_bounds
 from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError, one_of
 from utils.parameter import Parameter
@@ -113,7 +113,7 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
             faults.add(unread(name, table.method), name, "methods", table.place)
         for configuration, resolved in expanded:
             try:
-                _check_together(resolved)
+                check_values(configuration, values)
             except UserError as error:
                 faults.add(str(error), "", "methods", table.place)
             if resolved in found:
@@ -130,7 +130,7 @@ def multiply(tables: Sequence[MethodTable], values: Mapping[str, Any]) -> tuple[
     found: dict[_Resolved, Configuration] = {}
     for table in tables:
         for configuration, resolved in _expand(table, values):
-            _check_together(resolved)
+            check_values(configuration, values)
             found.setdefault(resolved, configuration)
     return tuple(found.values())
 
@@ -171,14 +171,9 @@ def _unread(table: MethodTable, configurations: Sequence[Configuration], values:
 
 def check_values(configuration: Configuration, values: Mapping[str, Any]) -> None:
     """Raises `UserError` where the configuration's values do not go together with all others."""
-    ((_, resolved),) = _expand(table_of(configuration), values)
-    _check_together(resolved)
+    check_bounds({**values, **dict(configuration.parameters)}, METHODS[configuration.method].bounds)
 
 
 def table_of(configuration: Configuration) -> MethodTable:
     """The table that comes to this one configuration."""
     return MethodTable(configuration.method, {name: (value,) for name, value in configuration.parameters})
-
-
-def _check_together(resolved: _Resolved) -> None:
-    Settings().assign_all(resolved[1])

@@ -61,7 +61,7 @@ class Settings(Mapping[str, Any]):
     def assign_all(self, assignments: Iterable[tuple[str, str]]) -> None:
         """Set parameters from (name, text) as one: only where all of them end up must be allowed."""
         values = {**self._values, **{name: PARAMETERS[name].parse(text) for name, text in assignments}}
-        _check_together(values)
+        check_bounds(values, BOUNDS)
         self._values = values
 
     def show(self, name: str) -> str:
@@ -98,7 +98,8 @@ def _height(name: str) -> int:
     return max((1 + _height(high) for low, high in BOUNDS if low == name), default=0)
 
 
-def _check_together(values: Mapping[str, Any]) -> None:
-    for low, high in BOUNDS:
+def check_bounds(values: Mapping[str, Any], bounds: Iterable[Bound]) -> None:
+    """Raises `UserError` where a value is above what bounds it."""
+    for low, high in bounds:
         if values[low] > values[high]:
             raise UserError(f"{low} {values[low]} is above {high} {values[high]}; expected min <= max")
