@@ -37,7 +37,7 @@ from tests.ablation.conftest import Invoke, objects
 from tests.ablation.mock_engine import MockEngine, mock_plan
 from tests.ablation.plan_files import SPECULATIVE, Write, refusal
 from tests.ablation.playing import Silent, copied, lasting, play, records_of, row_ends, rows
-from tests.refusals import refused
+from tests.refusals import lacking, refused
 from tests.tiny import gpt2, llama, save_checkpoint, tiny_tokenizer
 
 ALL = ("full", "int8", "int4")
@@ -61,15 +61,15 @@ def test_a_command_line_lists_them_between_commas(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "quoted"),
     [
-        ('["full", "int5"]', "line 3: unknown target_weights 'int5'; expected one of full, int8, int4"),
-        ('["int8", "full", "int8"]', "line 3: target_weights: int8 is given twice; expected each value once"),
-        ("[]", "line 3: target_weights: an empty list given; expected one value or more"),
+        ('["full", "int5"]', ("line 3", "'int5'", "full, int8, int4")),
+        ('["int8", "full", "int8"]', ("line 3: target_weights: int8", "twice")),
+        ("[]", ("line 3: target_weights", "list")),
     ],
 )
-def test_a_wrong_list_is_refused_with_its_line(write: Write, given: str, says: str) -> None:
-    assert says in refusal(write("[pair]", f"target_weights = {given}", SPECULATIVE))
+def test_a_wrong_list_is_refused_with_its_line(write: Write, given: str, quoted: tuple[str, ...]) -> None:
+    assert not lacking(refusal(write("[pair]", f"target_weights = {given}", SPECULATIVE)), *quoted)
 
 
 @pytest.mark.parametrize(("given", "says"), [("full,int5", "'int5'"), ("int8,int8", "int8 is given twice")])

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from ablation.commands.methods import methods
 from engines.speculative_config import parse_speculative_config
 from sampling.methods.tables import METHODS
-from utils.errors import UserError
+from tests.refusals import refused
 
 
 def listed(*arguments: str) -> str:
@@ -104,42 +104,41 @@ def test_a_servers_configuration_becomes_methods_and_settings(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "quoted"),
     [
-        ("{", "not JSON"),
-        ("[]", "a list given"),
-        ("{}", "has no method"),
-        ('{"method": "ngrm"}', "Did you mean 'ngram'?"),
-        ('{"method": "suffix", "max_tree_depth": 3}', "unknown key"),
-        ('{"method": "suffix", "max_ngram_size": 3}', "max_ngram_size has no meaning for method 'suffix'"),
-        ('{"method": "ngram", "max_ngram_size": "3"}', "a number"),
-        ('{"method": "ngram", "max_ngram_size": true}', "a number"),
-        ('{"method": "ngram", "max_ngram_size": 2.5}', "an integer"),
-        ('{"method": "ngram", "num_speculative_tokens": -1}', "an integer of 0 or more"),
-        ('{"method": "ngram", "verify_strategy": "tpp"}', "Did you mean 'topp'?"),
-        ('{"method": "ngram", "model": "x"}', "with draft_model"),
-        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "expected method one of draft_model, mtp"),
-        ('{"method": "draft_model", "mtp_strategy": "with_ngrams"}', "Did you mean 'with_ngram'?"),
-        ('{"method": "draft_model", "mtp_strategy": null}', "unknown mtp_strategy 'None'"),
-        ('{"method": "draft_model", "mtp_strategy": 5}', "unknown mtp_strategy '5'"),
-        ('{"method": "ngram", "method": "suffix"}', "'method' is there twice"),
-        ("[" * 100_000, "not JSON"),
-        ('{"method": "suffix", "suffix_decoding_max_tree_depth": 1}', "suffix_decoding_max_tree_depth: as max_tree_d"),
-        ('{"method": "draft_model", "num_speculative_tokens": -1}', "num_speculative_tokens: as gamma: '-1' given"),
+        ("{", "JSON"),
+        ("[]", "a list"),
+        ("{}", "draft_model"),
+        ('{"method": "ngrm"}', "'ngram'"),
+        ('{"method": "suffix", "max_tree_depth": 3}', "'max_tree_depth'"),
+        ('{"method": "suffix", "max_ngram_size": 3}', "max_ngram_size"),
+        ('{"method": "ngram", "max_ngram_size": "3"}', "max_ngram_size: '3'"),
+        ('{"method": "ngram", "max_ngram_size": true}', "max_ngram_size: True"),
+        ('{"method": "ngram", "max_ngram_size": 2.5}', "'2.5'"),
+        ('{"method": "ngram", "num_speculative_tokens": -1}', "'-1'"),
+        ('{"method": "ngram", "verify_strategy": "tpp"}', "'topp'"),
+        ('{"method": "ngram", "model": "x"}', "draft_model"),
+        ('{"method": "ngram", "mtp_strategy": "with_ngram"}', "draft_model, mtp"),
+        ('{"method": "draft_model", "mtp_strategy": "with_ngrams"}', "'with_ngram'"),
+        ('{"method": "draft_model", "mtp_strategy": null}', "'None'"),
+        ('{"method": "draft_model", "mtp_strategy": 5}', "'5'"),
+        ('{"method": "ngram", "method": "suffix"}', "'method'"),
+        ("[" * 100_000, "JSON"),
+        ('{"method": "suffix", "suffix_decoding_max_tree_depth": 1}', "suffix_decoding_max_tree_depth"),
+        ('{"method": "draft_model", "num_speculative_tokens": -1}', "gamma: '-1'"),
         (
             '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 5, '
             '"num_speculative_tokens": 4}',
-            "at most num_speculative_tokens, which is 4",
+            "num_model_steps: 5",
         ),
         (
             '{"method": "draft_model", "mtp_strategy": "with_ngram", "num_model_steps": 11}',
-            "at most num_speculative_tokens, which is 10",
+            "num_model_steps: 11",
         ),
-        ('{"method": "naive", "num_speculative_tokens": "x"}', "an integer of 0 or more"),
-        ('{"method": "naive", "accept_policy": "normal"}', "expected num_speculative_tokens"),
+        ('{"method": "naive", "num_speculative_tokens": "x"}', "'x'"),
+        ('{"method": "naive", "accept_policy": "normal"}', "num_speculative_tokens"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_a_reason(text: str, said: str) -> None:
-    with pytest.raises(UserError) as error:
+def test_a_wrong_configuration_is_refused_with_a_reason(text: str, quoted: str) -> None:
+    with refused(quoted):
         parse_speculative_config(text)
-    assert said in str(error.value)

@@ -57,7 +57,7 @@ _EACH = [f for name in _MANY for f in ("--set", f"{name}={','.join(map(str, rang
 
 ROWS = [
     # which plan
-    Row("ablate", ("quik",), 2, ("plan", "'quik'", "Did you mean 'quick'? A .toml file also works")),
+    Row("ablate", ("quik",), 2, ("plan", "'quik'", "'quick'", ".toml")),
     Row("ablate", ("",), 2, ("plan", "''")),
     Row("ablate", ("../quick",), 2, ("plan", "'../quick'")),
     Row("ablate", ("q" * 5_000_000,), 2, ("plan", "'qqq", "(5,000,000 characters)")),
@@ -173,8 +173,8 @@ ROWS = [
             (".", (), ("--out '.' is a folder",)),
             ("r.txt", (), (".csv",)),
             ("none/r.csv", (), ("there is no folder 'none'",)),
-            ("notes.csv", ("--overwrite",), ("exists and is not a results file; it was left alone",)),
-            ("notes.csv", ("--resume",), ("exists and is not a results file; it was left alone",)),
+            ("notes.csv", ("--overwrite",), ("notes.csv", "results file")),
+            ("notes.csv", ("--resume",), ("notes.csv", "results file")),
             ("r.csv", (), ("give --resume to continue it, --overwrite to replace it",)),
             ("r.csv", ("--resume", "--overwrite"), ("--resume", "--overwrite")),
             ("\x1b[2J.txt", (), ("'\\x1b[2J.txt'",)),

@@ -110,11 +110,11 @@ ROWS = [
     *(_report(_csv(_cells(AR), _cells(**c)), "'r.csv', record 3", *says) for c, says in _NONSENSE),
     *(_report(_csv(_cells(AR), _cells(**c)), "'r.csv'", *says, name=f"odd {c}"[:50]) for c, says in _ODD),
     *(
-        Row("python", _go_on, 2, (*says, "it was left alone"), _resume(c), makes=_LOCK, name=f"resume {says[0]}")
+        Row("python", _go_on, 2, ("r.csv", *says), _resume(c), makes=_LOCK, name=f"resume {says[0]}")
         for c, says in (*_NONSENSE[2:], *_ODD)
     ),
     *(
-        _report(_csv(_cells(AR), _cells(**{name: ""})), f"'r.csv', record 3: no {name} given; expected one")
+        _report(_csv(_cells(AR), _cells(**{name: ""})), "'r.csv', record 3", name)
         for name in ("id", "configuration", "processor")
     ),
     Row("report", ("r.csv",), 0, ("greedy, n = 1 prompt",), makes=_MADE, name="a task all, an odd name", files={
