@@ -85,8 +85,9 @@ class Measurement:
 
 
 def folder_of(file: str) -> str:
-    """The folder of tests that a file lies in: `unit` of `tests/unit/test_text.py`."""
-    return Path(file).parts[1] if Path(file).parts[0] == "tests" else Path(file).parent.name
+    """The folder of tests that a file lies in, `sampling` of `tests/sampling/verify/test_block.py`, or `tests`."""
+    folder, *inner = Path(file).parts[:-1]
+    return inner[0] if inner else folder
 
 
 def lines(

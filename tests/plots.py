@@ -10,7 +10,7 @@ KINDS = ("png", "svg", "pdf")
 
 
 def leave_undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every plot is laid out and has its files, with nothing in them: tests/ablation/test_report_files.py draws."""
+    """Plots are laid out and have files with nothing in them: tests/ablation/report/test_report_files.py draws."""
 
     def save(self: Plot, folder: Path) -> None:
         for kind in KINDS:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.model.tiny_models import LLAMA3_ROPE, SIZES, VOCAB
+from tests.tiny_models import LLAMA3_ROPE, SIZES, VOCAB
 
 SIZE, HEADS, KV_HEADS, INNER = 48, 4, 2, 64
 DIM = SIZE // HEADS

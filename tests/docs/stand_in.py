@@ -1,6 +1,6 @@
 """A small model in the place of the embedded one: with its name, tokenizer, window and kinds of drafters.
 
-Its weights are random. What a command does with its words does not depend on them, and tests/model loads the real ones.
+Its weights are random: what a command does with its words does not depend on them.
 """
 
 import json

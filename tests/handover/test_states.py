@@ -19,9 +19,9 @@ from sampling.prefilled.reading import read_apart
 from sampling.prefilled.shared import SharedPrefills
 from tests.conformance.test_runners import lean_pair
 from tests.conformance.toy import VOCAB
-from tests.model.tiny_models import FORMS, ids, make, runner
 from tests.refusals import refused
 from tests.tiny import tiny_llama
+from tests.tiny_models import FORMS, ids, make, runner
 from utils.events import Finished, Prefilled, Round
 
 ON_TARGET = [name for name, method in METHODS.items() if method.runs == "target" and not method.search]

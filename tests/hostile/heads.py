@@ -18,9 +18,9 @@ from sampling.pair.pair_engine import PairEngine
 from tests import published
 from tests.heads import random_heads
 from tests.hostile.row import Row
-from tests.model.tiny_heads import pair_of as published_pair
-from tests.model.tiny_models import make
 from tests.tiny import TOKENS, tiny_pair
+from tests.tiny_heads import pair_of as published_pair
+from tests.tiny_models import make
 from utils.events import Round
 
 Damage = Callable[[Path], object]
