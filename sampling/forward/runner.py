@@ -244,11 +244,11 @@ class ModelRunner(CachedRunner):
 
     def on(self, model: CausalModel) -> "ModelRunner":
         """See `WholeRunner.on`."""
-        return ModelRunner(model, self.vocab_size, self.graphs and SequenceGraphs(cast(Shareable, model)))
+        return type(self)(model, self.vocab_size, self.graphs and SequenceGraphs(cast(Shareable, model)))
 
     def another(self) -> "ModelRunner":
         """See `WholeRunner.another`; it takes over the cache and the graphs of one that is gone."""
-        return ModelRunner(self.model, self.vocab_size, self.graphs and self.graphs.another())
+        return type(self)(self.model, self.vocab_size, self.graphs and self.graphs.another())
 
     @torch.inference_mode()
     def forward(

@@ -12,7 +12,7 @@ from ablation.report.load import load_results
 from ablation.report.tables.pairs import compare
 from ablation.report.tables.summary import summarise
 from ablation.results.record import Record
-from tests.ablation.synthetic import AR, record, write_results
+from tests.ablation.synthetic import PLAIN, record, write_results
 
 SD = Configuration("speculative", (("gamma", 4),))
 NGRAM = Configuration("ngram")
@@ -31,7 +31,7 @@ def against_ar(ratios: dict[Configuration, Iterable[float]], **more: Any) -> lis
     """A run of AR and of each configuration on each prompt, so much faster; `more` holds for the latter."""
     records = []
     for place, row in enumerate(zip(*ratios.values(), strict=True)):
-        records.append(ran(AR, f"p{place}", 10.0))
+        records.append(ran(PLAIN, f"p{place}", 10.0))
         records += [ran(one, f"p{place}", 10.0 / ratio, **more) for one, ratio in zip(ratios, row, strict=True)]
     return records
 

@@ -18,7 +18,7 @@ from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import AR
 from utils.parameter import ChosenPart
 
-AR = Configuration(AR)
+PLAIN = Configuration(AR)
 AGAIN = Configuration(AR, alias=CONTROL)
 GREEDY, NUCLEUS = ChosenPart("greedy", (1.0,)), ChosenPart("nucleus", (0.8, 0.9))
 # Speed, agreement with the drafter and drafted length that the made-up numbers follow.
@@ -28,7 +28,7 @@ _COST = {"speculative": 0.12, "egag": 0.12, "ngram": 0.01}
 
 def four() -> tuple[Configuration, ...]:
     """AR, its control, and one configuration each of two methods."""
-    return AR, AGAIN, Configuration("speculative", (("gamma", 4),)), Configuration("ngram", (("top_k_filler", 3),))
+    return PLAIN, AGAIN, Configuration("speculative", (("gamma", 4),)), Configuration("ngram", (("top_k_filler", 3),))
 
 
 def thirty() -> tuple[Configuration, ...]:
@@ -44,10 +44,10 @@ def thirty() -> tuple[Configuration, ...]:
         for most in (4, 6, 8, 10)
         for ema in (0.0, 0.9)
     ]
-    return (AR, AGAIN, *speculative, *egag, *ngram, Configuration("drafter"))
+    return (PLAIN, AGAIN, *speculative, *egag, *ngram, Configuration("drafter"))
 
 
-def record(configuration: Configuration = AR, **values: Any) -> Record:
+def record(configuration: Configuration = PLAIN, **values: Any) -> Record:
     """A record with the given values and the settings that its method depends on."""
     settings = {**Settings(), **dict(configuration.parameters)}
     settings |= {name: values.pop(name) for name in ("length", "processor", "seed") if name in values}
@@ -110,7 +110,7 @@ def _block(
         reference = reference or found["tokens_per_s"]
         plain = configuration.method == "drafter"
         found["speedup"] = None if plain else found["tokens_per_s"] / reference
-        if greedy and not plain and configuration is not AR:
+        if greedy and not plain and configuration is not PLAIN:
             found["divergence_verdict"] = "exact" if rng.random() < 0.9 else "tie"
         yield record(configuration, **about, **found)
 

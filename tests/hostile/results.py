@@ -10,7 +10,8 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from ablation.results.table import columns, row
 from tests.ablation.playing import play, results_file
-from tests.ablation.synthetic import AR, record
+from tests.ablation.synthetic import PLAIN as AR
+from tests.ablation.synthetic import record
 from tests.hostile.row import Row
 
 _SD = Configuration("speculative", (("gamma", 4),))

@@ -71,7 +71,7 @@ def test_inside_a_forward(
     """A second Ctrl-C does not wait for the round: here it strikes in the middle of the seventh forward."""
     session = _session(new_session)
     answers = session.ask("Hello there")
-    whole, calls = ModelRunner._run, 0
+    whole, calls = ModelRunner._eager, 0
 
     def struck(self: ModelRunner, *args: object) -> object:
         nonlocal calls
@@ -84,7 +84,7 @@ def test_inside_a_forward(
         return output
 
     with monkeypatch.context() as patched:
-        patched.setattr(ModelRunner, "_run", struck)
+        patched.setattr(ModelRunner, "_eager", struck)
         for _ in answers.run(name):
             pass
     assert answers.stopped and calls == 7
@@ -94,7 +94,7 @@ def test_inside_a_forward(
 def test_the_second_one_does_not_wait(new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch) -> None:
     session = _session(new_session)
     answers = session.ask("Hello there")
-    whole, calls = ModelRunner._run, 0
+    whole, calls = ModelRunner._eager, 0
 
     def struck(self: ModelRunner, *args: object) -> object:
         nonlocal calls
@@ -106,7 +106,7 @@ def test_the_second_one_does_not_wait(new_session: Callable[[], Session], monkey
         return whole(self, *args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(ModelRunner, "_run", struck)
+        patched.setattr(ModelRunner, "_eager", struck)
         for _ in answers.run("target"):
             pass
     assert answers.stopped and not answers.failures

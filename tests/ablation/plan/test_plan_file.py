@@ -106,7 +106,9 @@ def test_a_value_that_is_a_list_of_numbers_is_one_text(write: Write) -> None:
 
 def test_a_configuration_is_checked_once_unless_the_command_line_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[object] = []
-    monkeypatch.setattr(methods_table, "_check_together", checked.append)
+    monkeypatch.setattr(
+        methods_table, "check_values", lambda configuration, values: checked.append((configuration, values))
+    )
     read_experiment("gamma", Overrides(length=5))
     assert len(checked) == len(set(map(str, checked))) == 8
     assert names(read_experiment("gamma", Overrides(gamma="3"))) == ["target", "speculative gamma=3", "control"]

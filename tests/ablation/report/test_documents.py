@@ -4,7 +4,7 @@ from pathlib import Path
 from ablation.report.load import load_results
 from ablation.report.tables.summary import summarise
 from ablation.results.document import metrics_page, summary_columns
-from tests.ablation.synthetic import AR, record, write_results
+from tests.ablation.synthetic import PLAIN, record, write_results
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -14,7 +14,7 @@ def test_the_metrics_page_is_the_generated_one() -> None:
 
 
 def test_the_columns_of_a_summary_are_explained(tmp_path: Path) -> None:
-    frame = load_results(write_results(tmp_path / "r.csv", [record(AR)]))
+    frame = load_results(write_results(tmp_path / "r.csv", [record(PLAIN)]))
     named = ["processor", "configuration", "task", "method", *summary_columns()]
     assert sorted(summarise(frame).columns) == sorted(named)
 

@@ -24,7 +24,7 @@ from ablation.results.record import Record
 from ablation.results.table import kinds
 from ablation.results.traces.trace import trace_path
 from tests.ablation.conftest import objects
-from tests.ablation.synthetic import AR, GREEDY, four, invented, record, thirty, write_results, write_trace
+from tests.ablation.synthetic import GREEDY, PLAIN, four, invented, record, thirty, write_results, write_trace
 from tests.refusals import refused
 
 
@@ -109,13 +109,13 @@ def test_one_prompt_is_enough(tmp_path: Path) -> None:
 
 
 def test_nothing_but_errors_is_still_a_report(tmp_path: Path) -> None:
-    report = write_report(write_results(tmp_path / "bad.csv", [record(AR, error="<boom> |")]))
+    report = write_report(write_results(tmp_path / "bad.csv", [record(PLAIN, error="<boom> |")]))
     assert list(report.summary["runs"]) == [0, 0] and list(report.summary["failed"]) == [1, 1]
     assert "&lt;boom&gt;" in (report.folder / "index.html").read_text(encoding="utf-8")
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    good = write_results(tmp_path / "good.csv", [record(AR), record(AR, id="p2")]).read_text(encoding="utf-8")
+    good = write_results(tmp_path / "good.csv", [record(PLAIN), record(PLAIN, id="p2")]).read_text(encoding="utf-8")
     header, first, second = good.splitlines(keepends=True)
     for content, quoted in (
         ("", "CSV"),
@@ -139,7 +139,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_report_never_replaces_its_input_or_a_page_of_the_users(tmp_path: Path) -> None:
-    results = write_results(tmp_path / "summary.csv", [record(AR)])
+    results = write_results(tmp_path / "summary.csv", [record(PLAIN)])
     before = results.read_bytes()
     with refused(results, "summary.csv", "--out"):
         write_report(results, tmp_path)
@@ -152,7 +152,9 @@ def test_a_report_never_replaces_its_input_or_a_page_of_the_users(tmp_path: Path
 
 
 def test_names_stay_as_they_are(tmp_path: Path) -> None:
-    frame = load_results(write_results(tmp_path / "r.csv", [record(AR, id=id, task="NA") for id in ("007", 7, "true")]))
+    frame = load_results(
+        write_results(tmp_path / "r.csv", [record(PLAIN, id=id, task="NA") for id in ("007", 7, "true")])
+    )
     assert list(frame["id"]) == ["007", "7", "true"] and list(frame["lossless"]) == ["true"] * 3
     assert list(frame["task"]) == ["NA"] * 3
 
@@ -166,14 +168,14 @@ def test_columns_have_the_types_that_the_record_and_the_settings_declare(tmp_pat
         "list": ("accept_hist", "tested_at", "tokens_by_round"),
     }.items():
         assert {known[name] for name in names} == {kind}
-    frame = load_results(write_results(tmp_path / "r.csv", [record(AR, accept_hist=[3])]))
+    frame = load_results(write_results(tmp_path / "r.csv", [record(PLAIN, accept_hist=[3])]))
     named = {"turn": "int64", "seed": "int64", "rounds": "float64", "id": "category", "error": "category"}
     assert {name: str(frame[name].dtype) for name in named} == named
     assert frame["accept_hist"].iloc[0] == "3"
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    results = write_results(tmp_path / "r.csv", [record(AR)])
+    results = write_results(tmp_path / "r.csv", [record(PLAIN)])
     with refused(results / "inside", "Not a directory"):
         write_report(results, results / "inside")
 
@@ -223,7 +225,7 @@ def test_spec_bench_answers(tmp_path: Path) -> None:
     about["started"] = "1970-01-01T00:00:01.500+00:00"
 
     def turn(number: int, seed: int, **more: object) -> Record:
-        return record(AR, **about | {"turn": number, "seed": seed, "text": f'"{number}",'} | more)
+        return record(PLAIN, **about | {"turn": number, "seed": seed, "text": f'"{number}",'} | more)
 
     records = [turn(number, seed) for seed in (1, 2) for number in (1, 2)] + [turn(1, 3), turn(2, 3, error="lost")]
     folder = write_spec_bench(write_results(tmp_path / "r.csv", records), tmp_path / "out", ("AR varies.",))
@@ -246,7 +248,7 @@ def test_spec_bench_table_by_hand(tmp_path: Path) -> None:
     sd = four()[2]
     records = []
     for id, task, seconds in ((1, "writing", 4.0), (2, "qa", 8.0)):
-        records.append(record(AR, id=id, task=task, new_tokens=80, rounds=80, wall_s=10.0))
+        records.append(record(PLAIN, id=id, task=task, new_tokens=80, rounds=80, wall_s=10.0))
         records.append(record(sd, id=id, task=task, new_tokens=80, rounds=20, wall_s=seconds))
     table = spec_bench_table(load_results(write_results(tmp_path / "r.csv", records)))
     found = table[table["configuration"] == sd.name].set_index("task")
@@ -262,7 +264,7 @@ def test_the_script_reports_and_refuses(tmp_path: Path) -> None:
 
     app = typer.Typer()
     app.command()(main)
-    results = write_results(tmp_path / "r.csv", [record(AR)])
+    results = write_results(tmp_path / "r.csv", [record(PLAIN)])
     wrong = CliRunner().invoke(app, [str(tmp_path / "none.csv")])
     assert wrong.exit_code == 2 and "expected" in wrong.output
     right = CliRunner().invoke(app, [str(results), "--out", str(tmp_path / "o"), "--spec-bench", str(tmp_path / "s")])

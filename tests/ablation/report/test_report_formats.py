@@ -24,7 +24,7 @@ from ablation.results.manifest import add_quality, manifest_path
 from ablation.results.record import Record
 from sampling.measure.quality import Quality
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran
-from tests.ablation.synthetic import AGAIN, AR, write_results, write_trace
+from tests.ablation.synthetic import AGAIN, PLAIN, write_results, write_trace
 
 QUALITY = {
     "int8": Quality(9, 900, 0.947, 0.94, 0.953, 0.0055, 0.005, 0.006, 2.51, 2.4, 2.6, 2.45, 2.3, 2.6, 249, 651),
@@ -41,7 +41,7 @@ def runs(*formats: str, prompts: int = 8) -> Iterator[Record]:
             plain, *ratios = PACE[name]
             ar_s = plain * (1 + place / 100)
             about: dict[str, Any] = {"ar_s": ar_s, "target_weights": name}
-            yield ran(AR, f"p{place}", ar_s, **about)
+            yield ran(PLAIN, f"p{place}", ar_s, **about)
             yield ran(AGAIN, f"p{place}", ar_s, **about)
             for one, ratio in zip((SD, NGRAM), ratios, strict=True):
                 yield ran(one, f"p{place}", ar_s / (ratio + place / 1000), **about)
@@ -217,7 +217,7 @@ def test_one_answer_is_drawn_in_one_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize("weights", ["full", "int8", None])
 def test_records_of_rounded_weights_say_where_their_quality_is_told(weights: str | None) -> None:
     screen = io.StringIO()
-    show(Console(file=screen, width=200), [ran(AR, "p1", 10.0, target_weights=weights)])
+    show(Console(file=screen, width=200), [ran(PLAIN, "p1", 10.0, target_weights=weights)])
     assert ("uv run infer.py quality --formats int8" in screen.getvalue()) == (weights == "int8")
 
 

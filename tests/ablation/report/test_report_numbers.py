@@ -18,17 +18,17 @@ from ablation.report.tables.paired import can_tell, holm, signed_ranks
 from ablation.report.tables.pairs import shown
 from ablation.report.tables.summary import summarise
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table
-from tests.ablation.synthetic import AGAIN, AR, GREEDY, NUCLEUS, record
+from tests.ablation.synthetic import AGAIN, GREEDY, NUCLEUS, PLAIN, record
 
 
 def small(tmp_path: Path) -> pd.DataFrame:
     """2 prompts x 3 configurations. Ratios of SD: 2 on p1, 1/2 on p2; of n-grams: 1.25 on both."""
     return table(
         tmp_path,
-        ran(AR, "p1", 10.0),
+        ran(PLAIN, "p1", 10.0),
         ran(SD, "p1", 5.0, drafted=100, tested=80, accepted=60, rounds=40, c=0.1, divergence_verdict="exact"),
         ran(NGRAM, "p1", 8.0, drafted=0, tested=0, accepted=0, divergence_verdict="tie"),
-        ran(AR, "p2", 2.0, 2.0, 20),
+        ran(PLAIN, "p2", 2.0, 2.0, 20),
         ran(SD, "p2", 4.0, 2.0, 20, drafted=100, tested=20, accepted=0, rounds=20, c=0.3, divergence_verdict="BUG"),
         ran(NGRAM, "p2", 1.6, 2.0, 20, lossless=False),
     )
@@ -68,7 +68,7 @@ def test_repeats_of_a_prompt_do_not_shrink_the_interval(tmp_path: Path) -> None:
         records = []
         for repeat in range(repeats):
             for place, seconds in enumerate((4.0, 5.0, 8.0, 10.0, 20.0)):
-                records += [ran(AR, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", seconds, repeat=repeat)]
+                records += [ran(PLAIN, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", seconds, repeat=repeat)]
         return table(tmp_path, *records)
 
     once, often = row(frame(1), SD.name), row(frame(10), SD.name)
@@ -80,7 +80,7 @@ def test_repeats_of_a_prompt_do_not_shrink_the_interval(tmp_path: Path) -> None:
 
 
 def test_within_a_prompt_the_ratios_have_a_geometric_mean(tmp_path: Path) -> None:
-    records = [ran(AR, "p1", 10.0, repeat=repeat) for repeat in range(2)]
+    records = [ran(PLAIN, "p1", 10.0, repeat=repeat) for repeat in range(2)]
     records += [ran(SD, "p1", 10.0 / ratio, repeat=repeat) for repeat, ratio in enumerate((1.0, 4.0))]
     found = row(table(tmp_path, *records), SD.name)
     assert found["speedup"] == pytest.approx(2.0) and math.isnan(found["speedup_low"])
@@ -88,7 +88,7 @@ def test_within_a_prompt_the_ratios_have_a_geometric_mean(tmp_path: Path) -> Non
 
 def test_failed_runs_count_nowhere(tmp_path: Path) -> None:
     failed = record(SD, id="p2", error="out of memory")
-    frame = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0), ran(AR, "p2", 10.0), failed)
+    frame = table(tmp_path, ran(PLAIN, "p1", 10.0), ran(SD, "p1", 5.0), ran(PLAIN, "p2", 10.0), failed)
     found = row(frame, SD.name)
     assert (found["prompts"], found["runs"], found["failed"]) == (1, 1, 1)
     assert found["ratio_of_sums"] == pytest.approx(2.0) and found["not_compared"] == 1
@@ -100,7 +100,7 @@ def test_tasks_and_processors_are_told_apart(tmp_path: Path) -> None:
     for processor, ratio in ((GREEDY, 2.0), (NUCLEUS, 4.0)):
         for id, task in (("p1", "code"), ("p2", None)):
             about = {"processor": processor, "task": task}
-            records += [ran(AR, id, 10.0, **about), ran(SD, id, 10.0 / (ratio if task else 1.0), **about)]
+            records += [ran(PLAIN, id, 10.0, **about), ran(SD, id, 10.0 / (ratio if task else 1.0), **about)]
     frame = table(tmp_path, *records)
     assert row(frame, SD.name, "code")["speedup"] == pytest.approx(2.0)
     assert row(frame, SD.name, "code", "nucleus 0.8 0.9")["speedup"] == pytest.approx(4.0)
@@ -110,7 +110,7 @@ def test_tasks_and_processors_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "word"), [(5.0, "faster"), (20.0, "slower")])
 def test_faster_and_slower_are_words(tmp_path: Path, seconds: float, word: str) -> None:
     def frame(prompts: int) -> pd.DataFrame:
-        both = [(ran(AR, f"p{n}", 10.0), ran(SD, f"p{n}", seconds + n / 100)) for n in range(prompts)]
+        both = [(ran(PLAIN, f"p{n}", 10.0), ran(SD, f"p{n}", seconds + n / 100)) for n in range(prompts)]
         return table(tmp_path, *(one for pair in both for one in pair))
 
     assert row(frame(6), SD.name)["against_ar"] == word
@@ -122,7 +122,7 @@ def paired(tmp_path: Path, ratios: list[float], repeats: int = 1) -> pd.Series:
     records = []
     for place, ratio in enumerate(ratios):
         for repeat in range(repeats):
-            records += [ran(AR, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", 10.0 / ratio, repeat=repeat)]
+            records += [ran(PLAIN, f"p{place}", 10.0, repeat=repeat), ran(SD, f"p{place}", 10.0 / ratio, repeat=repeat)]
     pairs = pairs_of(table(tmp_path, *records))
     assert len(pairs) == 1
     return pairs.iloc[0]
@@ -171,8 +171,8 @@ def test_holm_by_hand() -> None:
 def test_three_configurations_make_three_corrected_pairs(tmp_path: Path) -> None:
     records = []
     for place in range(8):
-        seconds = {AR: 10.0, SD: 5.0 + place / 10, NGRAM: 10.0 + (place - 3.6) / 7}
-        records += [ran(configuration, f"p{place}", seconds[configuration]) for configuration in (AR, SD, NGRAM)]
+        seconds = {PLAIN: 10.0, SD: 5.0 + place / 10, NGRAM: 10.0 + (place - 3.6) / 7}
+        records += [ran(configuration, f"p{place}", seconds[configuration]) for configuration in (PLAIN, SD, NGRAM)]
     pairs = pairs_of(table(tmp_path, *records, *(ran(AGAIN, f"p{n}", 10.0) for n in range(8))))
     assert set(zip(pairs["a"], pairs["b"], strict=True)) == {
         (SD.name, "target"),
@@ -210,7 +210,7 @@ def warned(frame: pd.DataFrame, manifest: dict[str, Any] | None = None) -> str:
 
 
 def test_nothing_is_warned_of_without_a_reason(tmp_path: Path) -> None:
-    records = [ran(c, f"p{n}", 10.0 + n / 50, 10.0 + n / 50) for n in range(6) for c in (AR, AGAIN, NGRAM)]
+    records = [ran(c, f"p{n}", 10.0 + n / 50, 10.0 + n / 50) for n in range(6) for c in (PLAIN, AGAIN, NGRAM)]
     assert warned(table(tmp_path, *records)) == ""
 
 
@@ -225,7 +225,7 @@ def test_an_unsteady_machine_is_warned_of(tmp_path: Path) -> None:
     for place in range(6):
         busy = {"other_cores": 0.5 if place == 0 else 0.0, "cpu_mhz": 3000.0 - 50 * place}
         again = 12.5 if place == 1 else 10.1
-        records += [ran(AR, f"p{place}", 10.0, **busy), ran(AGAIN, f"p{place}", again, **busy)]
+        records += [ran(PLAIN, f"p{place}", 10.0, **busy), ran(AGAIN, f"p{place}", again, **busy)]
     text = warned(table(tmp_path, *records))
     assert "more than 10% on 1 of 6 prompts, the most on p1 (22%)" in text  # 10 and 8 tokens/s around 9
     assert "more than 0.2 cores busy in 16.7% of the runs" in text
@@ -235,7 +235,7 @@ def test_an_unsteady_machine_is_warned_of(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_over_is_warned_of(tmp_path: Path) -> None:
     assert "1 of 2 blocks lack a configuration" in warned(
-        table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0), ran(AR, "p2", 10.0))
+        table(tmp_path, ran(PLAIN, "p1", 10.0), ran(SD, "p1", 5.0), ran(PLAIN, "p2", 10.0))
     )
 
 
@@ -257,7 +257,7 @@ def test_acceptance_by_position_by_hand(tmp_path: Path) -> None:
     assert summed(["1 2", "3", "0 1 1"]) == [4, 3, 1]
     lists = {"drafted": 4, "accept_hist": [1, 2], "tested_at": [3]}
     longer = {"drafted": 8, "accept_hist": [0, 1, 1], "tested_at": [2, 2]}
-    found = positions(table(tmp_path, ran(SD, "p1", 5.0, **lists), ran(SD, "p2", 5.0, **longer), ran(AR, "p1", 9.0)))
+    found = positions(table(tmp_path, ran(SD, "p1", 5.0, **lists), ran(SD, "p2", 5.0, **longer), ran(PLAIN, "p1", 9.0)))
     assert [one.name for one in found] == [SD.name]
     assert found[0].hist.tolist() == [[1, 2, 0], [0, 1, 1]] and found[0].tested.tolist() == [[3, 0], [2, 2]]
     first, second = found[0].conditional()
@@ -298,7 +298,7 @@ def test_no_figure_is_wider_than_a_page() -> None:
 
 def test_the_gamma_plot_needs_two_configurations_that_differ_in_gamma_alone(tmp_path: Path) -> None:
     def figure(*configurations: Configuration) -> Any:
-        frame = table(tmp_path, *(ran(c, "p1", 5.0, drafted=4, accepted=2) for c in (AR, *configurations)))
+        frame = table(tmp_path, *(ran(c, "p1", 5.0, drafted=4, accepted=2) for c in (PLAIN, *configurations)))
         return gamma_figure(frame, summarise(frame), "greedy")
 
     other = Configuration("egag", (("egag_gamma_max", 8), ("egag_ema", 0.0)))
@@ -307,7 +307,7 @@ def test_the_gamma_plot_needs_two_configurations_that_differ_in_gamma_alone(tmp_
 
 
 def test_a_rule_stands_at_the_gamma_that_it_asked_for(tmp_path: Path) -> None:
-    records = [ran(AR, "p1", 10.0), ran(AR, "p2", 10.0)]
+    records = [ran(PLAIN, "p1", 10.0), ran(PLAIN, "p2", 10.0)]
     for most, mean in ((4, 2.5), (8, 3.5)):
         rule = Configuration("egag", (("egag_gamma_max", most),))
         drafts = {"drafted": 10, "accepted": 5, "mean_gamma": mean}

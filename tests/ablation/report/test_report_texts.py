@@ -12,7 +12,7 @@ from ablation.report.latex import escaped
 from ablation.report.origin import measured_on
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path
-from tests.ablation.synthetic import AGAIN, AR, GREEDY, invented, write_results
+from tests.ablation.synthetic import AGAIN, GREEDY, PLAIN, invented, write_results
 from utils.text import shown
 
 HOSTILE = r"[a|b] *x* $y_1$ 5%~^ {&#} \end{table} <b>"
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report whose task and configuration have such names."""
     results = tmp_path_factory.mktemp("texts") / "grid.csv"
     odd = Configuration("speculative", (("gamma", 4),), HOSTILE + STEERING)
-    write_results(results, invented((AR, AGAIN, odd), 7, (f"t 中文 {HOSTILE}{STEERING}", "code"), (GREEDY,)))
+    write_results(results, invented((PLAIN, AGAIN, odd), 7, (f"t 中文 {HOSTILE}{STEERING}", "code"), (GREEDY,)))
     fixed = {
         "grid": {},
         "machine": {"cpu": f"A_B {STEERING}", "threads": 2},

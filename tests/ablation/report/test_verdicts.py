@@ -19,7 +19,7 @@ from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
 from ablation.report.write import write_report
 from tests.ablation.frames import SD, against_ar, cautions, pairs_of, ran, row, table
-from tests.ablation.synthetic import AGAIN, AR, four, invented, record, write_results
+from tests.ablation.synthetic import AGAIN, PLAIN, four, invented, record, write_results
 
 OTHERS = [Configuration("speculative", (("gamma", gamma),)) for gamma in (1, 2)]
 EGAG = Configuration("egag", (("egag_gamma_max", 4),))
@@ -117,7 +117,7 @@ def test_what_did_the_same_in_every_round_is_one_configuration(tmp_path: Path) -
     among = pairs[(pairs.index.get_level_values("b") != "target") & pairs["p"].notna()]
     assert list(among["p_holm"]) == pytest.approx([2 * 2 / 2**8] * 2)  # a family of two, not of three
     one_differs = [*records[:-1], ran(EGAG, "p8", 5.0, **drafting(2) | {"tokens_by_round": [1, 2, 2, 2]})]
-    one_differs += [ran(AR, "p8", 10.0), ran(SD, "p8", 5.0, **drafting(2))]
+    one_differs += [ran(PLAIN, "p8", 10.0), ran(SD, "p8", 5.0, **drafting(2))]
     assert "the same in every round" not in " ".join(cautions(table(tmp_path, *one_differs)))
 
 
@@ -137,7 +137,7 @@ def test_a_slow_row_says_why(tmp_path: Path) -> None:
     plain = {"draft_ms": 0.0, "verify_ms": 40.0, "other_ms": 0.0, "rounds": 100}
     slow = {"draft_ms": 9.6, "verify_ms": 52.4, "other_ms": 0.0, "rounds": 82, "drafted": 328}
     decode_s = 82 * 0.062
-    records = [ran(AR, id, 4.0, 4.0, **plain) for id in ("p1", "p2")]
+    records = [ran(PLAIN, id, 4.0, 4.0, **plain) for id in ("p1", "p2")]
     records += [ran(SD, id, decode_s, 4.0, **slow) for id in ("p1", "p2")]
     frame = table(tmp_path, *records)
     found = row(frame, SD.name)
@@ -158,7 +158,7 @@ def test_a_ledger_is_drawn_from_the_same_parts(tmp_path: Path) -> None:
     plain = {"draft_ms": 0.0, "verify_ms": 40.0, "other_ms": 0.0, "rounds": 100}
     slow = {"draft_ms": 9.6, "verify_ms": 52.4, "other_ms": 0.0, "rounds": 82, "drafted": 328}
     ids = ("p1", "p2")
-    records = [ran(AR, id, 4.0, 4.0, **plain) for id in ids] + [ran(SD, id, 82 * 0.062, 4.0, **slow) for id in ids]
+    records = [ran(PLAIN, id, 4.0, 4.0, **plain) for id in ids] + [ran(SD, id, 82 * 0.062, 4.0, **slow) for id in ids]
     summary = summarise(table(tmp_path, *records))
     figure = ledger_figure(summary, "greedy")
     assert not isinstance(figure, str)
@@ -171,14 +171,14 @@ def test_a_ledger_is_drawn_from_the_same_parts(tmp_path: Path) -> None:
     assert [text.get_text() for text in axis.texts] == ["50.8 ms, 0.79x", "40.0 ms, 1.00x"]
     assert [bars.get_label() for bars in bars] == ["verify", "growth", "draft", "judging", "rest"]
     assert list(axis.lines[0].get_xdata()) == pytest.approx([40.0, 40.0])  # type: ignore[arg-type]
-    unknown = ledger_figure(summarise(table(tmp_path, ran(AR, "p1", 4.0), ran(SD, "p1", 3.0))), "greedy")
+    unknown = ledger_figure(summarise(table(tmp_path, ran(PLAIN, "p1", 4.0), ran(SD, "p1", 3.0))), "greedy")
     assert unknown == "No configuration's times are known beside AR's."
 
 
 def test_rates_have_intervals_over_prompts(tmp_path: Path) -> None:
     """60 of 80 and 0 of 20: 0.6 of both, between 0 and 3/4; of a single prompt nothing is known."""
     rates = [{"tested": 80, "accepted": 60, "rounds": 40}, {"tested": 20, "accepted": 0, "rounds": 100}]
-    records = [ran(AR, f"p{n}", 10.0) for n in range(2)] + [ran(SD, f"p{n}", 5.0, **rates[n]) for n in range(2)]
+    records = [ran(PLAIN, f"p{n}", 10.0) for n in range(2)] + [ran(SD, f"p{n}", 5.0, **rates[n]) for n in range(2)]
     found = row(table(tmp_path, *records), SD.name)
     assert (found["alpha"], found["alpha_low"], found["alpha_high"]) == pytest.approx((0.6, 0.0, 0.75))
     names = ["tokens_per_round", "tokens_per_round_low", "tokens_per_round_high"]
@@ -189,10 +189,10 @@ def test_rates_have_intervals_over_prompts(tmp_path: Path) -> None:
 def test_an_older_files_tested_is_counted_anew(tmp_path: Path) -> None:
     """It says 9 for positions that were judged 4 and 2 times: it counted a tree's siblings."""
     old = {"tested": 9, "tested_at": [4, 2], "accepted": 3, "drafted": 12, "accept_hist": [2, 1, 1]}
-    frame = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0, **old))
+    frame = table(tmp_path, ran(PLAIN, "p1", 10.0), ran(SD, "p1", 5.0, **old))
     assert row(frame, SD.name)["alpha"] == pytest.approx(3 / 6)
     assert any("older version, whose alpha of trees counts siblings" in said for said in cautions(frame))
-    new = table(tmp_path, ran(AR, "p1", 10.0), ran(SD, "p1", 5.0, **old | {"tested": 6}))
+    new = table(tmp_path, ran(PLAIN, "p1", 10.0), ran(SD, "p1", 5.0, **old | {"tested": 6}))
     assert not any("older version" in said for said in cautions(new))
 
 
@@ -200,8 +200,8 @@ def test_a_reason_is_of_the_runs_that_ar_ran_beside(tmp_path: Path) -> None:
     """AR failed on two of four prompts, where the drafts were good: 1.25 tokens a round against 1.5, not 2.0."""
     plain = {"draft_ms": 0.0, "verify_ms": 100.0, "other_ms": 0.0}
     slow = {"draft_ms": 20.0, "verify_ms": 130.0, "other_ms": 0.0}
-    records = [ran(AR, f"p{place}", 10.0, **plain) for place in (1, 2)]
-    records += [record(AR, id=f"p{place}", error="out of memory") for place in (3, 4)]
+    records = [ran(PLAIN, f"p{place}", 10.0, **plain) for place in (1, 2)]
+    records += [record(PLAIN, id=f"p{place}", error="out of memory") for place in (3, 4)]
     for place, rounds in enumerate((80, 80, 20, 20), start=1):
         ar_s = 10.0 if place < 3 else None
         records.append(ran(SD, f"p{place}", rounds * 0.15, ar_s, **slow, rounds=rounds, drafted=4 * rounds))

@@ -19,7 +19,7 @@ from ablation.results.tables.comparison import COLUMNS, LEDGER, MANY_RUNS, ONE_R
 from repl.screen.tables import TableRow, comparison_table
 from sampling.measure.divergence import Divergence
 from sampling.measure.metrics import RunMetrics
-from tests.ablation.synthetic import AR, GREEDY, four, invented, record, write_results
+from tests.ablation.synthetic import GREEDY, PLAIN, four, invented, record, write_results
 
 SD = Configuration("speculative", (("gamma", 4),))
 REFERENCE = RunMetrics(output_ids=[1] * 20, finish_reason="length", verify_s=2.0, rounds=20)
@@ -58,7 +58,7 @@ def measured(metrics: RunMetrics, configuration: Configuration, **more: object) 
 
 
 def of_run(width: int, *more: Record) -> list[str]:
-    records = [measured(REFERENCE, AR, speedup=1.0), measured(ACCOUNT, SD, **KNOWN), *more]
+    records = [measured(REFERENCE, PLAIN, speedup=1.0), measured(ACCOUNT, SD, **KNOWN), *more]
     return drawn(width, lambda console: show(console, records))[1:]
 
 

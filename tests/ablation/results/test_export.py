@@ -14,7 +14,8 @@ from ablation.results.acceptance_names import NAMES, acceptance_names
 from ablation.results.column import keys
 from ablation.results.record import Record
 from tests.ablation.frames import NGRAM, SD
-from tests.ablation.synthetic import AR, record, write_results
+from tests.ablation.synthetic import PLAIN as AR
+from tests.ablation.synthetic import record, write_results
 from tests.refusals import refused
 
 # Three rounds that drafted 3: nothing, all, one of them accepted.

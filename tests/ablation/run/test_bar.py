@@ -12,7 +12,7 @@ from ablation.plan.prompts.file import Prompt
 from ablation.run.progress import bar as progress
 from ablation.run.progress.bar import Bar, told
 from ablation.run.progress.display import display
-from tests.ablation.synthetic import AR, GREEDY, record
+from tests.ablation.synthetic import GREEDY, PLAIN, record
 
 CURSOR_UP, ERASE_LINE = "\x1b[1A", "\x1b[2K"
 
@@ -85,7 +85,7 @@ def test_ids_and_errors_steer_no_terminal_and_are_no_markup(terminal: bool) -> N
     console, file = _console(terminal)
     name = "[/nope] \x1b]0;owned\x07"
     with display(console, 0, 1) as shown:
-        shown.begin(PlannedGeneration(Prompt(name, ("a",)), 1, AR, GREEDY, 1, 0))
+        shown.begin(PlannedGeneration(Prompt(name, ("a",)), 1, PLAIN, GREEDY, 1, 0))
         shown.record(record(id=name, error="[red]\x1b[8m"))
     assert "[/nope] \\x1b]0;owned\\x07" in file.getvalue()
     assert "\x1b]0" not in file.getvalue() and "\x1b[8m" not in file.getvalue()

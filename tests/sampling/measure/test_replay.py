@@ -32,6 +32,7 @@ from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator, simulator_row, simulator_walks
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
+from sampling.pair.kept_drafting import KeptDrafting
 from sampling.pair.pair_engine import PairEngine
 from tests.conformance.toy import PROMPT as TOY
 from tests.conformance.toy import toy_pair
@@ -127,7 +128,7 @@ class Svip(LengthRule):
 def test_rules_that_read_every_belief_are_replayed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, chosen = PairEngine(toy_pair()), settings()
     along = walk(engine, method, chosen, TOY)
-    monkeypatch.setattr(engine, "_rule", lambda *given: Svip())
+    monkeypatch.setattr(KeptDrafting, "rule", lambda *given: Svip())
     made = [event for event in engine.stream(method, chosen, TOY) if isinstance(event, Round)]
     assert len({len(one.drafts) for one in made}) > 2, "the rule stops here and there"
     again = list(rounds(along, Svip(), PRICE))
