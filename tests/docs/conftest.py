@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sampling.forward import traffic
 from sampling.loading import heads, origin, pairs
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.origin import embedded_gguf
@@ -53,7 +52,6 @@ def load_once() -> Iterator[Load]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(origin, "converted", converted)
         patched.setattr(heads, "MODELS", made.heads)
-        patched.setattr(traffic, "_BYTES", 2**24)  # the bandwidth is measured with two of 256 MiB otherwise
         yield load_pair
 
 
