@@ -2,6 +2,7 @@
 
 from egag.length_rule import LengthRule
 from utils.events import Round
+from utils.parameter import MOST_DRAFTS
 
 
 class HeuristicGamma(LengthRule):
@@ -19,4 +20,5 @@ class HeuristicGamma(LengthRule):
 
     def update(self, round: Round) -> None:
         if round.drafts:
-            self.gamma = self.gamma + 2 if round.accepted == round.depth else max(1, self.gamma - 1)
+            longer = min(self.gamma + 2, MOST_DRAFTS)
+            self.gamma = longer if round.accepted == round.depth else max(1, self.gamma - 1)

@@ -14,10 +14,10 @@ from egag.draft_distribution import DraftDistribution, Token
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
 from utils.events import Round
-from utils.parameter import integer
+from utils.parameter import drafts
 
 _KEEP_ALL = Truncation()
-_GAMMA = integer("gamma", None, "", minimum=0)
+_GAMMA = drafts("gamma", None, "", minimum=0)
 
 
 class LengthRule:

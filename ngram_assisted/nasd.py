@@ -88,13 +88,13 @@ class NgramDrafter(Drafter):
                 if other != token:
                     storage.update(context, other)
 
-    def adopt(self, earlier: Drafter) -> None:
-        """Counts of a storage of the same kind and order: a copy, for `earlier` may still count on."""
+    def adopt(self, earlier: Drafter, share: bool = False) -> None:
+        """Counts of a storage of the same kind and order."""
         if isinstance(earlier, NgramDrafter) and (type(earlier.storage), earlier.storage.n) == (
             type(self.storage),
             self.storage.n,
         ):
-            self.storage = deepcopy(earlier.storage)
+            self.storage = earlier.storage if share else deepcopy(earlier.storage)
 
     def memory(self) -> str:
         return f"{len(self.storage):,} contexts counted"

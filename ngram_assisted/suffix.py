@@ -13,6 +13,9 @@ from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.device.sent import sent
 
+# Of the tree of responses at least, so that drafters of smaller depths can share one.
+_DEPTH = 64
+
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
@@ -51,14 +54,14 @@ class SuffixDrafter(Drafter):
     ) -> None:
         self.depth, self.tree = max_tree_depth, use_tree_spec
         self.factor, self.min_prob = max_spec_factor, min_token_prob
-        self.memory_tree = ResponseTree(max_tree_depth, max_cached_requests)
+        self.memory_tree = ResponseTree(max(max_tree_depth, _DEPTH), max_cached_requests)
 
     @classmethod
     def build(cls, pair: object, values: abc.Mapping[str, Any]) -> Self:
         return cls(**values)
 
     def begin(self, seq: Sequence) -> None:
-        trees = seq.drafter_state[self] = _Trees(TextTree(self.depth), Recollection(self.memory_tree))
+        trees = seq.drafter_state[self] = _Trees(TextTree(self.depth), Recollection(self.memory_tree, self.depth))
         trees.read(seq.text)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
@@ -92,9 +95,14 @@ class SuffixDrafter(Drafter):
     def finish(self, seq: Sequence) -> None:
         self.memory_tree.add(seq.tokens[seq.prompt_length :])
 
-    def adopt(self, earlier: Drafter) -> None:
-        if isinstance(earlier, SuffixDrafter):
-            self.memory_tree.add_all(earlier.memory_tree)
+    def adopt(self, earlier: Drafter, share: bool = False) -> None:
+        if not isinstance(earlier, SuffixDrafter):
+            return
+        known, mine = earlier.memory_tree, self.memory_tree
+        if share and known.max_responses == mine.max_responses and known.depth >= mine.depth:
+            self.memory_tree = known
+        else:
+            mine.add_all(known)
 
     def memory(self) -> str:
         tree = self.memory_tree

@@ -27,6 +27,8 @@ class _Node:
 
 
 TreePlace = tuple[_Node, int]
+DeepPlace = tuple[_Node, int, int]
+"""A place, and how many tokens lead to it from the root."""
 
 
 class ResponseTree:
@@ -162,11 +164,12 @@ class Recollection:
     """What the remembered responses say about a text that is being read; stale once a response is added.
 
     It keeps the place of every end of the text: a token moves each of them one step, which costs less than
-    searching them all from the root.
+    searching them all from the root. depth: of the substrings that count, that of the memory at most, which has no
+    other counts for them than a memory of this depth.
     """
 
-    def __init__(self, memory: ResponseTree) -> None:
-        self.memory, self.depth = memory, memory.depth
+    def __init__(self, memory: ResponseTree, depth: int | None = None) -> None:
+        self.memory, self.depth = memory, memory.depth if depth is None else depth
         self._places: list[TreePlace] = []
         self._read = 0
 
@@ -176,37 +179,41 @@ class Recollection:
         for token in tokens[-self.depth :]:
             self._places = self.memory.follow(token, self._places[: self.depth - 2])
 
-    def matches(self) -> list[Match[TreePlace]]:
+    def matches(self) -> list[Match[DeepPlace]]:
         """Where ends of the text occur, longest first; those that occur equally often share a place."""
         places = self._places[: max(0, self._read - 1)]
         counts = [place[0].count for place in places]
-        found: list[Match[TreePlace]] = []
+        found: list[Match[DeepPlace]] = []
         longest = len(counts)
         while longest:
             shortest, count = longest, counts[longest - 1]
             while shortest > 1 and counts[shortest - 2] == count:
                 shortest -= 1
-            found.append(Match(shortest, longest, count, places[shortest - 1]))
+            found.append(Match(shortest, longest, count, (*places[shortest - 1], shortest)))
             longest = shortest - 1
         return found
 
-    def likeliest(self, place: TreePlace) -> Branch[TreePlace] | None:
-        node, at = place
+    def likeliest(self, place: DeepPlace) -> Branch[DeepPlace] | None:
+        node, at, deep = place
+        if deep == self.depth:
+            return None
         if at < node.length:
-            return node.text[node.start + at], node.count, (node, at + 1)
+            return node.text[node.start + at], node.count, (node, at + 1, deep + 1)
         if not node.children:
             return None
         if node.best is None:
             node.best = max(node.children.values(), key=lambda child: child.count)
         best = node.best
-        return best.text[best.start], best.count, (best, 1)
+        return best.text[best.start], best.count, (best, 1, deep + 1)
 
-    def branches(self, place: TreePlace, least: int = 0) -> list[Branch[TreePlace]]:
-        node, at = place
+    def branches(self, place: DeepPlace, least: int = 0) -> list[Branch[DeepPlace]]:
+        node, at, deep = place
+        if deep == self.depth:
+            return []
         if at < node.length:
-            return [(node.text[node.start + at], node.count, (node, at + 1))] if node.count >= least else []
+            return [(node.text[node.start + at], node.count, (node, at + 1, deep + 1))] if node.count >= least else []
         children = (node.children or {}).items()
-        return [(token, child.count, (child, 1)) for token, child in children if child.count >= least]
+        return [(token, child.count, (child, 1, deep + 1)) for token, child in children if child.count >= least]
 
 
 def _common(node: _Node, text: tuple[int, ...], at: int, length: int) -> int:

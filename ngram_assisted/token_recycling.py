@@ -2,7 +2,7 @@
 
 import heapq
 from collections import abc
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ _DEEPEST = 6
 Table = dict[int, list[int]]
 
 
-@cache
+@lru_cache(maxsize=64)
 def template(nodes: int, width: int) -> tuple[tuple[int, int, int], ...]:
     """The static tree: (parent, rank, depth) of each node, parent -1 = the text, the most promising first.
 
@@ -89,7 +89,7 @@ class TokenRecyclingDrafter(Drafter):
         best: list[list[int]] = seq.logits.topk(min(self.width, seq.logits.shape[-1]), dim=-1).indices.tolist()
         seq.drafter_state[self].update(zip((root, *round.drafts), best, strict=True))
 
-    def adopt(self, earlier: Drafter) -> None:
+    def adopt(self, earlier: Drafter, share: bool = False) -> None:
         if isinstance(earlier, TokenRecyclingDrafter) and self.remember:
             self.table = {token: known[: self.width] for token, known in earlier.table.items()}
 

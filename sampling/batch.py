@@ -3,10 +3,10 @@
 A round is `sampling.loop.step`. A sequence's tokens, rounds and draws are those that it has alone.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,16 +14,21 @@ import torch
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
+from sampling.forward.requests import attempt
 from sampling.forward.runner import feed
 from sampling.forward.sharing import SharedModel, SlotRunner
-from sampling.loop import begin, finish, step
+from sampling.loop import finish, step
 from sampling.sequence import Sequence
+from sampling.start import begin
 from sampling.verify.verifier import Verifier
-from sampling.verify.verify import verify
+from sampling.verify.verify import EagerVerification
 from utils.device.timing import PhaseClock
 from utils.errors import UserError
-from utils.events import Event, Finished, Prefilled, Round
+from utils.events import Event, FailedText, Finished, Prefilled, Round
 from utils.logits_processor import LogitsProcessor
+from utils.parameter import MOST_DRAFTS
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +54,27 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class LiveText:
-    """A text under way. waited_s: since its last round, while prompts of others were read."""
+    """A text under way, or one that failed, by an `error`; one whose prompt could not be read has no sequence.
+
+    waited_s: since its last round, while prompts of others were read.
+    """
 
     request: Request
-    seq: Sequence
-    slot: SlotRunner
+    slot: SlotRunner = field(init=False)
+    seq: Sequence = field(init=False)
     waited_s: float = 0.0
+    error: Exception | None = None
 
 
 @dataclass
 class Batch:
     """Sequences that share the forwards of one target and one drafter, `size` at most.
 
-    `admit` reads a prompt, `play` plays a round of all that are live, `drop` gives a text up. rule: makes a
-    draft-length rule for each. What is learnt from whole texts, by the drafter and by whom `learnt` tells, is
-    learnt in the order in which they were admitted. plain: what forwards of the target cost, by which a round's time
-    is shared out. now_s: its clock, which counts rounds and prefills and stands still between them.
+    `admit` reads a prompt, `play` plays a round of all that are live, `drop` gives a text up. What goes wrong with one
+    ends it alone. rule: makes a draft-length rule for each. most_drafts: of a path in a round of one. What is learnt
+    from whole texts, by the drafter and by whom `learnt` tells, is learnt in the order in which they were admitted.
+    plain: what forwards of the target cost, by which a round's time is shared out. now_s: its clock, which counts
+    rounds and prefills and stands still between them.
     """
 
     target: SharedModel
@@ -74,6 +84,7 @@ class Batch:
     size: int
     learnt: Callable[[Sequence], None] = lambda seq: None
     plain: CostModel = ASSUMED_COSTS
+    most_drafts: int = MOST_DRAFTS
     live: list[LiveText] = field(default_factory=list)
     now_s: float = 0.0
 
@@ -92,14 +103,21 @@ class Batch:
     @torch.inference_mode()
     def admit(self, request: Request) -> tuple[LiveText, Prefilled]:
         """Begin a text: its prompt is read, alone. Raises `UserError` as `decode` does; nothing has changed then."""
-        slot, rule = self._free[-1], self.rule()
+        live = LiveText(request)
+        live.slot, rule = self._free[-1], self.rule()
         if request.price is not None:
             rule.use_cost_model(request.price)
         self._clock.start()
-        seq = begin(slot, rule, request.processor, request.prompt, request.max_new_tokens, request.stop, request.seed)
-        start = slot.resume(seq.tokens[:-1], request.reuse)
-        seq.hidden = feed(slot, seq.tokens[start:-1], self.drafter.needs_hidden)
-        self.drafter.begin(seq)
+        ends = request.max_new_tokens, request.stop, request.seed
+        live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
+        live.seq.most_drafts = self.most_drafts
+        try:
+            start = live.slot.resume(live.seq.tokens[:-1], request.reuse)
+            live.seq.hidden = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden)
+            self.drafter.begin(live.seq)
+        except Exception:
+            live.slot.wipe()
+            raise
         self._clock.lap("prefill")
         seconds = self._clock.stop()["prefill"]
         arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
@@ -108,18 +126,19 @@ class Batch:
         for other in self.live:
             other.waited_s += seconds
         self._free.pop()
-        self.live.append(live := LiveText(request, seq, slot))
-        self._unlearnt.append(seq)
+        self.live.append(live)
+        self._unlearnt.append(live.seq)
         return live, Prefilled(len(request.prompt), seconds, begun_s - arrived_s)
 
     @torch.inference_mode()
-    def play(self) -> list[tuple[LiveText, Round]]:
+    def play(self) -> list[tuple[LiveText, Round | FailedText]]:
         """One round of every live text, each with the seconds of all; those that are over have left when it returns."""
         for live in self.live:
             self._share(live)
         clock = self._clock
         clock.start()
-        rounds, drafting_s = step([live.seq for live in self.live], self.drafter, partial(verify, self.verifier), clock)
+        verification = EagerVerification(self.verifier)
+        rounds, drafting_s = step([live.seq for live in self.live], self.drafter, verification, clock)
         clock.lap("draft")
         return self._played(rounds, clock.stop(), drafting_s)
 
@@ -128,6 +147,8 @@ class Batch:
         self._unlearnt.remove(live.seq)
         self._leave(live)
         live.seq.drafter_state.clear()
+        if live.error is not None or not live.seq.rounds:  # a verdict is what sees that rows are numbers
+            live.slot.wipe()
 
     def _share(self, one: LiveText) -> None:
         """Tell a sequence and its rule how many share a round, where that has changed."""
@@ -138,12 +159,15 @@ class Batch:
                 one.seq.rule.use_cost_model(one.request.price.among(count))
 
     def _played(
-        self, rounds: list[Round], seconds: dict[str, float], drafting_s: list[float]
-    ) -> list[tuple[LiveText, Round]]:
+        self, rounds: list[Round | Exception], seconds: dict[str, float], drafting_s: list[float]
+    ) -> list[tuple[LiveText, Round | FailedText]]:
         """The rounds with their times; a rule learns a sequence's share of them."""
-        count, played = len(self.live), list[tuple[LiveText, Round]]()
+        count, played = len(self.live), list[tuple[LiveText, Round | FailedText]]()
         self.now_s += sum(seconds.values())
         for live, round, shares in zip([*self.live], rounds, self._shares(rounds, seconds, drafting_s), strict=True):
+            if isinstance(round, Exception):
+                played.append((live, self._fail(live, round)))
+                continue
             live.seq.last = round.timed(shares)
             played.append((live, replace(round.timed(seconds), live=count, waited_s=live.waited_s)))
             live.waited_s = 0.0
@@ -157,7 +181,7 @@ class Batch:
         return played
 
     def _shares(
-        self, rounds: list[Round], seconds: dict[str, float], drafting: list[float]
+        self, rounds: list[Round | Exception], seconds: dict[str, float], drafting: list[float]
     ) -> Iterator[dict[str, float]]:
         """Each sequence's part of a round's seconds.
 
@@ -165,7 +189,7 @@ class Batch:
         equal parts all would pay for the drafts of each, and drafts would look free.
         """
         price = self.plain.among(len(rounds))
-        rows = [price.verify_s(len(round.drafts)) for round in rounds]
+        rows = [price.verify_s(0 if isinstance(round, Exception) else len(round.drafts)) for round in rounds]
         all_rows, all_drafting = sum(rows), sum(drafting) or 1.0
         for own_rows, own_drafting in zip(rows, drafting, strict=True):
             yield {
@@ -173,6 +197,14 @@ class Batch:
                 "verify": seconds["verify"] * own_rows / all_rows,
                 "other": seconds["other"] / len(rounds),
             }
+
+    def _fail(self, live: LiveText, error: Exception) -> FailedText:
+        """Give up a text for an error: no number that is none is left of it, and no frame that holds its rows."""
+        if not isinstance(error, UserError):
+            _log.error("a text of a batch failed", exc_info=error)
+        live.error = error.with_traceback(None)
+        self.drop(live)
+        return FailedText.of(error)
 
     def _leave(self, one: LiveText) -> None:
         one.slot.held = one.seq.tokens[: one.slot.length]
@@ -187,7 +219,7 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
 
     A request is asked for when there is room for it, after the end of the one before was told, and once more after each
     round where there was none. It begins when it has arrived: where nothing is under way, the clock goes on to then. A
-    round's seconds are those of the whole batch. Raises what `decode` raises.
+    round's seconds are those of the whole batch. What goes wrong with one is told as its `FailedText`.
     """
     waiting, request = iter(requests), None
     while True:
@@ -195,11 +227,15 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
             request = next(waiting, None) if request is None else request
             if request is None or (batch.live and (request.arrives_s or 0.0) > batch.now_s):
                 break
-            yield batch.admit(request)
+            admitted = attempt(batch.admit, request)
+            if isinstance(admitted, Exception):
+                yield LiveText(request, error=admitted), FailedText.of(admitted)
+            else:
+                yield admitted
             request = None
         if not batch.live:
             return
         for live, round in batch.play():
             yield live, round
-            if live.seq.reason is not None:
+            if live.error is None and live.seq.reason is not None:
                 yield live, Finished(live.seq.reason, live.seq.new_tokens)

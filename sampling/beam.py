@@ -18,9 +18,8 @@ from sampling.branches import Branches
 from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
 from utils.device.timing import PhaseClock
-from utils.errors import UserError
+from utils.errors import NoDistribution, UserError
 from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis
-from utils.logits_processor import no_distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ def extensions(beams: Sequence[Hypothesis], logits: Tensor, top_k: int) -> list[
     top = torch.log_softmax(logits.float(), dim=-1).topk(min(top_k, logits.shape[-1]))
     rows = list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
     if any(math.isnan(values[0]) for _, values in rows):
-        raise no_distribution("model")
+        raise NoDistribution("model")
     return [
         Candidate(parent, token, beams[parent].log_prob + log_prob)
         for parent, row in enumerate(rows)

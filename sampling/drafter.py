@@ -49,8 +49,11 @@ class Drafter(ABC):
         In a batch it waits for those that began before. What is kept for the sequence is still there, but for rows.
         """
 
-    def adopt(self, earlier: "Drafter") -> None:  # noqa: B027
-        """Go on with what `earlier`, of the same kind, remembers of earlier prompts, as far as it fits."""
+    def adopt(self, earlier: "Drafter", share: bool = False) -> None:  # noqa: B027
+        """Go on with what `earlier`, of the same kind, remembers of earlier prompts, as far as it fits.
+
+        share: either may learn from what the other reads from now on, so that nothing need be copied.
+        """
 
     def memory(self) -> str:
         """What is kept of earlier prompts and how much room it takes, in words; empty where nothing is."""

@@ -3,47 +3,50 @@
 Autoregression is the empty proposal; a method is what fills it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from egag.length_rule import LengthRule
 from sampling import sequence
-from sampling.arguments import check_generation, check_kinds, check_not_empty, check_room
+from sampling.arguments import check_generation, check_kinds, check_not_empty
 from sampling.drafter import Drafter, stepwise
 from sampling.forward.causal_model import Output
-from sampling.forward.requests import StepGenerator, run_batched
+from sampling.forward.requests import ForwardRequest, StepGenerator, attempt, run_batched
 from sampling.forward.runner import Runner, request_forward
 from sampling.handover import Handover, prefilled, read_in
 from sampling.proposal import Proposal
 from sampling.rounds import make_round
-from sampling.verify.graphed import verification
+from sampling.start import begin
+from sampling.verify.graphed import verification_of
+from sampling.verify.verdict import Verdict
 from sampling.verify.verifier import Verifier
-from sampling.verify.verify import Verify
+from sampling.verify.verify import RoundInput, Verification
 from utils.device.sent import sent
 from utils.device.timing import PhaseClock
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
-from utils.numbers.random_numbers import CounterRNG
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 
 
 def step(
-    seqs: Sequence[sequence.Sequence], drafter: Drafter, verify: Verify, clock: PhaseClock
-) -> tuple[list[Round], list[float]]:
-    """A round of each sequence, which has the tokens and draws that it has alone; the host's seconds of drafting."""
+    seqs: Sequence[sequence.Sequence], drafter: Drafter, verification: Verification, clock: PhaseClock
+) -> tuple[list[Round | Exception], list[float]]:
+    """A round of each sequence, which has the tokens and draws that it has alone; the host's seconds of drafting.
+
+    What goes wrong with one of them is its own result, an error in place of a round.
+    """
     proposals, drafting_s = run_batched([draft(seq, drafter) for seq in seqs])
     clock.lap("draft")
-    outputs, _ = run_batched([forward(*pair, drafter.needs_hidden) for pair in zip(seqs, proposals, strict=True)])
+    drafted = zip(seqs, proposals, strict=True)
+    outputs, _ = run_batched([attempt(forward, *one, drafter.needs_hidden) for one in drafted])
     clock.lap("verify")
-    verdicts = verify(seqs, proposals, [output.logits for output in outputs])
-    rounds = [make_round(*each) for each in zip(seqs, proposals, verdicts, strict=True)]
-    for seq, round, output in zip(seqs, rounds, outputs, strict=True):
-        commit(seq, round, output)
+    read = zip(seqs, proposals, outputs, strict=True)
+    verdicts, _ = run_batched([attempt(judge, *one, verification) for one in read])
+    rounds = [attempt(commit, *one) for one in zip(seqs, proposals, outputs, verdicts, strict=True)]
     clock.lap("other")
-    for seq, round in zip(seqs, rounds, strict=True):
-        drafter.observe(seq, round)
-    return rounds, drafting_s
+    errors = [attempt(drafter.observe, *one) for one in zip(seqs, rounds, strict=True)]
+    return [error or round for error, round in zip(errors, rounds, strict=True)], drafting_s
 
 
 def draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
@@ -61,9 +64,17 @@ def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -
     return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
 
 
-def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
+def judge(
+    seq: sequence.Sequence, proposal: Proposal, output: Output, verification: Verification
+) -> StepGenerator[Verdict]:
+    """The drafts are verified by the target's logits."""
+    verdict: Verdict = yield ForwardRequest(verification, RoundInput(seq, proposal, output.logits))
+    return verdict
+
+
+def commit(seq: sequence.Sequence, proposal: Proposal, output: Output, verdict: Verdict) -> Round:
     """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
-    base = len(seq.tokens) - 1
+    round, base = make_round(seq, proposal, verdict), len(seq.tokens) - 1
     seq.runner.keep(base, round.path)
     seq.runner.crop(base + len(round.emitted))
     seq.tokens.extend(round.emitted)
@@ -71,6 +82,7 @@ def commit(seq: sequence.Sequence, round: Round, output: Output) -> None:
     seq.logits = output.logits
     seq.hidden = sequence.kept_states(output.hidden, round.path, seq.device)
     seq.reason = seq.finish_reason
+    return round
 
 
 @torch.inference_mode()
@@ -104,7 +116,7 @@ def decode(
     clock = PhaseClock(target.device)
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
-    generation, verify = target.generation, verification(target, verifier, processor)
+    generation, verification = target.generation, verification_of(target, verifier, processor)
     seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover)
     clock.lap("prefill")
     drafter.begin(seq)
@@ -114,7 +126,9 @@ def decode(
     while seq.reason is None:
         check_generation(target, generation)
         clock.start()
-        (round,), _ = step([seq], drafter, verify, clock)
+        (round,), _ = step([seq], drafter, verification, clock)
+        if isinstance(round, Exception):
+            raise round
         if seq.reason is not None:
             finish(seq, drafter)
         clock.lap("draft")
@@ -123,24 +137,6 @@ def decode(
     if seq.last is not None:
         gamma.update(seq.last)
     yield Finished(seq.reason, seq.new_tokens)
-
-
-def begin(
-    target: Runner,
-    gamma: LengthRule,
-    processor: LogitsProcessor,
-    prompt: Sequence[int],
-    max_new_tokens: int,
-    stop: Collection[int],
-    seed: int,
-) -> sequence.Sequence:
-    """A sequence whose prompt was read, by an encoder where there is one, and is not in the cache yet."""
-    reading = target.read(prompt)
-    check_room(target, reading.tokens, max_new_tokens)
-    gamma.begin()
-    tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
-    rng = CounterRNG(seed, prompt)
-    return sequence.Sequence(tokens, target, processor, rng, gamma, max_new_tokens, stop, encoder_ids)
 
 
 def finish(seq: sequence.Sequence, drafter: Drafter) -> None:

@@ -14,6 +14,7 @@ from utils.device.sent import sent
 from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
 from utils.numbers.random_numbers import CounterRNG
+from utils.parameter import MOST_DRAFTS
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +27,7 @@ class Sequence:
     `[n + 1, V]`, the target's raw rows of the round just verified (row 0 = root, row i + 1 = after draft i). hidden:
     for each layer of `needs_hidden` the states `[m, H]` of the positions just committed. last: the last round, with
     its share of a batch's times. live: how many sequences share its forwards. reason: why it is over; None while it is
-    not.
+    not. most_drafts: of a path in one round.
     """
 
     tokens: list[int]
@@ -45,6 +46,7 @@ class Sequence:
     hidden: dict[int, Tensor] = field(default_factory=dict)
     last: Round | None = None
     live: int = 1
+    most_drafts: int = MOST_DRAFTS
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)
@@ -72,7 +74,7 @@ class Sequence:
     @property
     def room(self) -> int:
         """Most drafts that a round may accept: it adds one token of the target's own."""
-        return self.end - len(self.tokens) - 1
+        return min(self.end - len(self.tokens) - 1, self.most_drafts)
 
     @property
     def new_tokens(self) -> int:

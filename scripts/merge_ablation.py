@@ -29,10 +29,11 @@ def main(
     """
     with exit_statuses():
         refuse_under_torchrun("merge_ablation.py", "one process")
+        from ablation.report.load import load_results
         from ablation.report.write import write_report
         from ablation.results.merge import merge
 
-        merged = merge(shards, out, partial, overwrite)
+        merged = merge(shards, out, partial, overwrite, load_results)
         for one in merged.missing:
             typer.echo(f"missing: {shown(one)}", err=True)
         report = write_report(out)

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,13 +21,14 @@ from starlette.routing import Route
 
 from ablation.plan.grid import Configuration
 from sampling.engine import Text
-from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
 from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
-from serve.driver import AnswerEnd, Driver, ServedPiece, TextJob, Tokens, Told
+from serve.driver import Driver
 from serve.errors import ApiError
+from serve.jobs import AnswerEnd, ServedPiece, TextJob, Tokens, Told
+from serve.limits import ServerLimits, served_values
 from serve.mimics import COMPLETIONS, MIMICS, as_ours
 from serve.order import ParsedRequest
 from serve.replies import ReplyObjects
@@ -41,21 +42,6 @@ VERSION = version("speculative-workbench")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """size: texts at a time. waiting: requests that may wait. longest: tokens of an answer. body: bytes of a request.
-
-    key: what a client must know; None: anybody may ask. dialect: of whose server the completions are.
-    """
-
-    size: int = 8
-    waiting: int = 64
-    longest: int = 1024
-    body: int = 1_000_000
-    key: str | None = None
-    dialect: str = "vllm"
-
-
 class Served:
     """The pair as requests see it: see `serve.body.Model`."""
 
@@ -65,6 +51,7 @@ class Served:
         self.name, self.window, self.longest = about.target.name, about.window, limits.longest
         self.places = limits.size + limits.waiting
         self.vocab_size = engine.target.vocab_size
+        self._limits = limits
         self.refuse(default)
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
@@ -72,11 +59,11 @@ class Served:
         return self.tokens.encode(turns, chat, system)
 
     def refuse(self, configuration: Configuration) -> None:
-        """Raises `UserError` for a method that cannot run here, or not for many at a time."""
-        values = {**Settings(), **dict(configuration.parameters)}
-        self.engine.request(configuration.method, values, Text(None, (), 1))
+        """Raises `UserError` for a method that cannot run here, or not for many at a time, or costs too much."""
+        self.engine.request(configuration.method, served_values(configuration), Text(None, (), 1))
         if METHODS[configuration.method].search:
             raise UserError(f"{configuration.method} given, which answers one text at a time; expected another method")
+        self._limits.check(configuration)
 
 
 class Server:
@@ -85,7 +72,7 @@ class Server:
     def __init__(self, engine: LocalEngine, default: Configuration, limits: ServerLimits) -> None:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine)
-        self.driver = Driver(engine, tokens, limits.size, limits.waiting)
+        self.driver = Driver(engine, tokens, limits.size, limits.waiting, limits.drafts)
         self.model: Model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
 

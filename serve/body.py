@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ablation.plan.grid import Configuration
@@ -14,10 +15,13 @@ from serve.order import ParsedRequest, TextOrder
 from serve.requested_method import requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
-from utils.parameter import ChosenPart
+from utils.parameter import LARGEST, ChosenPart, Parameter
+from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 from utils.text import quoted
 
 T = TypeVar("T")
+
+_KINDS: Mapping[type, str] = {bool: "true or false", str: "a text", int: "an integer", dict: "an object"}
 
 MOST_STOPS, LONGEST_STOP = 16, 256
 COMPLETION_TOKENS = 16
@@ -44,7 +48,7 @@ _NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "store": (False,),
 }
-_UNUSED = ("user", "metadata", "safety_identifier", "service_tier")
+_UNUSED: Mapping[str, type] = {"user": str, "metadata": dict, "safety_identifier": str, "service_tier": str}
 _SAMPLING = ("temperature", "top_p", "top_k")
 _COMMON = (
     "model",
@@ -115,7 +119,10 @@ class _Fields:
             if name in _NOT_DONE:
                 if not any(type(value) is type(none) and value == none for none in _NOT_DONE[name]):
                     raise ApiError(400, f"{name}: {quoted(value)} given, which this server does not do", name)
-            elif name not in (*allowed, *_UNUSED):
+            elif name in _UNUSED:
+                if not isinstance(value, _UNUSED[name]):
+                    raise wrong_field(name, value, _KINDS[_UNUSED[name]])
+            elif name not in allowed:
                 raise ApiError(400, str(UnknownName("field", name, allowed)), name)
         return cls(given)
 
@@ -138,7 +145,7 @@ class _Fields:
         """A field of this type. Raises `ApiError`."""
         value = self.given.get(name, default)
         if type(value) is not kind:
-            raise wrong_field(name, value, {bool: "true or false", str: "a text", int: "an integer"}[kind])
+            raise wrong_field(name, value, _KINDS[kind])
         return value
 
     def prompts(self, model: Model) -> list[list[int]]:
@@ -185,7 +192,10 @@ class _Fields:
         return length
 
     def _seed(self) -> int:
-        return self.get("seed", int, secrets.randbelow(_SEEDS)) % 2**63
+        seed = self.get("seed", int, secrets.randbelow(_SEEDS))
+        if not 0 <= seed <= LARGEST:
+            raise wrong_field("seed", seed, f"an integer from 0 to {LARGEST}")
+        return seed
 
     def _stops(self) -> tuple[str, ...]:
         given = self.given.get("stop", [])
@@ -198,7 +208,7 @@ class _Fields:
             raise wrong_field(
                 "stop", given, f"a text or up to {MOST_STOPS} of them, each of 1 to {LONGEST_STOP} characters"
             )
-        return tuple(stops)
+        return tuple(refused_as("stop", partial(checked_text, stop, "stop")) for stop in stops)
 
     def _include_usage(self, stream: bool) -> bool:
         options = self.given.get("stream_options", {})
@@ -210,8 +220,10 @@ class _Fields:
 
     def _processor(self) -> ChosenPart:
         """Greedy at temperature 0, else what its numbers ask for; OpenAI's temperature is 1 where none is given."""
-        temperature, mass = self._number("temperature", 1.0), self._number("top_p", 1.0)
-        most = self.get("top_k", int, -1)
+        temperature = self._number("temperature", 1.0, TEMPERATURE, 0.0)
+        mass, most = self._number("top_p", 1.0, TOP_P, 1.0), self.get("top_k", int, -1)
+        if most not in (-1, 0):
+            refused_as("top_k", partial(TOP_K.checked, most))
         if temperature == 0:
             return self._chosen("greedy", "temperature")
         kept = "" if most in (-1, 0) else f" {most}"
@@ -225,10 +237,13 @@ class _Fields:
         chosen: ChosenPart = refused_as(name, lambda: PARAMETERS["processor"].parse(text))
         return chosen
 
-    def _number(self, name: str, default: float) -> float:
+    def _number(self, name: str, default: float, parameter: Parameter, other: float) -> float:
+        """A field within a parameter's limits, or this other value. Raises `ApiError`."""
         value = self.given.get(name, default)
         if type(value) not in (int, float) or not abs(value) <= _LARGEST:
             raise wrong_field(name, value, f"a number up to {_LARGEST:g}")
+        if value != other:
+            refused_as(name, partial(parameter.checked, float(value)))
         return float(value)
 
     def _configuration(self, model: Model) -> Configuration:

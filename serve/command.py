@@ -29,6 +29,7 @@ Size = Annotated[int, typer.Option(min=1, max=1000, help="Texts answered at a ti
 MaxWaiting = Annotated[int, typer.Option(min=0, help="Texts that may wait for a place; more are refused.")]
 MaxLength = Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")]
 MaxBody = Annotated[int, typer.Option(min=1000, help="Most bytes of a request.")]
+MaxRows = Annotated[int, typer.Option(min=1, help="Most rows of a round: the drafts of all texts, and one more each.")]
 ApiKey = Annotated[
     str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
 ]
@@ -45,6 +46,7 @@ def serve(
     max_waiting: MaxWaiting = 64,
     max_length: MaxLength = 1024,
     max_body: MaxBody = 1_000_000,
+    max_rows: MaxRows = 4096,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
     models: Values,
@@ -68,12 +70,12 @@ def serve(
             pair = load_chosen(models)
 
             from sampling.pair.pair_engine import PairEngine
-            from serve.app import Server, ServerLimits
+            from serve.app import Server
+            from serve.limits import ServerLimits
             from serve.web import web_server
 
-            server = Server(
-                PairEngine(pair), default, ServerLimits(batch, max_waiting, max_length, max_body, key, dialect)
-            )
+            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows)
+            server = Server(PairEngine(pair), default, limits)
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
             with suppress(KeyboardInterrupt):  # which uvicorn raises once more when it has ended

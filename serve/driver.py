@@ -2,105 +2,38 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from threading import Condition, Lock, Thread
-from typing import Any
+from dataclasses import replace
+from threading import Condition, Thread
 
 from ablation.plan.grid import Configuration
 from sampling.batch import Batch, LiveText
 from sampling.engine import Text
-from sampling.measure.answer import Answer, Decode, Span
-from sampling.measure.metrics import RunMetrics
-from sampling.methods.settings import Settings
 from sampling.pair.local_engine import LocalEngine
 from serve.counters import Counters
 from serve.errors import ApiError
-from serve.order import TextOrder
-from serve.writing import ResponseWriting
+from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, Tokens, slot_of
+from serve.limits import MOST_DRAFTS, served_values
 from utils.errors import UserError
 from utils.events import Finished, Round
 
 _log = logging.getLogger(__name__)
 _MOST_IDLE = 4
-_SHOWN_ROUNDS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class ServedPiece:
-    """What a round added to an answer: its ids, and the text that may be told by now."""
-
-    ids: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerEnd:
-    """An answer is whole: the text that was held back, and why it ended, `stop` or `length`."""
-
-    text: str
-    reason: str
-
-
-Told = ServedPiece | AnswerEnd | ApiError
-
-
-@dataclass(eq=False)
-class TextJob:
-    """An order, whom to tell, and its account. `tell` is called in the driver's thread and must not wait.
-
-    cancelled: nobody waits for it any longer. recent: its last rounds, for the live page. lossless: whether its text
-    has the target's distribution.
-    """
-
-    order: TextOrder
-    tell: Callable[[Told], None]
-    writing: ResponseWriting
-    metrics: RunMetrics = field(default_factory=RunMetrics)
-    cancelled: bool = False
-    lossless: bool | None = None
-    recent: deque[Round] = field(default_factory=lambda: deque[Round](maxlen=_SHOWN_ROUNDS))
-
-
-@dataclass(frozen=True, slots=True)
-class ServedSlot:
-    """A text under way, for the live page: what it has brought, and its last words by who wrote them."""
-
-    method: str
-    prompt_tokens: int
-    new_tokens: int
-    rounds: int
-    drafted: int
-    accepted: int
-    tail: tuple[Span, ...]
-
-
-class Tokens:
-    """The pair's tokenizer, for one thread at a time."""
-
-    def __init__(self, engine: LocalEngine) -> None:
-        self._engine, self._lock = engine, Lock()
-
-    def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
-        """See `Engine.tokenise`."""
-        with self._lock:
-            return self._engine.tokenise(turns, chat, system)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """See `Engine.text`."""
-        with self._lock:
-            return self._engine.text(ids)
 
 
 class Driver:
     """Answers orders, `size` at a time; texts of one method with the same values share their forwards.
 
-    Groups of different methods take turns, round by round. At most `most_waiting` orders wait for a place.
+    Groups of different methods take turns, round by round. At most `most_waiting` orders wait for a place. most_drafts:
+    of a text in a round.
     """
 
-    def __init__(self, engine: LocalEngine, tokens: Tokens, size: int, most_waiting: int) -> None:
+    def __init__(
+        self, engine: LocalEngine, tokens: Tokens, size: int, most_waiting: int, most_drafts: int = MOST_DRAFTS
+    ) -> None:
         self.engine, self.tokens, self.size, self.most_waiting = engine, tokens, size, most_waiting
+        self.most_drafts = most_drafts
         self.counters = Counters()
         self._waiting: deque[TextJob] = deque()
         self._groups: dict[Configuration, Batch] = {}
@@ -163,7 +96,7 @@ class Driver:
 
     def slots(self) -> list[ServedSlot]:
         """The texts under way."""
-        return [_slot(job, self.tokens.decode) for job in list(self._jobs.values())]
+        return [slot_of(job, self.tokens.decode) for job in list(self._jobs.values())]
 
     def _run(self) -> None:
         while self._something():
@@ -203,17 +136,16 @@ class Driver:
             except Exception as error:
                 _log.exception("a prompt of %d tokens could not be read", len(job.order.prompt))
                 job.tell(_failure(error))
-                self._break(job.order.configuration, error)
 
     def _begin(self, job: TextJob) -> None:
         """Read an order's prompt; from then on it has a place."""
         order = job.order
-        batch, values = self._group(order.configuration), {**_values(order.configuration), "seed": order.seed}
+        batch, values = self._group(order.configuration), {**served_values(order.configuration), "seed": order.seed}
         values |= {"processor": order.processor, "length": order.length}
         request = self.engine.request(order.configuration.method, values, Text(job, order.prompt, order.length))
+        job.lossless = self.engine.lossless(order.configuration.method, values)
         live, prefilled = batch.admit(replace(request, stop=()) if order.to_the_end else request)
         self._jobs[live] = job
-        job.lossless = self.engine.lossless(order.configuration.method, values)
         job.metrics.add(prefilled)
         self.counters.began(prefilled)
 
@@ -223,8 +155,9 @@ class Driver:
             idle = [one for one, batch in self._groups.items() if not batch.live]
             for one in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
                 del self._groups[one]
-            values = _values(configuration)
+            values = served_values(configuration)
             self._groups[configuration] = self.engine.batch(configuration.method, values, self.size)
+            self._groups[configuration].most_drafts = self.most_drafts
         batch = self._groups.pop(configuration)
         self._groups[configuration] = batch  # the last one used is the last to give way
         return batch
@@ -238,15 +171,32 @@ class Driver:
             self._break(configuration, error)
             return
         for live, round in rounds:
-            self._add(batch, live, self._jobs[live], round)
+            job = self._jobs[live]
+            if isinstance(round, Round):
+                self._written(batch, live, job, round)
+            else:
+                self._fail(live, job, live.error)
 
     def _break(self, configuration: Configuration, error: Exception) -> None:
         """Give up a group whose caches may be anything: its texts fail, the others go on."""
         self._groups.pop(configuration, None)
         for live, job in list(self._jobs.items()):
             if job.order.configuration == configuration:
-                self._over(live, job, "error")
-                job.tell(_failure(error))
+                self._fail(live, job, error)
+
+    def _fail(self, live: LiveText, job: TextJob, error: Exception | None) -> None:
+        self._over(live, job, "error")
+        job.tell(_failure(error))
+
+    def _written(self, batch: Batch, live: LiveText, job: TextJob, round: Round) -> None:
+        """Take in a round; what goes wrong with its text, as with a stop string, ends it alone."""
+        try:
+            self._add(batch, live, job, round)
+        except Exception as error:
+            _log.exception("an answer of %d tokens could not be told", job.metrics.new_tokens)
+            if live in batch.live:
+                batch.drop(live)
+            self._fail(live, job, error)
 
     def _add(self, batch: Batch, live: LiveText, job: TextJob, round: Round) -> None:
         kept = job.writing.push(round.emitted)
@@ -265,12 +215,8 @@ class Driver:
             job.tell(AnswerEnd(job.writing.rest(), reason))
 
     def _over(self, live: LiveText, job: TextJob, reason: str) -> None:
-        del self._jobs[live]
-        self.counters.ended(reason)
-
-
-def _values(configuration: Configuration) -> dict[str, Any]:
-    return {**Settings(), **dict(configuration.parameters)}
+        if self._jobs.pop(live, None) is not None:
+            self.counters.ended(reason)
 
 
 def _cut(round: Round, kept: int) -> Round:
@@ -279,22 +225,7 @@ def _cut(round: Round, kept: int) -> Round:
     return replace(round, path=path, next_token=round.next_token if kept > len(path) else None)
 
 
-def _failure(error: Exception) -> ApiError:
+def _failure(error: Exception | None) -> ApiError:
     if isinstance(error, UserError):
         return ApiError(500, str(error))
     return ApiError(500, f"the text could not be written: {type(error).__name__}")
-
-
-def _slot(job: TextJob, decode: Decode) -> ServedSlot:
-    metrics, answer = job.metrics, Answer(decode)
-    for round in tuple(job.recent):
-        answer.add(round)
-    return ServedSlot(
-        job.order.configuration.name,
-        metrics.prompt_tokens,
-        metrics.new_tokens,
-        metrics.rounds,
-        metrics.drafted,
-        metrics.accepted,
-        (*answer.old, *answer.last),
-    )

@@ -28,6 +28,8 @@ def _message(number: int, message: Mapping[str, Any]) -> tuple[str, str]:
     for name, value in message.items():
         if name not in ("role", "content", "name") and value not in (None, []):
             raise ApiError(400, f"{where}.{name} given; expected role and content", f"{where}.{name}")
+    if not isinstance(message.get("name", ""), str | None):
+        raise wrong_field(f"{where}.name", message["name"], "a text")
     role, content = message.get("role"), message.get("content")
     role = "system" if role == "developer" else role
     if role not in ("system", "user", "assistant"):

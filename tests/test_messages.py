@@ -30,9 +30,8 @@ from sampling.loading.refusals.checks import common_vocabulary, refuse_config, r
 from sampling.methods.settings import Settings
 from sampling.pair import pair_messages
 from sampling.prefilled.wire import Address
-from utils.errors import UserError, checked_text
+from utils.errors import NoDistribution, UserError, checked_text
 from utils.files import checked_name
-from utils.logits_processor import no_distribution
 
 MESSAGES = Path(__file__).with_name("messages.txt")
 
@@ -66,7 +65,7 @@ REFUSED: Mapping[str, Callable[[], object]] = {
     "two kinds": lambda: refuse_two_kinds(("t5", "llama"), (True, False)),
     "two vocabularies": lambda: common_vocabulary(("a", "b"), (50, 40), 41),
     "format without products": lambda: refuse_format("int4", torch.device("meta"), "target_weights int4"),
-    "logits": lambda: no_distribution("model"),
+    "logits": lambda: NoDistribution("model"),
     "order of n-grams": lambda: NGramStorage(1),
     "token beyond the vocabulary": lambda: NGramStorage(2, 10).update([1], 10),
     "text for ids": lambda: NGramStorage(2).initialize("a b"),  # type: ignore[arg-type]

@@ -18,6 +18,16 @@ class UserError(ValueError):
         super().__init__(printable(message))
 
 
+class NoDistribution(UserError):
+    """Logits that no token can be chosen from. whose: `model` or `drafter`."""
+
+    def __init__(self, whose: str) -> None:
+        super().__init__(
+            f"the logits of the {whose} are NaN or infinite, so that no token can be chosen; expected weights without "
+            "damage, in a number format that is wide enough for them, such as float32"
+        )
+
+
 class UnknownName(UserError):
     """A name that no table holds, with the nearest one that does exist. `listed`: where a long table can be read.
 

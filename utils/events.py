@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from utils.errors import UserError
+
 FinishReason = Literal["stop", "length", "context"]
 
 
@@ -192,6 +194,11 @@ class FailedText:
     """One of many texts has no answer, and why; the others go on."""
 
     error: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "FailedText":
+        """What a person is told of an error; of a bug its kind, too."""
+        return cls(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 
 AnyRound = Round | BeamRound

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from utils.errors import UserError
 from utils.numbers.argmax import argmax
 from utils.numbers.random_numbers import RNG, Purpose, uniform
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
@@ -98,14 +97,6 @@ def wide(device: torch.device) -> torch.dtype:
 def one_if_finite(logits: Tensor) -> Tensor:
     """1 for each logit in float32, NaN for one that is NaN or infinite."""
     return (logits - logits).float() + 1.0
-
-
-def no_distribution(whose: str) -> UserError:
-    """The error for logits that no token can be chosen from."""
-    return UserError(
-        f"the logits of the {whose} are NaN or infinite, so that no token can be chosen; expected weights without "
-        "damage, in a number format that is wide enough for them, such as float32"
-    )
 
 
 class GreedyProcessor(LogitsProcessor):

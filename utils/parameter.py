@@ -5,13 +5,22 @@ Values travel as plain Python objects in a dict `{name: value}`; text is parsed 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from utils.errors import UnknownName, UserError, nearest, wrong_value
 from utils.text import quoted
 
 Values = Mapping[str, Any]
+
+LARGEST = 2**63 - 1
+"""The largest integer that any setting takes."""
+
+MOST_DRAFTS = 1024
+"""Most drafts of a round: its masks are drafts by drafts, its logits drafts by vocabulary."""
+
+MOST_TOKENS = 10_000_000
+"""Most new tokens of a text: the context window of no model is longer."""
 
 # As people write numbers: Python also takes 1_0, " 10", digits of other scripts, nan and inf.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -25,6 +34,7 @@ class Parameter:
     `parse` turns text into the value and raises `UserError`; `show` is its inverse, so that
     `parse(show(value)) == value`. `words` are what a completer offers, `usage` what help prints. least: the smallest
     value of a number that may be its own minimum, else None. between: what separates several values of it on one line.
+    bounds_drafts: whether a round has as many drafts as it says, or more with it.
     """
 
     name: str
@@ -36,6 +46,7 @@ class Parameter:
     words: tuple[str, ...] = ()
     least: float | None = None
     between: str = ","
+    bounds_drafts: bool = False
 
     def checked(self, value: Any) -> Any:
         """An argument of a Python call, a list of numbers as such, refused in the words of the command line."""
@@ -87,18 +98,27 @@ def read_number(text: str) -> float | None:
     return None if abs(value) == float("inf") else value
 
 
-def integer(name: str, default: int | None, help: str, *, minimum: int, maximum: int = 2**63 - 1) -> Parameter:
-    """An integer from `minimum` to `maximum`; a default of None means that it must be given."""
+def integer(name: str, default: int | None, help: str, *, minimum: int, maximum: int) -> Parameter:
+    """An integer from `minimum` to `maximum`; a default of None means that it must be given.
+
+    maximum: what a machine can bear where the number sizes something, else `LARGEST`.
+    """
+    bounded = maximum < LARGEST
+    expected = f"an integer from {minimum} to {maximum}" if bounded else f"an integer of {minimum} or more"
 
     def parse(text: str) -> int:
         value = read_integer(text)
-        if value is None or value < minimum:
-            raise wrong_value(name, text, f"an integer of {minimum} or more")
-        if value > maximum:
-            raise wrong_value(name, text, f"an integer from {minimum} to {maximum}")
+        if value is None or not minimum <= value <= maximum:
+            raise wrong_value(name, text, expected)
         return value
 
-    return Parameter(name, default, help, f"INT >= {minimum}", parse, least=minimum)
+    usage = f"{minimum} <= INT <= {maximum}" if bounded else f"INT >= {minimum}"
+    return Parameter(name, default, help, usage, parse, least=minimum)
+
+
+def drafts(name: str, default: int | None, help: str, *, minimum: int) -> Parameter:
+    """How many drafts a round may have, or nearly so: an integer from `minimum` to `MOST_DRAFTS`."""
+    return replace(integer(name, default, help, minimum=minimum, maximum=MOST_DRAFTS), bounds_drafts=True)
 
 
 def number(

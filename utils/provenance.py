@@ -4,7 +4,7 @@ import hashlib
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,22 +27,45 @@ _SOURCES = (
     "ablation/results/record.py",
 )
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt")
+# What decides the output beside the weights: sizes and positions, how text becomes tokens, what ends a text.
+_CONFIGS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+)
+_SENTENCEPIECE = ".model"
 
 
 def code_digest(root: Path = ROOT) -> str:
     """sha256 of the source files that decide a row, so that an uncommitted change shows as well."""
     paths = [root / source for source in _SOURCES]
     files = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py")))
-    return _digest(root, files)
+    return _digest(root, files) or ""
 
 
 def weights_digest(place: str) -> str | None:
     """sha256 of the weight files in a folder, or of a hub id's files in the local cache; None where none are found."""
-    folder = Path(place) if Path(place).is_dir() else _hub_folder(place)
+    folder = _folder(place)
     if folder is None:
         return None
-    files = sorted(file for file in folder.rglob("*") if file.suffix in _WEIGHTS and file.is_file())
-    return _digest(folder, files) if files else None
+    return _digest(folder, sorted(file for file in folder.rglob("*") if file.suffix in _WEIGHTS and file.is_file()))
+
+
+def config_digest(place: str) -> str | None:
+    """The same of what decides a model's output beside its weights: config, tokenizer and generation defaults."""
+    folder = _folder(place)
+    if folder is None:
+        return None
+    files = (file for file in folder.iterdir() if file.name in _CONFIGS or file.suffix == _SENTENCEPIECE)
+    return _digest(folder, sorted(file for file in files if file.is_file()))
 
 
 def commit(root: Path = ROOT) -> tuple[str | None, bool | None]:
@@ -96,7 +119,13 @@ def _hub_folder(place: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _digest(root: Path, files: Iterable[Path]) -> str:
+def _folder(place: str) -> Path | None:
+    return Path(place) if Path(place).is_dir() else _hub_folder(place)
+
+
+def _digest(root: Path, files: Sequence[Path]) -> str | None:
+    if not files:
+        return None
     total = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:

@@ -29,7 +29,7 @@ from sampling.methods.tables import METHODS
 from utils.errors import UserError, wrong_value
 from utils.files import checked_name
 from utils.option import words
-from utils.parameter import ChosenPart, integer, number, toggle
+from utils.parameter import LARGEST, ChosenPart, integer, number, toggle
 
 _MOST_RUNS = 1000
 _MOST_BYTES = 1_000_000
@@ -37,7 +37,7 @@ _MOST_BYTES = 1_000_000
 LENGTH, PROCESSOR, _SEED = (PARAMETERS[name] for name in ("length", "processor", "seed"))
 SEEDS = integer("seeds", 1, "number of seeds", minimum=1, maximum=_MOST_RUNS)
 REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, maximum=_MOST_RUNS)
-LIMIT = integer("limit", None, "maximum number of prompts", minimum=1)
+LIMIT = integer("limit", None, "maximum number of prompts", minimum=1, maximum=LARGEST)
 BATCH = integer("batch", None, "texts at a time", minimum=1, maximum=_MOST_RUNS)
 RATE = number("rate", None, "prompts that arrive a second", above=0.0, maximum=1e6)
 SLO = words("slo")

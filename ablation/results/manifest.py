@@ -19,7 +19,7 @@ from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
 from utils.json_text import read_json
-from utils.provenance import code_digest, commit, machine, versions, weights_digest
+from utils.provenance import code_digest, commit, config_digest, machine, versions, weights_digest
 from utils.text import quoted
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def describe(plan: Plan, engine: "Engine", name: str) -> dict[str, Any]:
             "grid": _grid(plan, engine),
             "target": _model(about.target),
             "drafter": _model(about.drafter) if about.drafter else None,
-            "heads": {kind: weights_digest(str(about.heads[kind])) for kind in _heads(plan, about.heads)},
+            "heads": {kind: _digests(str(about.heads[kind])) for kind in _heads(plan, about.heads)},
             "machine": machine(about.device),
             "versions": versions(),
             "code": code_digest(),
@@ -139,6 +139,7 @@ def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
             "--resume: the rows of that file name no hosts; go on without --ray, on the machine that wrote them, "
             "or choose another --out"
         )
+    refuse_older(old["fixed"], "--resume: that file")
     several = ("machine",) if "hosts" in old else ()
     before, after = (
         {name: value for name, value in fixed.items() if name not in several}
@@ -221,8 +222,22 @@ def _model(info: "ModelInfo") -> dict[str, Any]:
     return {
         **asdict(info),
         "place": Path(info.place).name,
-        "weights": weights_digest(info.place) if info.place else None,
+        **(_digests(info.place) if info.place else {"weights": None, "config": None}),
     }
+
+
+def _digests(place: str) -> dict[str, str | None]:
+    """Of a folder: its weights, and what decides the output beside them."""
+    return {"weights": weights_digest(place), "config": config_digest(place)}
+
+
+def refuse_older(fixed: Mapping[str, Any], what: str) -> None:
+    """Raises `UserError` for what was written before configs were noted: nobody can say of which model it is."""
+    if isinstance(target := fixed.get("target"), dict) and "config" not in target:
+        raise UserError(
+            f"{what} is of an older version, which noted the target's weights and not its config, tokenizer and "
+            "generation defaults: its rows cannot be compared with others; expected a new run, into another file"
+        )
 
 
 def differences_of(

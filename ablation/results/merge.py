@@ -1,7 +1,7 @@
 """The shards of a plan as one results file: the same questions, weights and code, and no row twice."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ablation.results.store import read_finished, to_text
 from ablation.results.table import columns, key
 from ablation.results.traces.trace import trace_path
 from engines.spec import OURS
-from utils.errors import UserError
+from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
 from utils.text import counted
 
@@ -42,11 +42,18 @@ class _ShardFile:
     rows: list[Row]
 
 
-def merge(paths: Sequence[Path], out: Path, partial: bool = False, overwrite: bool = False) -> Merged:
+def merge(
+    paths: Sequence[Path],
+    out: Path,
+    partial: bool = False,
+    overwrite: bool = False,
+    check: Callable[[Path], object] = lambda path: None,
+) -> Merged:
     """Write the shards into one file with its manifest, and with a trace where all have one.
 
-    partial: whether shards and rows may be missing. Raises `UserError` for shards of other grids, weights, code or
-    versions, for a row that is there twice, and where something is missing; nothing is written then.
+    partial: whether shards and rows may be missing. check: reads the numbers of a file that has rows, and raises
+    `UserError` for what are none. Raises `UserError` for shards of other grids, weights, code or versions, for a row
+    that the plan has not or that is there twice, and where something is missing; nothing is written then.
     """
     if not paths:
         raise UserError("no file given; expected the files of all shards, such as r.1-of-2.csv r.2-of-2.csv")
@@ -60,6 +67,9 @@ def merge(paths: Sequence[Path], out: Path, partial: bool = False, overwrite: bo
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; expected what a run with --shard K/N wrote")
     files = sorted((_read(path) for path in paths), key=lambda one: one.shard.index)
+    for file in files:
+        if file.rows:
+            check(file.path)
     _refuse_others(files)
     _refuse_twice(files)
     missing = tuple(_missing(files))
@@ -82,8 +92,35 @@ def _read(path: Path) -> _ShardFile:
     told = about["fixed"].get("shard")
     if not isinstance(told, dict) or not isinstance(told.get("part"), str) or type(told.get("generations")) is not int:
         raise UserError(f"{str(path)!r} is no shard; expected files that runs with --shard K/N wrote")
+    manifest.refuse_older(about["fixed"], repr(str(path)))
     shard, rows = Shard.parse(told["part"]), read_finished(path, columns())
+    for number, row in enumerate(rows, start=2):
+        _refuse_foreign(row, about["fixed"]["grid"], f"{str(path)!r}, record {number}")
     return _ShardFile(path, shard, told["generations"], about, rows)
+
+
+def _refuse_foreign(row: Row, grid: Mapping[str, Any], where: str) -> None:
+    """Raise `UserError` for a row that the plan has not. where: what errors call it."""
+    try:
+        one = key(row)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}; expected a row of the plan") from None
+    engines = {side["name"]: side["configurations"] for side in grid.get("engines", ())}
+    allowed: dict[str, Collection[Any]] = {
+        "id": grid["prompts"],
+        "turn": range(1, len(grid["prompts"].get(one.id, ()))),  # behind the turns stands the length
+        "configuration": engines.get(one.engine, grid["configurations"]),
+        "processor": grid["processors"],
+        "seed": grid["seeds"],
+        "repeat": range(grid["repeats"]),
+        "target_weights": grid["target_weights"],
+        "batch": grid["batches"] or (1,),
+        "rate": [*grid["rates"], 0.0],
+        "engine": (OURS, *engines),
+    }
+    for name, values in allowed.items():
+        if getattr(one, name) not in values:
+            raise UserError(f"{where}: {wrong_value(name, getattr(one, name), 'a row of the plan')}")
 
 
 def _refuse_others(files: Sequence[_ShardFile]) -> None:
@@ -125,7 +162,12 @@ def _missing(files: Sequence[_ShardFile]) -> Iterator[str]:
     if absent := sorted({*range(1, count + 1)} - {file.shard.index for file in files}):
         yield f"{'shards' if len(absent) > 1 else 'shard'} {', '.join(map(str, absent))} of {count} not given"
     for file in files:
-        if lacking := file.generations - len(file.rows):
+        lacking = file.generations - len(file.rows)
+        if lacking < 0:
+            raise UserError(
+                f"{str(file.path)!r} holds {len(file.rows)} rows and the shard has {file.generations}; expected no more"
+            )
+        if lacking:
             yield f"{str(file.path)!r} lacks {counted(lacking, 'row')}, which the same command with --resume adds"
 
 

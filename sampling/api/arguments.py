@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from sampling.forward.runner import Runner
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
-from utils.parameter import integer, number
+from utils.parameter import MOST_TOKENS, drafts, integer, number
 from utils.text import quoted
 from utils.token_ids import Ids, known, one_or_more, token_ids
 
@@ -19,14 +19,14 @@ _ROUNDING = 1e-3
 _ARGUMENTS = {
     parameter.name: parameter
     for parameter in (
-        integer("gamma", None, "", minimum=0),
-        integer("gamma_min", None, "", minimum=1),
-        integer("gamma_max", None, "", minimum=1),
+        drafts("gamma", None, "", minimum=0),
+        drafts("gamma_min", None, "", minimum=1),
+        drafts("gamma_max", None, "", minimum=1),
         number("egag_ema_beta", None, "", minimum=0.0, below=1.0),
-        integer("max_gen_len", None, "", minimum=1),
-        integer("filler_top_k", None, "", minimum=1),
-        integer("num_beams", None, "", minimum=1),
-        integer("top_k", None, "", minimum=1),
+        integer("max_gen_len", None, "", minimum=1, maximum=MOST_TOKENS),
+        integer("filler_top_k", None, "", minimum=1, maximum=64),
+        integer("num_beams", None, "", minimum=1, maximum=1024),
+        integer("top_k", None, "", minimum=1, maximum=1024),
         number("min_length", None, "", minimum=0.0),
         number("alpha", None, "", minimum=0.0, maximum=10.0),
     )

@@ -182,6 +182,8 @@ class Writer:
         drafter, verifier = _Listening(self._layers), RejectionVerifier()
         batch = Batch(SharedRunner(self._model), drafter, lambda: FixedGamma(0), verifier, size)
         for live, event in decode_many(batch, self._requests()):
+            if live.error is not None:
+                raise live.error
             request, seq = live.request, live.seq
             if isinstance(event, Prefilled):
                 self._take_over(request, seq)

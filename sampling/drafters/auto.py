@@ -109,9 +109,9 @@ class AutoDrafter(Drafter):
         for drafter in self._all():
             drafter.finish(seq)
 
-    def adopt(self, earlier: Drafter) -> None:
+    def adopt(self, earlier: Drafter, share: bool = False) -> None:
         if isinstance(earlier, AutoDrafter):
-            self.suffix.adopt(earlier.suffix)
+            self.suffix.adopt(earlier.suffix, share)
 
     def memory(self) -> str:
         return self.suffix.memory()

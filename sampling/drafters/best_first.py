@@ -14,7 +14,8 @@ from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
 from sampling.proposal import Proposal
 from utils.device.sent import moved, sent
-from utils.logits_processor import no_distribution, one_if_finite
+from utils.errors import NoDistribution
+from utils.logits_processor import one_if_finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
     tokens, parents, chances = zip(*nodes, strict=True)
     kept = rule.truncation.truncate(chances, 0, parents)
     if kept < len(nodes) and isnan(chances[0]):
-        raise no_distribution("drafter")
+        raise NoDistribution("drafter")
     if not kept:
         return Proposal.empty(logits.device)
     told = one_if_finite(moved(torch.tensor(chances[:kept]), logits.device))

@@ -14,7 +14,8 @@ from sampling.forward.requests import StepGenerator
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
 from utils.device.sent import OnDevice, kept
-from utils.logits_processor import no_distribution, wide
+from utils.errors import NoDistribution
+from utils.logits_processor import wide
 from utils.parameter import Values
 
 # Ranks of a head that was published without them: a first guess is right about half of the time.
@@ -150,7 +151,7 @@ def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
     chances = OnDevice[float](best.chances)
     count = rule.truncation.truncate(chances, 0, Parents(parents))
     if count < len(chances) and math.isnan(chances[0]):
-        raise no_distribution("drafter")
+        raise NoDistribution("drafter")
     kept_ = None if best.probs is None else best.probs[:count]
     return Tree(best.tokens[:count], Parents(parents[:count]), best.chances[:count], kept_)
 

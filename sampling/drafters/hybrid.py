@@ -51,7 +51,7 @@ class ScoredCopier(Protocol):
     def begin(self, seq: Sequence) -> None: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def finish(self, seq: Sequence) -> None: ...
-    def adopt(self, earlier: Any) -> None: ...
+    def adopt(self, earlier: Any, share: bool = False) -> None: ...
     def memory(self) -> str: ...
     def draft(self, seq: Sequence, budget: int, room: int) -> ScoredDraft:
         """`budget` tokens in all and `room` deep at most."""
@@ -72,9 +72,9 @@ class _Pair(Drafter):
         self.model.observe(seq, round)
         self.copier.observe(seq, round)
 
-    def adopt(self, earlier: Drafter) -> None:
+    def adopt(self, earlier: Drafter, share: bool = False) -> None:
         if isinstance(earlier, _Pair):
-            self.copier.adopt(earlier.copier)
+            self.copier.adopt(earlier.copier, share)
 
     def memory(self) -> str:
         return str(self.copier.memory())

@@ -17,13 +17,11 @@ from sampling.forward.causal_model import Output
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import prefill, request_forward
 from sampling.proposal import Proposal
-from sampling.rounds import make_round
 from sampling.sequence import Sequence
 from sampling.verify.rejection import RejectionVerifier
 from utils.device.sent import sent
-from utils.errors import UserError
+from utils.errors import NoDistribution, UserError
 from utils.events import Round
-from utils.logits_processor import no_distribution
 
 
 class StagedHead(Protocol):
@@ -142,9 +140,9 @@ class StagedDrafter(Drafter):
         if self.head is None:
             self.inner.finish(seq)
 
-    def adopt(self, earlier: Drafter) -> None:
+    def adopt(self, earlier: Drafter, share: bool = False) -> None:
         if isinstance(earlier, StagedDrafter):
-            self.inner.adopt(earlier.inner)
+            self.inner.adopt(earlier.inner, share)
 
     def memory(self) -> str:
         return self.inner.memory()
@@ -165,10 +163,10 @@ class StagedDrafter(Drafter):
         output = yield from request_forward(slot, fed, _behind(proposal, lag), self.states, len(proposal) + 1)
         p = text.processor(output.logits)
         try:
-            round = make_round(text, proposal, self._judge.verify(proposal, p, text.rng))
+            verdict = self._judge.verify(proposal, p, text.rng)
         except UserError as error:
-            raise no_distribution("drafter") from error
-        loop.commit(text, round, Output(output.logits))
+            raise NoDistribution("drafter") from error
+        round = loop.commit(text, proposal, Output(output.logits), verdict)
         rows = sent([0, *(row + 1 for row in round.path)], slot.device)
         known = torch.cat([torch.arange(lag, device=slot.device), rows + lag])
         text.hidden = {layer: states.index_select(0, known) for layer, states in output.hidden.items()}

@@ -2,23 +2,29 @@
 
 A drafter's work on one sequence is a generator. It yields each forward that it needs, is sent the result, and returns a
 proposal. `run_single` runs one such generator. `run_batched` runs those of many sequences side by side: what they
-request of one model at a time goes through it at once.
+request of one model at a time goes through it at once. What goes wrong in one of them is its result: an error passes
+through the steps behind it, and the others do not notice.
 """
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import torch
+
 T = TypeVar("T")
+
+OUT_OF_MEMORY = MemoryError, torch.OutOfMemoryError
+"""What says nothing of the text that met it."""
 
 
 class BatchExecutor(Protocol):
     """What runs a model over all that is fed at once."""
 
     def run(self, feeds: Sequence[Any]) -> Sequence[Any]:
-        """The result of each feed, which holds until the next call."""
+        """The result of each feed, which holds until the next call; the error of one that has none."""
         ...
 
 
@@ -54,33 +60,57 @@ def run_single(steps: StepGenerator[T]) -> T:
         return result
 
 
-def run_batched(generators: Sequence[StepGenerator[T]]) -> tuple[list[T], list[float]]:
-    """What each generator returns; those that request the same model share its forward.
+def attempt(function: Callable[..., T], *arguments: Any) -> T | Exception:
+    """What the function returns, or the error that it raises; an error among its arguments is passed on."""
+    for argument in arguments:
+        if isinstance(argument, Exception):
+            return argument
+    try:
+        return function(*arguments)
+    except OUT_OF_MEMORY:
+        raise
+    except Exception as error:
+        return error
 
-    Then the host's seconds for each: its own, and its part of what it shared.
+
+def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[list[T | Exception], list[float]]:
+    """What each generator returns, or the error that it raises; those that request the same model share its forward.
+
+    Then the host's seconds for each: its own, and its part of what it shared. In place of a generator an error may
+    stand, which is its result. Raises what a shared forward raises, and where memory runs out.
     """
-    results: dict[int, T] = {}
-    pending: dict[int, ForwardRequest] = {}
+    results: dict[int, T | Exception] = {}
+    pending: dict[int, tuple[StepGenerator[T], ForwardRequest]] = {}
     seconds = [0.0] * len(generators)
 
-    def resume(number: int, result: Any = None) -> None:
+    def resume(number: int, steps: StepGenerator[T], result: Any = None) -> None:
         begun = time.perf_counter()
         try:
-            pending[number] = generators[number].send(result)
+            pending[number] = steps, steps.send(result)
         except StopIteration as end:
             results[number] = end.value
+        except OUT_OF_MEMORY:
+            raise
+        except Exception as error:
+            results[number] = error
         seconds[number] += time.perf_counter() - begun
 
-    for number in range(len(generators)):
-        resume(number)
+    for number, steps in enumerate(generators):
+        if isinstance(steps, Exception):
+            results[number] = steps
+        else:
+            resume(number, steps)
     while pending:
-        executor = next(iter(pending.values())).executor
-        group = [number for number, request in pending.items() if request.executor is executor]
-        feeds = [pending.pop(number).feed for number in group]
+        executor = next(iter(pending.values()))[1].executor
+        group = {number: steps for number, (steps, request) in pending.items() if request.executor is executor}
+        feeds = [pending.pop(number)[1].feed for number in group]
         begun = time.perf_counter()
         outputs = executor.run(feeds)
         share = (time.perf_counter() - begun) / len(group)
-        for number, output in zip(group, outputs, strict=True):
+        for (number, steps), output in zip(group.items(), outputs, strict=True):
             seconds[number] += share
-            resume(number, output)
+            if isinstance(output, Exception):
+                results[number] = output
+            else:
+                resume(number, steps, output)
     return [results[number] for number in range(len(generators))], seconds

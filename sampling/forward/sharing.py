@@ -26,6 +26,10 @@ class SlotRunner(Runner, Protocol):
         """Count as fed what the rows still hold of the beginning of a text, `most` rows at most; how many they are."""
         ...
 
+    def wipe(self) -> None:
+        """Forget the sequence and what its rows hold: a number that is none would spread to who comes next."""
+        ...
+
     def feed(
         self,
         tokens: Tensor | Sequence[int],
@@ -81,6 +85,12 @@ class SequenceSlot(CachedRunner, RequestingRunner):
             same += 1
         self._cache.length = same
         return same
+
+    def wipe(self) -> None:
+        """See `SlotRunner.wipe`."""
+        self.crop(0)
+        self.held = []
+        self._owner.cache.wipe(self._cache.index)
 
     def forward(
         self,

@@ -10,8 +10,10 @@ Decode = Callable[[Sequence[int]], str]
 SpanKind = Literal["accepted", "rejected", "target"]
 
 _UNFINISHED = "\ufffd"
-# A character has four bytes at most; what is still no text after more tokens than that never becomes one.
-_PATIENCE = 6
+# A character has four bytes at most. Where more tokens than that end in none, only the last three signs can become one.
+_PATIENCE, _OPEN = 6, 3
+# Ids that are decoded again at most while no end of a character comes.
+_LONGEST_WINDOW = 32
 
 
 class TokenText:
@@ -26,33 +28,39 @@ class TokenText:
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
         self._window: list[int] = []
-        self._shown = 0
+        self._context = 0  # ids of the window that were told before what it is decoded for
+        self._told = 0  # characters of the window's text that were told
 
     def push(self, token: int) -> str:
         """The text that this token completes; empty when it completes none."""
-        text = self._new([*self._window, token])
         self._window.append(token)
-        if text.endswith(_UNFINISHED) and len(self._window) - self._shown < _PATIENCE:
-            return ""
-        return self._advance(text)
+        text = self._decode(self._window)
+        held = len(text) - len(text.rstrip(_UNFINISHED))
+        if len(self._window) - self._context >= _PATIENCE:
+            held = min(held, _OPEN)
+        new, self._told = text[self._told : len(text) - held], max(self._told, len(text) - held)
+        if not held:
+            self._forget(self._context, 0)
+            self._context = len(self._window)
+        elif len(self._window) > _LONGEST_WINDOW:
+            self._forget(len(self._window) - _LONGEST_WINDOW // 2, len(text) - self._told)
+        return new
 
     def peek(self, token: int) -> str:
         """The text this token would have added here."""
-        return self._new([*self._window, token]).rstrip(_UNFINISHED)
+        return self._decode([*self._window, token])[self._told :].rstrip(_UNFINISHED)
 
     def flush(self) -> str:
         """What is held back, as far as it can be shown; call it at the end."""
-        return self._advance(self._new(self._window))
+        text = self._decode(self._window)
+        new, self._told = text[self._told :], len(text)
+        return new
 
-    def _new(self, window: list[int]) -> str:
-        shown = self._decode(window[: self._shown])
-        return self._decode(window)[len(shown) :]
-
-    def _advance(self, text: str) -> str:
-        # The tokens just shown stay in the window as the context of the next ones.
-        self._window = self._window[self._shown :]
-        self._shown = len(self._window)
-        return text
+    def _forget(self, count: int, held: int) -> None:
+        """Drop the first ids of the window, behind whose others `held` characters are not told yet."""
+        del self._window[:count]
+        self._context = 0
+        self._told = len(self._decode(self._window)) - held
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 if TYPE_CHECKING:
     from utils.logits_processor import LogitsProcessor
 
-ORDER = integer("n", None, "order of the n-grams", minimum=2)
+ORDER = integer("n", None, "order of the n-grams", minimum=2, maximum=16)
 
 STORAGES = Registry[Part](
     "n-gram storage",

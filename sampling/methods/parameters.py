@@ -1,58 +1,58 @@
 """What the parts of the tables take, where it is shared or does not fit on their line."""
 
-from utils.parameter import choice, integer, number, numbers, toggle
+from utils.parameter import MOST_DRAFTS, MOST_TOKENS, choice, drafts, integer, number, numbers, toggle
 
-GAMMA = integer("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
+GAMMA = drafts("gamma", 4, "drafted tokens a round (fixed gamma)", minimum=0)
 EGAG = (
-    integer("egag_gamma_min", 1, "EGAG's lower bound", minimum=1),
-    integer("egag_gamma_max", 6, "EGAG's upper bound", minimum=1),
+    drafts("egag_gamma_min", 1, "EGAG's lower bound", minimum=1),
+    drafts("egag_gamma_max", 6, "EGAG's upper bound", minimum=1),
     number("egag_ema", 0.9, "EGAG's smoothing, 0 = none", minimum=0.0, below=1.0),
 )
 CONFIDENCE = (
     number("confidence_threshold", 0.4, "stop after a draft less likely than this", minimum=0.0, maximum=1.0),
-    integer("confidence_gamma_max", 20, "most drafts a round under the confidence rule", minimum=1),
+    drafts("confidence_gamma_max", 20, "most drafts a round under the confidence rule", minimum=1),
 )
 COST_RATIO = (
-    integer("cost_ratio_gamma_max", 16, "most drafts a round under the cost ratio", minimum=1, maximum=1024),
+    drafts("cost_ratio_gamma_max", 16, "most drafts a round under the cost ratio", minimum=1),
     number("cost_ratio_decay", 0.95, "what earlier verdicts weigh, a round", above=0.0, maximum=1.0),
     number("cost_ratio_probe", 0.01, "share of time for probes while drafts do not pay", minimum=0.0, maximum=1.0),
 )
 SVIP = (
     number("svip_threshold", 0.3, "stop after a draft where sqrt(0.15 H) is more", minimum=0.0),
-    integer("svip_gamma_max", 40, "most drafts a round under SVIP", minimum=1),
+    drafts("svip_gamma_max", 40, "most drafts a round under SVIP", minimum=1),
 )
 ADAEDL = (
     number("adaedl_k", 0.2, "weight of the entropy in AdaEDL's bound", minimum=0.0),
     number("adaedl_threshold", 0.7, "AdaEDL's first threshold", minimum=0.0, maximum=1.0),
-    integer("adaedl_gamma_max", 8, "most drafts a round under AdaEDL", minimum=1),
+    drafts("adaedl_gamma_max", 8, "most drafts a round under AdaEDL", minimum=1),
 )
 GAMMATUNE = (
-    integer("gammatune_gamma", 3, "first gamma of GammaTune", minimum=1),
+    drafts("gammatune_gamma", 3, "first gamma of GammaTune", minimum=1),
     number("gammatune_eta", 0.3, "weight of a round in GammaTune's average", above=0.0, maximum=1.0),
-    integer("gammatune_delta", 2, "drafts more after full acceptance", minimum=0),
-    integer("gammatune_gamma_max", 10, "most drafts a round under GammaTune", minimum=1),
+    integer("gammatune_delta", 2, "drafts more after full acceptance", minimum=0, maximum=MOST_DRAFTS),
+    drafts("gammatune_gamma_max", 10, "most drafts a round under GammaTune", minimum=1),
 )
 ANPD = (
-    integer("anpd_gamma", 4, "first gamma of ANPD", minimum=1),
-    integer("anpd_gamma_max", 8, "most drafts a round under ANPD", minimum=1),
+    drafts("anpd_gamma", 4, "first gamma of ANPD", minimum=1),
+    drafts("anpd_gamma_max", 8, "most drafts a round under ANPD", minimum=1),
 )
 DRAFT_VERIFY = (
     number("draft_verify_threshold", 0.8, "first threshold; the source samples at 0.5", minimum=0.0, maximum=1.0),
-    integer("draft_verify_gamma_max", 8, "most drafts a round under Draft & Verify", minimum=1),
+    drafts("draft_verify_gamma_max", 8, "most drafts a round under Draft & Verify", minimum=1),
 )
 SPECDEC = (
     number("specdec_threshold", 0.5, "stop where a rejection is likelier than this", minimum=0.0, maximum=1.0),
-    integer("specdec_gamma_max", 20, "most drafts a round under SpecDec++", minimum=1),
+    drafts("specdec_gamma_max", 20, "most drafts a round under SpecDec++", minimum=1),
     toggle("specdec_remember", True, "keep the calibration for the next prompt"),
 )
 UCB = (
-    integer("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1, maximum=1024),
+    drafts("ucb_gamma_max", 8, "longest of the bandit's lengths 0, 1, 2, 4, ...", minimum=1),
     number("ucb_exploration", 0.2, "weight of the bonus for lengths rarely played", minimum=0.0),
     toggle("ucb_remember", True, "keep what the bandit has learned for the next prompt"),
 )
 
 SURVIVAL = (
-    integer("survival_gamma_max", 16, "most drafts a round under the survival rule", minimum=1, maximum=1024),
+    drafts("survival_gamma_max", 16, "most drafts a round under the survival rule", minimum=1),
     number("survival_explore", 0.01, "share of the time that trials may lose", minimum=0.0, maximum=1.0),
     toggle("survival_live", True, "correct costs by the rounds' own times; off = by what was measured alone"),
     toggle("survival_remember", True, "keep what was learnt of drafts and costs for the next prompt"),
@@ -65,7 +65,7 @@ LOOKUP = (
 )
 SUFFIX = (
     integer("max_tree_depth", 64, "longest substring that the suffix trees count", minimum=2, maximum=1024),
-    integer("max_cached_requests", -1, "responses remembered; -1 = all, 0 = none", minimum=-1),
+    integer("max_cached_requests", -1, "responses remembered; -1 = all, 0 = none", minimum=-1, maximum=1_000_000),
     number("max_spec_factor", 1.0, "drafts per matched token", above=0.0, maximum=1000.0),
     number("min_token_prob", 0.1, "stop at a draft less likely than this", minimum=0.0, maximum=1.0),
     toggle("use_tree_spec", False, "also draft alternatives, as a tree"),
@@ -74,7 +74,9 @@ RECYCLING = (
     integer("recycling_top_k", 8, "candidates kept for each token", minimum=1, maximum=8),
     toggle("recycling_remember", True, "keep the candidates for the next prompt"),
 )
-LOGITSPEC = (integer("logitspec_top_k", 32, "the target's candidates that are taken for guesses", minimum=1),)
+LOGITSPEC = (
+    integer("logitspec_top_k", 32, "the target's candidates that are taken for guesses", minimum=1, maximum=1024),
+)
 
 WEIGHTS = choice(
     "draft_weights",
@@ -98,10 +100,10 @@ HEAD = (
         ("chain", "static", "drawn", "dynamic", "best_first"),
     ),
     integer("tree_width", 4, "alternatives after each draft of a tree", minimum=1, maximum=64),
-    integer("tree_tokens", 12, "maximum number of drafts in a tree", minimum=1, maximum=1024),
+    drafts("tree_tokens", 12, "maximum number of drafts in a tree", minimum=1),
 )
 
-MODEL_STEPS = integer("num_model_steps", 2, "tokens that a hybrid's model drafts", minimum=1)
+MODEL_STEPS = drafts("num_model_steps", 2, "tokens that a hybrid's model drafts", minimum=1)
 SUFFIX_SCORE = number(
     "suffix_score",
     0.0,
@@ -132,6 +134,8 @@ SYNTHETIC = (
 BEAM = (
     integer("num_beams", 4, "texts grown side by side", minimum=1, maximum=1024),
     integer("beam_top_k", 3, "candidates per beam and round", minimum=1, maximum=1024),
-    integer("beam_min_length", 5, "min_length of the length penalty; 0 = transformers'", minimum=0),
+    integer(
+        "beam_min_length", 5, "min_length of the length penalty; 0 = transformers'", minimum=0, maximum=MOST_TOKENS
+    ),
     number("beam_alpha", 1.2, "exponent of the length penalty; 0 = none", minimum=0.0, maximum=10.0),
 )

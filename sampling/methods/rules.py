@@ -5,7 +5,7 @@ from dataclasses import replace
 from sampling.methods import parameters
 from sampling.methods.method import FIXED
 from sampling.methods.part import OneOf, Part, unless
-from utils.parameter import Values, choice, choices, integer
+from utils.parameter import Values, choice, choices, drafts
 from utils.registry import Registry
 
 PLAIN = (
@@ -15,7 +15,7 @@ PLAIN = (
         "egag.length_rule:DraftBudget",
         "the same budget in every round, for drafts that cost nothing",
         "num_speculative_tokens of serving engines",
-        (integer("num_speculative_tokens", 10, "maximum number of drafts a round, copied ones included", minimum=0),),
+        (drafts("num_speculative_tokens", 10, "maximum number of drafts a round, copied ones included", minimum=0),),
     ),
     Part(
         "egag",
@@ -30,7 +30,7 @@ PLAIN = (
         "egag.heuristic:HeuristicGamma",
         "+2 after full acceptance, else -1",
         "transformers num_assistant_tokens_schedule",
-        (integer("heuristic_gamma", 5, "first gamma of the heuristic schedule", minimum=1),),
+        (drafts("heuristic_gamma", 5, "first gamma of the heuristic schedule", minimum=1),),
     ),
     Part(
         "confidence",

@@ -7,13 +7,13 @@ from sampling.methods.choices import PROCESSORS
 from sampling.methods.part import Bound
 from sampling.methods.tables import METHODS
 from utils.errors import UserError
-from utils.parameter import ChosenPart, Parameter, Values, chosen, integer, toggle
+from utils.parameter import LARGEST, MOST_TOKENS, ChosenPart, Parameter, Values, chosen, integer, toggle
 from utils.registry import Registry
 
 GENERAL = (
-    integer("length", 100, "maximum number of new tokens", minimum=1),
+    integer("length", 100, "maximum number of new tokens", minimum=1, maximum=MOST_TOKENS),
     chosen("processor", ChosenPart("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
-    integer("seed", 42, "random seed of every method", minimum=0),
+    integer("seed", 42, "random seed of every method", minimum=0, maximum=LARGEST),
     toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially correct)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),
 )

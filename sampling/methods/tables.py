@@ -6,7 +6,7 @@ from sampling.methods.method import Method, method_table
 from sampling.methods.part import Hybrid, Part, TrainedPart, always, chosen_by, for_drafter, unless
 from sampling.methods.rules import CHOOSERS, CONTROLLERS, rule_of
 from sampling.methods.verifiers import JUDGING
-from utils.parameter import ChosenPart, choice, chosen, integer, toggle
+from utils.parameter import ChosenPart, choice, chosen, drafts, integer, toggle
 from utils.registry import Registry
 
 COPIERS = Registry[Part](
@@ -31,6 +31,7 @@ COPIERS = Registry[Part](
                 3,
                 "target candidates per position added to the counts; 1 = only the emitted token",
                 minimum=1,
+                maximum=64,
             ),
             toggle("reset_in_between", True, "forget the n-grams before each prompt"),
         ),
@@ -191,7 +192,7 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.staged:StagedDrafter",
         "a smaller model drafts, and a head or copies draft for it",
         "arXiv 2308.04623, 2503.13565",
-        (STAGED_DRAFTER, integer("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
+        (STAGED_DRAFTER, drafts("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
         one_vocabulary=True,
         uses=(
             for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False),

@@ -31,16 +31,18 @@ class KeptDrafting:
         key = run, method.name
         if key in self._drafters and self._drafters[key][0] == wanted:
             return self._drafters[key][1]
-        drafter = self.new_drafter(method, pair, values, run)
+        drafter = self.new_drafter(method, pair, values, run, share=key in self._drafters)
         self._drafters[key] = wanted, drafter
         return drafter
 
-    def new_drafter(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> Drafter:
-        """A drafter that remembers what the run's does, and is not kept."""
+    def new_drafter(
+        self, method: Method, pair: Pair, values: Mapping[str, Any], run: str, share: bool = False
+    ) -> Drafter:
+        """A drafter that remembers what the run's does, and is not kept; share: see `Drafter.adopt`."""
         drafter: Drafter = DRAFTERS[method.drafter].build(pair, values)
         key = run, method.name
         if earlier := self._drafters[key][1] if key in self._drafters else self._earlier.get(key):
-            drafter.adopt(earlier)
+            drafter.adopt(earlier, share)
         return drafter
 
     def rule(self, method: Method, pair: Pair, values: Mapping[str, Any], run: str) -> LengthRule:

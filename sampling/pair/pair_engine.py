@@ -15,6 +15,7 @@ from sampling.drafter import Drafter
 from sampling.engine import Description, Text
 from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.referee import RefereeResult, refereed
+from sampling.forward.requests import OUT_OF_MEMORY
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.logits_probe import LogitsProbe
@@ -31,7 +32,7 @@ from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
 from sampling.verify.lossy import RejectAllVerifier
 from sampling.verify.verifier import Verifier
-from utils.errors import UserError
+from utils.errors import NoDistribution, UserError
 from utils.events import Event
 
 T = TypeVar("T")
@@ -284,10 +285,13 @@ class PairEngine:
         yield from decoded(handover=handover)
 
     def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:
-        """The same events; where memory runs out, `UserError` says what helps, and caches begin anew."""
+        """The same events; caches begin anew where memory runs out (`UserError` says what helps) or they hold NaN."""
         try:
             yield from events
-        except (MemoryError, torch.OutOfMemoryError) as error:
+        except NoDistribution:
+            self.renew()
+            raise
+        except OUT_OF_MEMORY as error:
             self.renew()
             if device.type == "cuda":
                 torch.cuda.empty_cache()

@@ -1,7 +1,8 @@
 """Profiles of pairs, kept in the user's cache folder: one for each machine and each pair of weights and formats.
 
-A pair is known by its weights, not by its name: the target's and each drafter's digest, the number formats, the kernel,
-whether steps are compiled, the device. The machine by its processor, threads and torch, as choices are.
+A pair is known by its weights and configs, not by its name: the digests of the target and each drafter, the number
+formats, the kernel, whether steps are compiled, the device. The machine by its processor, threads and torch, as choices
+are.
 """
 
 import hashlib
@@ -19,9 +20,9 @@ from sampling.pair.pair import ModelInfo, Pair
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.files import cache_folder, write_atomically
-from utils.provenance import weights_digest
+from utils.provenance import config_digest, weights_digest
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def store_path() -> Path:
@@ -73,14 +74,18 @@ def _about(pair: Pair) -> dict[str, Any]:
     return {
         "target": {**_facts(pair.target_info), "weights": pair.digest, "chip": _chip(pair.target.device)},
         "drafter": drafter and {**_facts(pair.drafter_info or pair.target_info), "weights": drafter},
-        "heads": {kind: weights_digest(str(folder)) for kind, folder in sorted(pair.heads.items())},
+        "heads": {
+            kind: [weights_digest(str(folder)), config_digest(str(folder))]
+            for kind, folder in sorted(pair.heads.items())
+        },
     }
 
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
     names = ("device", "dtype", "kernel", "stored", "compiled", "graphs")
     over = {"processes": info.processes} if info.processes > 1 else {}
-    return {**{name: getattr(info, name) for name in names}, **over}
+    config = config_digest(info.place) if info.place else None
+    return {**{name: getattr(info, name) for name in names}, "config": config, **over}
 
 
 def _chip(device: torch.device) -> str:

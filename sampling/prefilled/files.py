@@ -1,5 +1,6 @@
 """Prefilled states in files: one a prompt, each whole or not there."""
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from sampling.handover import Handover, alike, other_text
 from sampling.pair.pair import Pair
@@ -20,7 +23,8 @@ from utils.json_text import read_json
 from utils.text import first_line
 
 SUFFIX = ".safetensors"
-_FORMAT, _ABOUT = "prefilled-state-1", "about"
+_FORMAT, _OLDER, _ABOUT = "prefilled-state-2", "prefilled-state-1", "about"
+_SUMS, _SUM = "tensors", "checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,10 @@ class StateFile:
 
 def write_state(path: Path, handover: Handover, maker: PrefillMaker, prompt: str = "") -> int:
     """Write what a prompt left; the file's bytes. prompt: see `StateFile`. Raises `OSError`."""
+    tensors = packed(handover.state)
     about = {**maker.as_dict(), "prefill_s": handover.prefill_s, "prompt": prompt}
-    content = save(packed(handover.state), {"format": _FORMAT, _ABOUT: json.dumps(about)})
+    about[_SUMS] = {name: _checksum(tensor) for name, tensor in tensors.items()}
+    content = save(tensors, {"format": _FORMAT, _ABOUT: json.dumps({**about, _SUM: _checksum(about)})})
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -85,7 +91,9 @@ class StateFiles:
         one = self.check(prompt)
         begun = time.perf_counter()
         with _opened(one.path) as file:
-            state = unpacked({name: file.get_tensor(name) for name in file.keys()}, str(one.path))  # noqa: SIM118
+            sums = _about(one.path, file.metadata() or {})[_SUMS]
+            tensors = {name: _sound(one.path, file, name, sums) for name in file.keys()}  # noqa: SIM118
+            state = unpacked(tensors, str(one.path))
         return Handover(state, one.prefill_s, transfer_s=time.perf_counter() - begun)
 
 
@@ -101,7 +109,7 @@ def _paths(place: Path) -> Iterable[Path]:
 def _head(path: Path) -> StateFile:
     with _opened(path) as file:
         about = _about(path, file.metadata() or {})
-        tokens = tokens_in(file.get_tensor(TOKENS), repr(str(path)))
+        tokens = tokens_in(_sound(path, file, TOKENS, about[_SUMS]), repr(str(path)))
         layers = layers_in(file.keys())
     seconds, prompt = seconds_in(about.get("prefill_s"), repr(str(path))), about.get("prompt")
     if not isinstance(prompt, str):
@@ -110,10 +118,42 @@ def _head(path: Path) -> StateFile:
 
 
 def _about(path: Path, metadata: Mapping[str, str]) -> Mapping[str, Any]:
+    """What a file says of itself. Raises `UserError` for what is no such file, is older or was changed."""
+    if metadata.get("format") == _OLDER:
+        raise UserError(
+            f"{str(path)!r} is of an older version, which did not note the target's config and tokenizer, so that it "
+            "cannot be compared with the target here; expected a new file of `infer.py prefill`"
+        )
     about = read_json(metadata[_ABOUT]) if metadata.get("format") == _FORMAT and _ABOUT in metadata else None
-    if not isinstance(about, dict):
+    if not isinstance(about, dict) or not isinstance(about.get(_SUMS), dict):
         raise UserError(f"{str(path)!r} is no prefilled state; expected a file of `infer.py prefill`")
+    if about.pop(_SUM, None) != _checksum(about):
+        raise _damaged(path, "what it says of itself")
     return about
+
+
+def _sound(path: Path, file: Any, name: str, sums: Mapping[str, Any]) -> Tensor:
+    """A tensor of a file. Raises `UserError` where it is not the one that was written."""
+    tensor: Tensor = file.get_tensor(name)
+    if sums.get(name) != _checksum(tensor):
+        raise _damaged(path, name)
+    return tensor
+
+
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(
+        f"{str(path)!r}: {what} does not have the checksum that was written with it: the file was changed or is "
+        "damaged; expected a new file of `infer.py prefill`"
+    )
+
+
+def _checksum(part: Tensor | Mapping[str, Any]) -> str:
+    """sha256 of a tensor's type, shape and bytes, or of plain values."""
+    if not isinstance(part, Tensor):
+        return hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()
+    total = hashlib.sha256(f"{part.dtype} {tuple(part.shape)} ".encode())
+    total.update(part.contiguous().flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()
 
 
 @contextmanager

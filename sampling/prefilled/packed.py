@@ -1,9 +1,8 @@
 """A prefilled state as tensors by name and a few words, which is how it is written and sent (safetensors, JSON)."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,11 +13,13 @@ from sampling.forward.kernels.formats import FULL
 from sampling.forward.state import State
 from sampling.pair.pair import Pair
 from utils.errors import UserError, wrong_value
-from utils.provenance import weights_digest
+from utils.provenance import config_digest, weights_digest
 
 _NAME = re.compile(r"(keys|values|hidden)\.(0|[1-9]\d{0,4})")
 _SHAPES = {"keys": 3, "values": 3, "hidden": 2}
 TOKENS = "tokens"
+MOST_SECONDS = 30 * 24 * 3600.0
+"""No prompt takes longer to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,13 @@ class PrefillMaker:
     """What reads prompts: a state is of use where all of this is the same.
 
     target: the model's name. digest: of its weights, as far as they are known by: all in the files that they came from,
-    else embedding and norms. weights: their format. dtype: of rows and states.
+    else embedding and norms. config: of its config, tokenizer and generation defaults; empty where they are of no
+    files. weights: their format. dtype: of rows and states.
     """
 
     target: str
     digest: str
+    config: str
     weights: str
     dtype: str
 
@@ -39,7 +42,8 @@ class PrefillMaker:
         """The target of a pair."""
         info = pair.target_info
         digest = (_of_files(info.place) if info.place else None) or pair.digest
-        return cls(info.name, digest, info.stored, info.dtype)
+        config = (config_digest(info.place) if info.place else None) or ""
+        return cls(info.name, digest, config, info.stored, info.dtype)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str) -> "PrefillMaker":
@@ -61,12 +65,17 @@ class PrefillMaker:
 
     def fits(self, other: "PrefillMaker") -> bool:
         """Whether one goes on from what the other has read, whatever they are called."""
-        return (self.digest, self.weights, self.dtype) == (other.digest, other.weights, other.dtype)
+        return replace(self, target=other.target) == other
 
     def refuse_other(self, here: "PrefillMaker", what: str) -> None:
         """Raises `UserError` where what it read is not what a target here would have read. what: it read."""
         if self.digest != here.digest:
             raise UserError(f"{what} is of {self.target}, with other weights than the target here, {here.target}")
+        if self.config != here.config:
+            raise UserError(
+                f"{what} is of {self.target}, with the weights of {here.target} here and another config, tokenizer or "
+                "generation defaults: another model"
+            )
         for name, option in (("weights", "--target-weights"), ("dtype", "--dtype")):
             theirs, ours = getattr(self, name), getattr(here, name)
             if theirs != ours:
@@ -122,8 +131,8 @@ def tokens_in(tensor: Tensor | None, where: str) -> tuple[int, ...]:
     return tuple(tensor.tolist())
 
 
-def seconds_in(given: Any, where: str, most: float = math.inf) -> float:
+def seconds_in(given: Any, where: str, most: float = MOST_SECONDS) -> float:
     """How long a prompt took to read, by whom has read it. Raises `UserError` for what nobody can have taken."""
-    if type(given) not in (int, float) or not 0.0 <= given <= most or math.isinf(given):
+    if type(given) not in (int, float) or not 0.0 <= given <= most:
         raise UserError(f"{where}: {wrong_value('prefill_s', given, 'seconds that reading a prompt can take')}")
     return float(given)

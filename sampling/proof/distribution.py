@@ -108,6 +108,8 @@ class DistributionTest:
         """The tokens of each run, up to and including the first that is not the likely one."""
         requests = (Request(case.prompt, self._processor, DEPTHS, seed) for seed in seeds)
         for live, event in decode_many(batch, requests):
+            if live.error is not None:
+                raise live.error
             if not isinstance(event, Round):
                 continue
             emitted = live.seq.tokens[live.seq.prompt_length :]

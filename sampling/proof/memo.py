@@ -147,6 +147,10 @@ class MemoRunner:
         self.crop(0)
         return 0
 
+    def wipe(self) -> None:
+        """See `SlotRunner.wipe`."""
+        self.crop(0)
+
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
         """See `Runner.fork`."""
         rows = [(*self._fed[:base], *(self._fed[row] for row in line)) for line in lines.tolist()]

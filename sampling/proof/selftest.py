@@ -23,7 +23,6 @@ from sampling.drafter import Drafter, proposal_of
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.noise_floor import noise_floor
 from sampling.forward.runner import WholeRunner
-from sampling.loop import begin
 from sampling.measure.comparison import Comparison
 from sampling.measure.divergence import judge
 from sampling.methods.choices import make_processor
@@ -35,6 +34,7 @@ from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.proof.distribution import PROCESSOR, DistributionTest, smallest, tests_per_method
 from sampling.proof.rows import compare_rows, faulty
+from sampling.start import begin
 from sampling.verify.lossy import UnadjustedVerifier
 from utils.errors import UserError, one_of
 from utils.events import Round

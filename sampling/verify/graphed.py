@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling import sequence
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.tree import Parents
@@ -16,7 +15,7 @@ from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, unpack
 from sampling.verify.verifier import Verifier
-from sampling.verify.verify import Verify, follows_argmax, packed_verdict, verify
+from sampling.verify.verify import EagerVerification, RoundInput, Verification, follows_argmax, packed_verdict
 from utils.device.graphed import Tensors
 from utils.logits_processor import LogitsProcessor
 from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
@@ -24,12 +23,12 @@ from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, Repla
 _PARTS = ("draft_probs", "first_logits", "point_mass_check")
 
 
-def verification(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verify:
+def verification_of(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verification:
     """How the rounds of one text are verified: as a graph, where the target's forwards are graphs."""
     graphs = target.graphs if isinstance(target, ModelRunner) else None
     if graphs is not None and _plain(verifier, processor):
         return GraphedVerification(graphs, verifier, processor)
-    return partial(verify, verifier)
+    return EagerVerification(verifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class _Form:
 
 
 class GraphedVerification:
-    """`verify` for one text, as a graph.
+    """Verifies the rounds of one text, as a graph.
 
     The numbers that a verdict rests on are drawn before it, in the order in which it asks for them: the first round of
     a form is verified without a graph and tells which. So verdicts are the same with a graph and without.
@@ -64,27 +63,27 @@ class GraphedVerification:
 
     def __init__(self, graphs: SequenceGraphs, verifier: Verifier, processor: LogitsProcessor) -> None:
         self._graphs, self._verifier, self._processor = graphs, verifier, processor
+        self._eager = EagerVerification(verifier)
         self._requests: dict[tuple[_Form, int], list[RandomRequest]] = {}
 
-    def __call__(
-        self, seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal], logits: Sequence[Tensor]
-    ) -> list[Verdict]:
-        """See `verify`."""
-        ((seq, proposal, rows),) = zip(seqs, proposals, logits, strict=True)
+    def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
+        """See `Verification.run`."""
+        (feed,) = feeds
+        proposal, device = feed.proposal, feed.logits.device
         if not self._fixed(proposal):
-            return verify(self._verifier, seqs, proposals, logits)
-        form, device = _Form.of(proposal), rows.device
-        inputs = rows, *form.tensors(proposal, device)
+            return self._eager.run(feeds)
+        form = _Form.of(proposal)
+        inputs = feed.logits, *form.tensors(proposal, device)
         requests = self._requests.get((form, len(proposal)))
         if requests is None:
-            recording = RecordingRNG(seq.rng)
+            recording = RecordingRNG(feed.seq.rng)
             (packed,) = _packed(self._verifier, self._processor, form, recording, *inputs)
             self._requests[form, len(proposal)] = recording.requests
         else:
             key = "verify", _about(self._verifier), _about(self._processor), form
             function = partial(_replayed, self._verifier, self._processor, form, len(inputs))
-            (packed,) = self._graphs.graph(key, function)(*inputs, *draw_all(requests, seq.rng, device))
-        return unpack(ProposalBatch(proposals, device), packed.tolist())
+            (packed,) = self._graphs.graph(key, function)(*inputs, *draw_all(requests, feed.seq.rng, device))
+        return unpack(ProposalBatch([proposal], device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
         """Whether the verdict asks nothing of the host; that on a tree of drawn drafts goes draft by draft."""

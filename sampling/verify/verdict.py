@@ -10,7 +10,8 @@ from torch import Tensor
 from sampling.forward.tree import Parents
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
-from utils.logits_processor import no_distribution, wide
+from utils.errors import NoDistribution
+from utils.logits_processor import wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +58,41 @@ def pack(batch: ProposalBatch, verdict: DeviceVerdict, p_x: Tensor, chosen: Tens
     return torch.cat([torch.cat(whole).to(exact), torch.cat(real).to(exact)])
 
 
-def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict]:
+def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict | Exception]:
     """The verdicts that a packed result holds, once it was read.
 
-    Raises `UserError` where a distribution that one rests on, or that a draft was taken from, is none.
+    In place of a verdict `NoDistribution` where a distribution that it rests on, or that a draft was taken from, is
+    none.
     """
     size, total = len(batch.counts), batch.total
     parents = [int(number) for number in numbers[2 * size + total : len(numbers) - 2 * size - 2 * total]]
     drafts, real = numbers[2 * size :], numbers[len(numbers) - 2 * size - 2 * total :]
     p, q = real[2 * size : 2 * size + total], real[2 * size + total :]
-    verdicts, start = list[Verdict](), 0
+    verdicts, start = list[Verdict | Exception](), 0
     for i, (proposal, count) in enumerate(zip(batch.proposals, batch.counts, strict=True)):
         mine = slice(start, start + count)
         above = None if proposal.parents is None else tuple(parents) or tuple(proposal.parents)
         path = _path(range(-1, count - 1) if above is None else above, int(numbers[i]))
-        _check_distributions(path, real[i], p[mine], q[mine])
         tokens = tuple(map(int, drafts[mine]))
         nats = None if proposal.first_logits is None else real[size + i]
-        verdicts.append(Verdict(tokens, path, int(numbers[size + i]), (*p[mine],), (*q[mine],), nats, above))
+        verdict = Verdict(tokens, path, int(numbers[size + i]), (*p[mine],), (*q[mine],), nats, above)
+        verdicts.append(_lacking(verdict, real[i]) or verdict)
         start += count
     return verdicts
 
 
-def _check_distributions(path: Sequence[int], chosen: float, p: Sequence[float], q: Sequence[float]) -> None:
-    if not chosen > 0.0 or any(math.isnan(p[row]) for row in path):
-        raise no_distribution("model")
-    if any(map(math.isnan, q)):
-        raise no_distribution("drafter")
+def _lacking(verdict: Verdict, chosen: float) -> Exception | None:
+    """Why a verdict rests on nothing; chosen: the probability of its next token."""
+    if not chosen > 0.0 or any(math.isnan(verdict.p[row]) for row in verdict.path):
+        return NoDistribution("model")
+    return NoDistribution("drafter") if any(map(math.isnan, verdict.q)) else None
+
+
+def whole(verdict: Verdict | Exception) -> Verdict:
+    """The verdict. Raises the error that stands in its place."""
+    if isinstance(verdict, Exception):
+        raise verdict
+    return verdict
 
 
 def _path(parents: Sequence[int], end: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
-from sampling.verify.verdict import DeviceVerdict, Verdict, pack, unpack
+from sampling.verify.verdict import DeviceVerdict, Verdict, pack, unpack, whole
 from utils.logits_processor import LogitsProcessor, inverted, wide
 from utils.numbers.random_numbers import RNG, uniform_each
 
@@ -57,7 +57,7 @@ class Verifier(ABC):
         batch = ProposalBatch([proposal], p.device)
         verdict = self.decide(batch, p, [rng])
         packed = pack(batch, verdict, batch.of_drafts(p), batch.of_next(p, verdict.end, verdict.token))
-        return unpack(batch, packed.tolist())[0]
+        return whole(unpack(batch, packed.tolist())[0])
 
 
 def sample_each(p: Tensor, rngs: Sequence[RNG], counts: Sequence[int] | None = None) -> Tensor:

@@ -1,6 +1,7 @@
 """A round is verified: raw logits of the target, the user's processor, the verifier's rule, and one read."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sampling import sequence
+from sampling.forward.requests import OUT_OF_MEMORY
 from sampling.proposal import Proposal
 from sampling.verify.match import follow
 from sampling.verify.proposals import ProposalBatch
@@ -18,36 +20,60 @@ from utils.numbers.argmax import argmax
 from utils.numbers.random_numbers import RNG
 
 
-class Verify(Protocol):
-    """`verify` with a verifier."""
+@dataclass(frozen=True, slots=True)
+class RoundInput:
+    """What the verdict on one sequence's proposal rests on; logits: raw, `[n + 1, V]`."""
 
-    def __call__(
-        self, seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal], logits: Sequence[Tensor]
-    ) -> list[Verdict]: ...
+    seq: sequence.Sequence
+    proposal: Proposal
+    logits: Tensor
 
 
-def verify(
-    verifier: Verifier,
-    seqs: Sequence[sequence.Sequence],
-    proposals: Sequence[Proposal],
-    logits: Sequence[Tensor],
-) -> list[Verdict]:
-    """The verdict on each sequence's proposal from its raw logits `[n + 1, V]`; all are read at once.
+class Verification(Protocol):
+    """What verifies the rounds of one sequence, or of several."""
 
-    Sequences that share a processor go through it together, row by row as ever. Raises `UserError` as `Verifier.verify`
-    does.
+    def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
+        """The verdict on each proposal, or why there is none: its distributions are none, its processor fails."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EagerVerification:
+    """Verifies by a verifier's rule; all verdicts are read at once.
+
+    Sequences that share a processor go through it together, row by row as ever.
     """
-    verdicts, packed = dict[int, Verdict](), list[tuple[list[int], ProposalBatch, Tensor]]()
-    for members in _alike(seqs, proposals):
-        rows = torch.cat([logits[i] for i in members]) if len(members) > 1 else logits[members[0]]
-        batch = ProposalBatch([proposals[i] for i in members], rows.device)
-        processor, draws = seqs[members[0]].processor, [seqs[i].rng for i in members]
-        packed.append((members, batch, packed_verdict(verifier, processor, batch, rows, draws)))
-    results = [result for _, _, result in packed]
-    numbers = iter((torch.cat(results) if len(results) > 1 else results[0]).tolist())
-    for members, batch, result in packed:
-        verdicts.update(zip(members, unpack(batch, [*islice(numbers, len(result))]), strict=True))
-    return [verdicts[i] for i in range(len(seqs))]
+
+    verifier: Verifier
+
+    def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
+        """See `Verification.run`."""
+        results = dict[int, Verdict | Exception]()
+        packed = [each for members in _alike(feeds) for each in self._packed(feeds, members, results)]
+        parts = [part for _, _, part in packed]
+        numbers = iter((torch.cat(parts) if len(parts) > 1 else parts[0]).tolist() if parts else ())
+        for members, batch, part in packed:
+            results.update(zip(members, unpack(batch, [*islice(numbers, len(part))]), strict=True))
+        return [results[i] for i in range(len(feeds))]
+
+    def _packed(
+        self, feeds: Sequence[RoundInput], members: list[int], results: dict[int, Verdict | Exception]
+    ) -> Iterator[tuple[list[int], ProposalBatch, Tensor]]:
+        """The packed verdict on some; where there is none, on each of them, and the errors of those that have none."""
+        mine = [feeds[i] for i in members]
+        try:
+            rows = torch.cat([feed.logits for feed in mine]) if len(mine) > 1 else mine[0].logits
+            batch = ProposalBatch([feed.proposal for feed in mine], rows.device)
+            draws = [feed.seq.rng for feed in mine]
+            yield members, batch, packed_verdict(self.verifier, mine[0].seq.processor, batch, rows, draws)
+        except OUT_OF_MEMORY:
+            raise
+        except Exception as error:
+            if len(members) == 1:
+                results[members[0]] = error
+                return
+            for member in members:
+                yield from self._packed(feeds, [member], results)
 
 
 def packed_verdict(
@@ -76,15 +102,15 @@ def follows_argmax(verifier: Verifier, processor: LogitsProcessor) -> bool:
     return type(processor) is GreedyProcessor and verifier.is_argmax_under_greedy
 
 
-def _alike(seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal]) -> Iterator[list[int]]:
+def _alike(feeds: Sequence[RoundInput]) -> Iterator[list[int]]:
     """Those that are verified together: chains of one processor, drawn ones and point masses apart; trees alone."""
-    if len(proposals) == 1:
+    if len(feeds) == 1:
         yield [0]
         return
     groups = dict[tuple[int, bool], list[int]]()
-    for i, (seq, proposal) in enumerate(zip(seqs, proposals, strict=True)):
-        if proposal.parents is not None:
+    for i, feed in enumerate(feeds):
+        if feed.proposal.parents is not None:
             yield [i]
         else:
-            groups.setdefault((id(seq.processor), proposal.draft_probs is not None), []).append(i)
+            groups.setdefault((id(feed.seq.processor), feed.proposal.draft_probs is not None), []).append(i)
     yield from groups.values()

@@ -3,10 +3,12 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from sampling.handover import Handover
@@ -92,7 +94,83 @@ def test_weights_that_differ_where_heads_do_not_look_are_others(tmp_path: Path) 
         StateFiles(tmp_path / "s.safetensors").refuse_other(other)
 
 
-@pytest.mark.parametrize("seconds", [-5.0, "x", None, True, 1e400])
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("config.json", "rope_parameters", {"rope_theta": 50.0, "rope_type": "default"}),
+        ("generation_config.json", "eos_token_id", 5),
+        ("tokenizer_config.json", "chat_template", "{{ messages[0]['content'] }}"),
+    ],
+)
+def test_the_same_weights_under_another_config_are_another_model(
+    tmp_path: Path, file: str, key: str, value: object
+) -> None:
+    """All methods would agree on a text that the model does not write."""
+    base, other = (save_checkpoint(tmp_path / name, llama()) for name in ("base", "other"))
+    path = other / file
+    about = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**about, key: value}))
+    one, another = (load_pair(LoadOptions(target=str(folder), dtype="float32")) for folder in (base, other))
+    assert PrefillMaker.of(one).digest == PrefillMaker.of(another).digest
+    assert not PrefillMaker.of(one).fits(PrefillMaker.of(another))
+    written(one, tmp_path / "s.safetensors")
+    StateFiles(tmp_path / "s.safetensors").refuse_other(one)
+    with refused(tmp_path / "s.safetensors", "base", "other", "config"):
+        StateFiles(tmp_path / "s.safetensors").refuse_other(another)
+
+
+def changed(path: Path, tensors: dict[str, torch.Tensor], **about: object) -> None:
+    """A state's file with other tensors, or that says something else of itself."""
+    with safe_open(path, "pt") as file:
+        metadata, known = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    said = json.loads(metadata["about"]) | about
+    save_file({**known, **tensors}, path, {**metadata, "about": json.dumps(said)})
+
+
+def test_what_was_changed_since_is_refused_before_it_is_used(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "s.safetensors"
+    written(pair, path)
+    whole, tensors = path.read_bytes(), load_file(path)
+    other = {
+        "doubled": {"keys.1": tensors["keys.1"] * 2},
+        "exchanged": {"keys.0": tensors["values.0"], "values.0": tensors["keys.0"]},
+        "state": {"hidden.3": tensors["hidden.3"] + 1},
+        "another layer": {"hidden.2": tensors["hidden.3"]},
+    }
+    for planted in other.values():
+        changed(path, {name: tensor.contiguous() for name, tensor in planted.items()})
+        files = StateFiles(path)
+        with refused(path, "checksum"):
+            files.find(pair, PROMPT, (3,))
+        path.write_bytes(whole)
+    ids = tensors["tokens"].clone()
+    ids[2] += 1
+    for tampered, about in (
+        ({"tokens": ids}, {}),
+        ({}, {"prompt": "b"}),
+        ({}, {"prefill_s": 9.0}),
+        ({}, {"dtype": "x"}),
+    ):
+        changed(path, tampered, **about)
+        with refused(path, "checksum"):
+            StateFiles(path)
+        path.write_bytes(whole)
+    flipped = bytearray(whole)
+    flipped[-3] ^= 1
+    path.write_bytes(flipped)
+    with refused(path, "checksum"):
+        StateFiles(path).find(pair, PROMPT, (3,))
+
+
+def test_a_state_of_an_older_version_cannot_be_compared(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "s.safetensors"
+    written(pair, path)
+    save_file(load_file(path), path, {"format": "prefilled-state-1", "about": "{}"})
+    with refused(path, "version", "infer.py prefill"):
+        StateFiles(path)
+
+
+@pytest.mark.parametrize("seconds", [-5.0, "x", None, True, 1e400, 1e300])
 def test_times_that_cannot_be_are_refused(pair: Pair, seconds: object) -> None:
     with refused("it", "prefill_s", repr(seconds)):
         seconds_in(seconds, "it")
@@ -106,10 +184,8 @@ def test_what_is_no_state_is_refused(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes(good.read_bytes()[:-100])
     (tmp_path / "text.safetensors").write_text("no tensors")
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
-    about = {**PrefillMaker.of(pair).as_dict(), "prefill_s": "x", "prompt": ""}
-    save_file(
-        load_file(good), tmp_path / "odd.safetensors", {"format": "prefilled-state-1", "about": json.dumps(about)}
-    )
+    odd = replace(read_apart(pair.target, PROMPT, ()), prefill_s="x")  # type: ignore[arg-type]
+    write_state(tmp_path / "odd.safetensors", odd, PrefillMaker.of(pair))
     for name, quoted in (
         ("cut", "infer.py prefill"),
         ("text", "infer.py prefill"),

@@ -10,8 +10,9 @@ from openai import OpenAI
 from ablation.plan.grid import Configuration
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
-from serve.app import Server, ServerLimits
+from serve.app import Server
 from serve.command import listening, url_of
+from serve.limits import ServerLimits
 from serve.web import web_server
 
 

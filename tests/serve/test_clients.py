@@ -18,7 +18,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
-from serve.app import ServerLimits
+from serve.limits import ServerLimits
 from tests.serve.running import Running, running
 from tests.tiny import llama, random_model, tiny_pair
 from tests.waiting import PATIENCE_S, until

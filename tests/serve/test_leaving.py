@@ -11,7 +11,7 @@ import pytest
 from openai import InternalServerError
 
 from sampling.batch import Batch
-from serve.app import ServerLimits
+from serve.limits import ServerLimits
 from tests.refusals import refused
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair

@@ -12,8 +12,8 @@ from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
-from serve.app import ServerLimits
 from serve.command import DIALECTS as SPOKEN
+from serve.limits import ServerLimits
 from serve.mimics import MIMICS
 from tests.refusals import refused
 from tests.serve.running import running

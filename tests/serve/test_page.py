@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sampling.batch import Batch
-from serve.app import ServerLimits
+from serve.limits import ServerLimits
 from tests.serve.running import running
 from tests.serve.test_leaving import begin, until
 from tests.tiny import tiny_pair

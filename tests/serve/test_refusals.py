@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from serve.app import ServerLimits
+from serve.limits import ServerLimits
 from tests.refusals import lacking
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair
@@ -70,6 +70,15 @@ BODIES: list[tuple[str, str, tuple[object, ...]]] = [
     (TEXT, '{"prompt": "a", "top_k": -7}', ("top_k",)),
     (TEXT, '{"prompt": "a", "top_k": 2.0}', ("top_k: 2.0",)),
     (TEXT, '{"prompt": "a", "seed": "x"}', ("seed",)),
+    (TEXT, '{"prompt": "a", "seed": -1}', ("seed", 0)),
+    (TEXT, json.dumps({"prompt": "a", "seed": 10**30}), ("seed", 2**63 - 1)),
+    (TEXT, '{"prompt": "a", "temperature": 0, "top_p": -5}', ("top_p",)),
+    (TEXT, '{"prompt": "a", "temperature": 0, "top_k": -7}', ("top_k",)),
+    (TEXT, '{"prompt": "a", "stop": "\\ud800"}', ("stop",)),
+    (TEXT, '{"prompt": "a", "stop": ["x", "\\udc00y"]}', ("stop",)),
+    (TEXT, '{"prompt": "a", "user": {"x": 1}}', ("user",)),
+    (TEXT, '{"prompt": "a", "metadata": "x"}', ("metadata",)),
+    (CHAT, '{"messages": [{"role": "user", "content": "a", "name": {"x": 1}}]}', ("name", "text")),
     (TEXT, '{"prompt": "a", "stop": 3}', ("stop: 3",)),
     (TEXT, '{"prompt": "a", "stop": [""]}', ("stop",)),
     (TEXT, json.dumps({"prompt": "a", "stop": ["x"] * 17}), ("stop", 16)),
@@ -126,6 +135,17 @@ def test_a_wrong_body_is_an_error_object_that_says_what_is_wrong(
     assert set(answer["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", -1), ("top_p", 2), ("top_p", 0), ("top_k", -2), ("seed", -1), ("stop", "\ud800"), ("user", 3)],
+)
+def test_the_field_at_fault_is_named(served: Running, field: str, value: object) -> None:
+    for temperature in ({}, {"temperature": 0}):
+        body = json.dumps({"prompt": "a", **temperature, field: value}).encode()
+        status, answer = post(served.url, TEXT, body)
+        assert status == 400 and answer["error"]["param"] == field, answer
+
+
 def test_bytes_that_are_no_text_are_refused(served: Running) -> None:
     status, answer = post(served.url, TEXT, b'{"prompt": "\xff"}')
     assert status == 400 and "not UTF-8 at byte 12" in answer["error"]["message"]
@@ -154,7 +174,9 @@ def test_who_lacks_the_key_gets_nothing_but_health_and_the_empty_page() -> None:
     with running(tiny_pair(), ServerLimits(key="secret")) as found:
         for path in ("/v1/models", "/metrics", "/live"):
             assert post(found.url, path, b"", "GET")[0] == 401
-        assert post(found.url, TEXT, b'{"prompt": "a"}', Authorization="Bearer secre")[0] == 401
+        for wrong in ("secre", "secreT", "tercse", "secrets", "ſecret", "000000"):
+            about = {"Authorization": f"Bearer {wrong}".encode().decode("latin-1")}
+            assert post(found.url, TEXT, b'{"prompt": "a"}', **about)[0] == 401, wrong
         assert post(found.url, TEXT, b'{"prompt": "a"}', Authorization="Bearer secret")[0] == 200
         status, answer = post(found.url, "/health", b"", "GET")
         assert status == 200 and answer["status"] == "ok"

@@ -8,7 +8,7 @@ from openai import AsyncOpenAI, BadRequestError, RateLimitError
 
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
-from serve.app import ServerLimits
+from serve.limits import ServerLimits
 from tests.refusals import refused
 from tests.serve.running import Running, running
 from tests.tiny import tiny_pair

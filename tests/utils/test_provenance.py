@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from utils.provenance import _SOURCES, ROOT, code_digest
+import pytest
+
+from utils.provenance import _SOURCES, ROOT, code_digest, config_digest, weights_digest
 
 
 def test_every_source_of_the_digest_is_there() -> None:
@@ -18,3 +20,32 @@ def test_a_change_in_a_source_changes_the_digest(tmp_path: Path) -> None:
         path.write_text("x = 1\n")
         digests.add(code_digest(tmp_path))
     assert len(digests) == len(_SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "config"),
+    [
+        ("model.safetensors", True, False),
+        ("config.json", False, True),
+        ("generation_config.json", False, True),
+        ("tokenizer.json", False, True),
+        ("tokenizer_config.json", False, True),
+        ("chat_template.jinja", False, True),
+        ("tokenizer.model", False, True),
+        ("README.md", False, False),
+        ("training.svg", False, False),
+    ],
+)
+def test_weights_and_what_stands_beside_them_have_a_digest_each(
+    tmp_path: Path, name: str, weights: bool, config: bool
+) -> None:
+    for file in ("model.safetensors", "config.json"):
+        (tmp_path / file).write_text("a")
+    before = weights_digest(str(tmp_path)), config_digest(str(tmp_path))
+    (tmp_path / name).write_text("b")
+    after = weights_digest(str(tmp_path)), config_digest(str(tmp_path))
+    assert (before[0] != after[0], before[1] != after[1]) == (weights, config)
+
+
+def test_a_folder_without_any_has_none(tmp_path: Path) -> None:
+    assert weights_digest(str(tmp_path)) is None and config_digest(str(tmp_path)) is None

@@ -8,7 +8,7 @@ from typing import Any
 from ablation.plan.prompts.messages import Messages, read_messages
 from utils.errors import UnknownName, UserError, checked_text, wrong_value
 from utils.json_text import read_json
-from utils.parameter import integer
+from utils.parameter import MOST_TOKENS, integer
 from utils.text import quoted
 
 # Each thing that a line may say, by the names that our own files and those of benchmarks give it.
@@ -23,7 +23,7 @@ _KEYS = (_SAID[0], _ID[0], _TASK[0], _LIMIT, "source")
 _NOT_FETCHED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 _SHOWN_ERRORS = 10
 _LONGEST_ID = 200
-_MOST_TOKENS = integer(_LIMIT, None, "maximum number of new tokens", minimum=1)
+_MOST_TOKENS = integer(_LIMIT, None, "maximum number of new tokens", minimum=1, maximum=MOST_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

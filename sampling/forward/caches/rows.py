@@ -103,8 +103,15 @@ class RowsCache:
             self._taken += 1
         index = min(self._free)
         self._free.remove(index)
+        self.wipe(index)
         finalize(owner, self._free.append, index)
         return index
+
+    @torch.inference_mode()
+    def wipe(self, index: int) -> None:
+        """Zero a sequence's rows."""
+        if index < self.keys.shape[1]:
+            self.keys[:, index] = self.values[:, index] = 0.0
 
     def lay_out(self, feeds: Sequence[QueryRows]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""

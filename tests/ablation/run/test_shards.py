@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from ablation.plan.grid import Configuration, Plan, WorkUnit
 from ablation.plan.prompts.file import Prompt
 from ablation.plan.shard import Shard, dealt, jobs
+from ablation.report.load import load_results
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path, read, write
 from ablation.results.merge import merge
-from ablation.results.table import key
+from ablation.results.store import to_text
+from ablation.results.table import columns, key
 from ablation.run.progress.estimate import most_tokens
 from ablation.run.results_file import Files
 from tests.ablation.conftest import Invoke
@@ -172,7 +174,8 @@ def test_what_does_not_belong_together_is_refused_and_nothing_written(tmp_path: 
     for name, value, part in (
         ("code", "other", "code"),
         ("versions", {"python": "2"}, "versions.python"),
-        ("target", {"weights": "0"}, "target.name"),
+        ("target", {"weights": "0", "config": "0"}, "target.name"),
+        ("target", {"weights": "0"}, "tokenizer"),
     ):
         kept = manifest_path(second).read_bytes()
         changed(second, **{name: value})
@@ -180,6 +183,60 @@ def test_what_does_not_belong_together_is_refused_and_nothing_written(tmp_path: 
             merge([first, second], out)
         manifest_path(second).write_bytes(kept)
     assert not out.exists() and not manifest_path(out).exists()
+
+
+def edited(path: Path, number: int, **cells: str) -> None:
+    """A shard with other cells in one of its rows."""
+    table = rows(path)
+    table[number] |= cells
+    path.write_text(to_text(table, columns()), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("cells", "quoted"),
+    [
+        ({"id": "zzz"}, ("id: 'zzz'",)),
+        ({"seed": "7"}, ("seed: 7",)),
+        ({"configuration": "foo"}, ("configuration: 'foo'",)),
+        ({"processor": "multinomial 3"}, ("processor: 'multinomial 3'",)),
+        ({"turn": "2"}, ("turn: 2",)),
+        ({"repeat": "5"}, ("repeat: 5",)),
+        ({"target_weights": "int8"}, ("target_weights: 'int8'",)),
+        ({"batch": "2"}, ("batch: 2",)),
+        ({"rate": "0.5"}, ("rate: 0.5",)),
+        ({"engine": "vLLM"}, ("engine: 'vLLM'",)),
+        ({"seed": "abc"}, ("'abc'",)),
+        ({"new_tokens": "abc"}, ("abc",)),
+        ({"decode_s": "-1"}, ("decode_s", "-1")),
+    ],
+)
+def test_a_row_that_is_not_the_plans_is_refused_and_nothing_written(
+    tmp_path: Path, cells: dict[str, str], quoted: tuple[str, ...]
+) -> None:
+    first, second = shards(tmp_path, 2)
+    edited(second, 1, **cells)
+    with refused(second, *quoted):
+        merge([first, second], tmp_path / "m.csv", partial=True, check=load_results)
+    assert not (tmp_path / "m.csv").exists() and not manifest_path(tmp_path / "m.csv").exists()
+
+
+def test_a_row_in_two_shards_is_refused(tmp_path: Path) -> None:
+    """Each shard has no more rows than it may have, and the plan has both."""
+    first, second = shards(tmp_path, 2)
+    doubled = [rows(first)[0], *rows(second)[1:]]
+    second.write_text(to_text(doubled, columns()), encoding="utf-8")
+    for partial in (False, True):
+        with refused(first, second, rows(first)[0]["id"]):
+            merge([first, second], tmp_path / "m.csv", partial=partial)
+    assert not (tmp_path / "m.csv").exists()
+
+
+def test_a_shard_with_more_rows_than_it_may_have_is_refused(tmp_path: Path) -> None:
+    first, second = shards(tmp_path, 2)
+    about = read(manifest_path(second))
+    changed(second, shard={**about["fixed"]["shard"], "generations": 3})
+    with refused(second, len(rows(second)), 3):
+        merge([first, second], tmp_path / "m.csv", partial=True)
 
 
 @pytest.mark.usefixtures("undrawn")

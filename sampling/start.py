@@ -1,0 +1,29 @@
+"""How a text begins: its prompt is taken in, and checked against the context window."""
+
+from collections.abc import Collection
+from collections.abc import Sequence as ListOf
+
+from egag.length_rule import LengthRule
+from sampling.arguments import check_room
+from sampling.forward.runner import Runner
+from sampling.sequence import Sequence
+from utils.logits_processor import LogitsProcessor
+from utils.numbers.random_numbers import CounterRNG
+
+
+def begin(
+    target: Runner,
+    gamma: LengthRule,
+    processor: LogitsProcessor,
+    prompt: ListOf[int],
+    max_new_tokens: int,
+    stop: Collection[int],
+    seed: int,
+) -> Sequence:
+    """A sequence whose prompt was read, by an encoder where there is one, and is not in the cache yet."""
+    reading = target.read(prompt)
+    check_room(target, reading.tokens, max_new_tokens)
+    gamma.begin()
+    tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
+    rng = CounterRNG(seed, prompt)
+    return Sequence(tokens, target, processor, rng, gamma, max_new_tokens, stop, encoder_ids)
