@@ -146,11 +146,16 @@ def number(
 
 
 def numbers(name: str, default: tuple[float, ...], help: str, *, minimum: float, maximum: float) -> Parameter:
-    """One number or more between commas, each inside the bounds: `0.8,0.6,0.4`. The value is a tuple."""
+    """One number or more between commas, each inside the bounds: `0.8,0.6,0.4`. The value is a tuple.
+
+    There is one for each draft of a round at most.
+    """
     each = number(name, None, help, minimum=minimum, maximum=maximum)
     usage = f"{each.usage}, or several between commas"
 
     def parse(text: str) -> tuple[float, ...]:
+        if text.count(",") >= MOST_DRAFTS:
+            raise UserError(f"{name}: {text.count(',') + 1} numbers given; expected at most {MOST_DRAFTS}")
         try:
             return tuple(each.parse(part.strip()) for part in text.split(","))
         except UserError:

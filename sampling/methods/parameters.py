@@ -128,6 +128,7 @@ SYNTHETIC = (
         0.0,
         "synthetic: tokens a round, the target's included; 0 = accept_rates",
         minimum=1.0,
+        maximum=MOST_DRAFTS + 1.0,
         unset=0.0,
     ),
 )

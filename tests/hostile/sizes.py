@@ -55,13 +55,13 @@ def cases() -> Iterator[tuple[str, Mapping[str, Any], Any]]:
     from sampling.methods.rules import CONTROLLERS, DRAFT_RULE, PLAIN, UCB_ARMS
     from sampling.methods.settings import GENERAL, PARAMETERS, Settings
     from sampling.methods.tables import HYBRID_COPY, METHODS
-    from sampling.methods.verifiers import VERIFIERS
 
     arms = " ".join(part.name for part in PLAIN)
     settings: list[dict[str, Any]] = [{}]
     settings += [{DRAFT_RULE.name: rule, UCB_ARMS.name: arms} for rule in CONTROLLERS]
     settings += [{"draft_tree": tree} for tree in PARAMETERS["draft_tree"].words]
-    settings += [{"verify_strategy": name} for name in VERIFIERS]
+    for name in ("verify_strategy", "accept_policy"):
+        settings += [{name: word} for word in PARAMETERS[name].words]
     settings += [{HYBRID_COPY.name: copy} for copy in HYBRID_COPY.words]
     for parameter in PARAMETERS.values():
         if parameter in GENERAL:

@@ -1,0 +1,328 @@
+"""Mutation testing: does the suite see a small change of the code that decides results?
+
+uv run --group mutation scripts/mutate.py follow [--tests DIR...]
+uv run --group mutation scripts/mutate.py plant [--count 400] [--seed 0] [--only PART]
+
+`follow` runs the tests once and notes which of them pass each line, and how long they take. `plant` draws changes at
+random (cosmic-ray's operators), runs for each the tests that pass its line, the quickest first, and writes what nobody
+caught to scripts/mutants/survivors.jsonl. A change that is no fault (equal in all that anybody can see) is listed with
+its reason in scripts/mutants/equal.toml, and is not counted. A test run is a fork of a process that has imported the
+libraries, in which the changed module is imported from memory: no file is touched.
+"""
+
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import random
+import signal
+import sys
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Path(__file__).resolve().parent / "mutants"
+SEEN = ROOT / ".mutation" / "lines.json"
+
+# What decides results: the loop, verification, rules, drafters of copies, numbers, what is written and reported, keys.
+PACKAGES = (
+    "sampling/*.py",
+    "sampling/verify/*.py",
+    "egag/*.py",
+    "ngram_assisted/*.py",
+    "sampling/measure/*.py",
+    "ablation/results/*.py",
+    "ablation/report/tables/*.py",
+    "serve/app.py",
+    "serve/body.py",
+    "serve/driver.py",
+    "serve/limits.py",
+    "utils/numbers/*.py",
+)
+TESTS = (
+    "tests/egag",
+    "tests/ngram_assisted",
+    "tests/utils",
+    "tests/serve",
+    "tests/sampling/verify",
+    "tests/sampling/measure",
+    "tests/sampling/methods",
+    "tests/sampling/drafters",
+    "tests/sampling/test_batch.py",
+    "tests/sampling/test_beam.py",
+    "tests/conformance/test_batch_accounts.py",
+    "tests/conformance/test_one_fails.py",
+    "tests/conformance/test_suite_catches.py",
+    "tests/conformance/test_batches.py",
+    "tests/ablation/results",
+    "tests/ablation/report",
+    "tests/ablation/plan",
+    "tests/ablation/run/test_shards.py",
+    "tests/ablation/run/test_run.py",
+)
+# Operators whose changes are faults that people make; those of annotations and identities are left out.
+OPERATORS = (
+    "AddNot",
+    "NumberReplacer",
+    "ReplaceAndWithOr",
+    "ReplaceOrWithAnd",
+    "ReplaceBreakWithContinue",
+    "ReplaceContinueWithBreak",
+    "ReplaceTrueWithFalse",
+    "ReplaceFalseWithTrue",
+    "ReplaceUnaryOperator_Delete_Not",
+    "ReplaceUnaryOperator_Delete_USub",
+    "ZeroIterationForLoop",
+    *(f"ReplaceBinaryOperator_{one}" for one in ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "Mul_Add", "Mod_Mul")),
+    *(f"ReplaceBinaryOperator_{one}" for one in ("FloorDiv_Div", "Pow_Mul", "BitAnd_BitOr")),
+    *(f"ReplaceComparisonOperator_{one}" for one in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
+    *(f"ReplaceComparisonOperator_{one}" for one in ("Is_IsNot", "IsNot_Is", "Lt_GtE", "Gt_LtE")),
+)
+MOST_S = 60.0
+MOST_TESTS = 60
+LONGEST_STATEMENT = 12
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one line: the file, the operator and which of its places; the line before and after."""
+
+    file: str
+    operator: str
+    occurrence: int
+    line: int
+    before: str
+    after: str
+
+
+class Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+    """Imports one module from other code than its file's."""
+
+    def __init__(self, name: str, path: Path, source: str) -> None:
+        super().__init__(name, str(path))
+        self._source = source
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """The spec of that module; None for all others."""
+        if fullname != self.name:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, origin=self.path, is_package=self.is_package(fullname))
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The changed code."""
+        return compile(self._source, self.path, "exec")
+
+
+class Timing:
+    """A pytest plugin: whose turn it is, and how long it took."""
+
+    def __init__(self, coverage: Any) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._coverage = coverage
+
+    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
+        """Lines that run from now on are this test's."""
+        self._coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Note what one phase of it took."""
+        self.seconds[report.nodeid] += report.duration
+
+
+def preload() -> None:
+    """Import what tests import of others, once; then forks begin at once."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    sys.path[:0] = [str(ROOT)]
+    os.chdir(ROOT)
+    for name in ("torch", "transformers", "pandas", "scipy.special", "hypothesis", "pytest", "openai", "typer.testing"):
+        importlib.import_module(name)
+    for name in ("starlette.applications", "uvicorn", "rich.console", "safetensors.torch", "matplotlib.figure"):
+        importlib.import_module(name)
+
+
+def pytest_in_fork(arguments: Sequence[str], finder: Planted | None, plugins: Sequence[Any] = ()) -> int:
+    """The exit status of pytest, called in a fork that ends with it; its process is returned."""
+    child = os.fork()
+    if child:
+        return child
+    os.setsid()
+    if finder is not None:
+        sys.meta_path.insert(0, finder)
+    status = 1
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        import pytest
+
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+        status = int(pytest.main([*arguments, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"], plugins=[*plugins]))
+    os._exit(status)
+
+
+def files() -> list[Path]:
+    """The sources that are changed."""
+    return sorted({path for pattern in PACKAGES for path in ROOT.glob(pattern) if path.name != "__init__.py"})
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """All changes of a file."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    source, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+    lines = source.splitlines()
+    for operator in OPERATORS:
+        made = get_operator(f"core/{operator}")()
+        places = [place for node in ast_nodes(get_ast(source)) for place in made.mutation_positions(node)]
+        for occurrence, ((line, _), _) in enumerate(places):
+            changed = mutate_code(source, made, occurrence)
+            if changed is None or changed == source:
+                continue
+            after = changed.splitlines()
+            at = next((i for i, (a, b) in enumerate(zip(lines, after, strict=False)) if a != b), line - 1)
+            yield Mutant(name, operator, occurrence, at + 1, lines[at].strip(), after[at].strip())
+
+
+def source_of(one: Mutant) -> str:
+    """The changed source."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    source = (ROOT / one.file).read_text(encoding="utf-8")
+    return str(mutate_code(source, get_operator(f"core/{one.operator}")(), one.occurrence))
+
+
+def equal_ones() -> Mapping[tuple[str, str, str], str]:
+    """The reasons of changes that are no faults, by file and line before and after."""
+    path = FOLDER / "equal.toml"
+    if not path.is_file():
+        return {}
+    known = tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", [])
+    return {(one["file"], one["before"], one["after"]): one["reason"] for one in known}
+
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+
+
+@app.command()
+def follow(
+    tests: Annotated[list[str] | None, typer.Option(help="files and folders of tests")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_count() or 1,
+) -> None:
+    """Run the tests once, and note which of them pass each line."""
+    preload()
+    chosen = sorted(
+        path for one in tests or TESTS for path in ([ROOT / one] if one.endswith(".py") else (ROOT / one).rglob("test_*.py"))
+    )
+    SEEN.parent.mkdir(exist_ok=True)
+    parts = [SEEN.parent / f"part{job}.json" for job in range(jobs)]
+    children = []
+    for job, part in enumerate(parts):
+        child = os.fork()
+        if not child:
+            _follow([str(path) for path in chosen[job::jobs]], part)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    seen: dict[str, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
+    for part in parts:
+        for file, by_line in json.loads(part.read_text()).items():
+            for line, passed in by_line.items():
+                seen[file][line] += passed
+    SEEN.write_text(json.dumps(seen))
+    typer.echo(f"{sum(map(len, seen.values())):,} lines of {len(seen)} files are passed")
+
+
+def _follow(chosen: list[str], part: Path) -> None:
+    import coverage
+    import pytest
+
+    sources = [str(path) for path in files()]
+    followed = coverage.Coverage(data_file=None, include=sources, config_file=False)
+    timing = Timing(followed)
+    followed.start()
+    with Path(f"{part}.log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        pytest.main([*chosen, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"], plugins=[timing])
+    followed.stop()
+    data, found = followed.get_data(), dict[str, dict[str, list[tuple[float, str]]]]()
+    for path in sources:
+        by_line = {
+            str(line): [(timing.seconds[name], name) for name in names if name]
+            for line, names in data.contexts_by_lineno(path).items()
+        }
+        found[str(Path(path).relative_to(ROOT))] = by_line
+    part.write_text(json.dumps(found))
+    os._exit(0)
+
+
+@app.command()
+def plant(
+    count: Annotated[int, typer.Option(min=1, help="changes")] = 400,
+    seed: Annotated[int, typer.Option(help="of the draw")] = 0,
+    only: Annotated[str, typer.Option(help="files whose path has this in it")] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_count() or 1,
+) -> None:
+    """Change the code at random places, and see which tests fail."""
+    if not SEEN.is_file():
+        raise typer.BadParameter(f"{SEEN.relative_to(ROOT)} is missing; expected a run of `scripts/mutate.py follow`")
+    seen = json.loads(SEEN.read_text())
+    every = [one for path in files() if only in str(path) for one in mutants_of(path)]
+    equal = equal_ones()
+    drawn = [one for one in random.Random(seed).sample(every, len(every)) if (one.file, one.before, one.after) not in equal]
+    waiting, running, survived = drawn[:count][::-1], dict[int, tuple[Mutant, float]](), list[Mutant]()
+    preload()
+    with Progress() as progress:
+        task = progress.add_task(f"{len(every):,} places", total=len(waiting))
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                one = waiting.pop()
+                running[_begin(one, seen)] = one, time.monotonic() + MOST_S
+            for child, (one, until) in list(running.items()):
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if not ended and time.monotonic() > until:
+                    os.killpg(child, signal.SIGKILL)
+                    ended, status = os.waitpid(child, 0)
+                if ended:
+                    del running[child]
+                    progress.advance(task)
+                    if status == 0:
+                        survived.append(one)
+            time.sleep(0.02)
+    planted = min(count, len(drawn))
+    FOLDER.mkdir(exist_ok=True)
+    lines = [json.dumps(asdict(one)) for one in sorted(survived, key=lambda one: (one.file, one.line))]
+    (FOLDER / "survivors.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    typer.echo(f"{planted - len(survived)} of {planted} caught ({1 - len(survived) / planted:.1%}); {len(survived)} survive")
+
+
+def _begin(one: Mutant, seen: Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]) -> int:
+    """The process that runs the tests of a change; one that no test passes survives."""
+    names = list(dict.fromkeys(name for _, name in sorted(_passing(one, seen.get(one.file, {})))))[:MOST_TESTS]
+    module = one.file.removesuffix(".py").replace("/", ".")
+    if not names:
+        return pytest_in_fork(["--version"], None)
+    return pytest_in_fork(["-x", *names], Planted(module, ROOT / one.file, source_of(one)))
+
+
+def _passing(one: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
+    """The tests that pass a line, or the one that its statement begins with; of what imports pass, those of the file."""
+    for line in range(one.line, max(0, one.line - LONGEST_STATEMENT), -1):
+        if passed := by_line.get(str(line)):
+            return [(seconds, name) for seconds, name in passed]
+    return [(seconds, name) for passed in by_line.values() for seconds, name in passed]
+
+
+if __name__ == "__main__":
+    app()
