@@ -22,7 +22,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import CodeType
 from typing import Annotated, Any
@@ -88,9 +88,15 @@ OPERATORS = (
     *(f"ReplaceComparisonOperator_{one}" for one in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
     *(f"ReplaceComparisonOperator_{one}" for one in ("Is_IsNot", "IsNot_Is", "Lt_GtE", "Gt_LtE")),
 )
-MOST_S = 60.0
+UNCHANGED = "no change"
+CONTROLS = 20
+MOST_S = 120.0
 MOST_TESTS = 60
 LONGEST_STATEMENT = 12
+
+
+Passed = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
+"""By file and line the tests that pass it, each with its seconds."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +205,8 @@ def source_of(one: Mutant) -> str:
     from cosmic_ray.plugins import get_operator
 
     source = (ROOT / one.file).read_text(encoding="utf-8")
+    if one.operator == UNCHANGED:
+        return source
     return str(mutate_code(source, get_operator(f"core/{one.operator}")(), one.occurrence))
 
 
@@ -221,9 +229,8 @@ def follow(
 ) -> None:
     """Run the tests once, and note which of them pass each line."""
     preload()
-    chosen = sorted(
-        path for one in tests or TESTS for path in ([ROOT / one] if one.endswith(".py") else (ROOT / one).rglob("test_*.py"))
-    )
+    places = [ROOT / one for one in tests or TESTS]
+    chosen = sorted(path for one in places for path in ([one] if one.is_file() else one.rglob("test_*.py")))
     SEEN.parent.mkdir(exist_ok=True)
     parts = [SEEN.parent / f"part{job}.json" for job in range(jobs)]
     children = []
@@ -280,34 +287,44 @@ def plant(
     seen = json.loads(SEEN.read_text())
     every = [one for path in files() if only in str(path) for one in mutants_of(path)]
     equal = equal_ones()
-    drawn = [one for one in random.Random(seed).sample(every, len(every)) if (one.file, one.before, one.after) not in equal]
-    waiting, running, survived = drawn[:count][::-1], dict[int, tuple[Mutant, float]](), list[Mutant]()
+    shuffled = random.Random(seed).sample(every, len(every))
+    drawn = [one for one in shuffled if (one.file, one.before, one.after) not in equal][:count]
     preload()
+    control = [replace(one, operator=UNCHANGED) for one in drawn[:CONTROLS]]
     with Progress() as progress:
-        task = progress.add_task(f"{len(every):,} places", total=len(waiting))
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                one = waiting.pop()
-                running[_begin(one, seen)] = one, time.monotonic() + MOST_S
-            for child, (one, until) in list(running.items()):
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if not ended and time.monotonic() > until:
-                    os.killpg(child, signal.SIGKILL)
-                    ended, status = os.waitpid(child, 0)
-                if ended:
-                    del running[child]
-                    progress.advance(task)
-                    if status == 0:
-                        survived.append(one)
-            time.sleep(0.02)
-    planted = min(count, len(drawn))
+        if failed := set(control) - set(_survivors(control, seen, jobs, progress, "control")):
+            raise typer.BadParameter(f"without a change tests fail on {next(iter(failed)).file}; run `follow` again")
+        survived = _survivors(drawn, seen, jobs, progress, f"of {len(every):,} places")
     FOLDER.mkdir(exist_ok=True)
     lines = [json.dumps(asdict(one)) for one in sorted(survived, key=lambda one: (one.file, one.line))]
     (FOLDER / "survivors.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    typer.echo(f"{planted - len(survived)} of {planted} caught ({1 - len(survived) / planted:.1%}); {len(survived)} survive")
+    caught = len(drawn) - len(survived)
+    typer.echo(f"{caught} of {len(drawn)} caught ({caught / len(drawn):.1%}); {len(survived)} survive")
 
 
-def _begin(one: Mutant, seen: Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]) -> int:
+def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progress, title: str) -> list[Mutant]:
+    """The changes that no test sees; one that brings tests to a halt is seen."""
+    waiting, running, survived = [*drawn][::-1], dict[int, tuple[Mutant, float]](), list[Mutant]()
+    task = progress.add_task(title, total=len(waiting))
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            one = waiting.pop()
+            running[_begin(one, seen)] = one, time.monotonic() + MOST_S
+        for child, (one, until) in list(running.items()):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if not ended and time.monotonic() > until:
+                os.killpg(child, signal.SIGKILL)
+                ended, status = os.waitpid(child, 0)
+            if ended:
+                del running[child]
+                progress.advance(task)
+                if status == 0:
+                    survived.append(one)
+        time.sleep(0.02)
+    return survived
+
+
+def _begin(one: Mutant, seen: Passed) -> int:
     """The process that runs the tests of a change; one that no test passes survives."""
     names = list(dict.fromkeys(name for _, name in sorted(_passing(one, seen.get(one.file, {})))))[:MOST_TESTS]
     module = one.file.removesuffix(".py").replace("/", ".")
@@ -317,7 +334,7 @@ def _begin(one: Mutant, seen: Mapping[str, Mapping[str, Sequence[tuple[float, st
 
 
 def _passing(one: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
-    """The tests that pass a line, or the one that its statement begins with; of what imports pass, those of the file."""
+    """The tests that pass a line, or where its statement begins; of what imports pass, those of the file."""
     for line in range(one.line, max(0, one.line - LONGEST_STATEMENT), -1):
         if passed := by_line.get(str(line)):
             return [(seconds, name) for seconds, name in passed]

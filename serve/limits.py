@@ -17,7 +17,7 @@ DEEPEST = 64
 _MEMORIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "max_cached_requests": (
         lambda value: value in (0, REMEMBERED),
-        f"0, or {REMEMBERED}, the answers that a server remembers for all",
+        f"0, or -1 for the {REMEMBERED} answers that a server remembers for all",
     ),
     "max_tree_depth": (lambda value: value <= DEEPEST, f"at most {DEEPEST} in a server"),
     "reset_in_between": (bool, "on in a server, whose counts would grow for ever"),
@@ -62,5 +62,7 @@ class ServerLimits:
 
 
 def served_values(configuration: Configuration) -> dict[str, Any]:
-    """All settings of a method as a server plays it: memories that outlive an answer are bounded by default."""
-    return {**Settings(), "max_cached_requests": REMEMBERED, **dict(configuration.parameters)}
+    """All settings of a method as a server plays it: all answers that are remembered are its last ones."""
+    values = {**Settings(), **dict(configuration.parameters)}
+    name = "max_cached_requests"
+    return values if values[name] != -1 else {**values, name: REMEMBERED}

@@ -19,7 +19,6 @@ from sampling.methods.tables import AR
 from utils.device.machine import BUSY_CORES
 
 SPREAD, DRIFT = 0.10, 0.05
-COVERED = 20
 
 
 def caveats(
@@ -176,11 +175,6 @@ def _few(summary: pd.DataFrame) -> Iterator[str]:
     if fewest < enough(1):
         noun = "prompt" if fewest == 1 else "prompts"
         yield f"Only {fewest} {noun}: intervals are narrower than the truth, and no difference can be shown."
-    elif (summary["prompts"].dropna() < COVERED).any():
-        yield (
-            f"A 95 % interval of fewer than {COVERED} prompts holds the median less often than that: in about 87 of "
-            "100 cases at 4 prompts, 90 at 6 and 93 at 12."
-        )
 
 
 def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:

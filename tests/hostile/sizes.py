@@ -86,7 +86,7 @@ def largest(parameter: Any) -> Any:
 
 
 def generate(engine: Any, method: str, values: Mapping[str, Any]) -> None:
-    """Two rounds of two texts with room for many drafts, then a third text; a search takes one text, and a few words."""
+    """Rounds of two texts with room for many drafts, then a third text; a search takes one text, and a few words."""
     from sampling.engine import Text
     from sampling.methods.tables import METHODS
 

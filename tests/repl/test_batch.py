@@ -50,7 +50,7 @@ def test_every_method_answers_the_file_and_is_compared_at_this_size(player: Sess
     [
         ("/batch", "no prompts given; expected /batch FILE"),
         ("/batch nosuch", "unknown prompt set 'nosuch'"),
-        ("/batch code 0", "an integer of 1 or more"),
+        ("/batch code 0", "an integer from 1 to 1000"),
         ("/batch none.jsonl", "cannot be read"),
     ],
 )

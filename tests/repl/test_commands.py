@@ -64,14 +64,14 @@ def test_a_toggle_flips_alone_and_is_idempotent_with_a_word(name: str, idle_sess
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("/gamma -1", ["'-1'", "0 or more"]),
+        ("/gamma -1", ["'-1'", "0 to 1024"]),
         ("/gamma four", ["'four'", "integer"]),
         ("/egag perhaps", ["'perhaps'", "on or off"]),
         ("/egag_ema 1", ["'1'", "< 1"]),
         ("/egag_gamma_min 7", ["7", "6"]),
         ("/processor nuclues 0.8 0.9", ["nuclues", "Did you mean 'nucleus'"]),
         ("/processor topk 1", ["needs top_k"]),
-        ("/set_ngramstorage basic 1", ["'1'", "2 or more"]),
+        ("/set_ngramstorage basic 1", ["'1'", "2 to 16"]),
         ("/gama 4", ["/gama", "/gamma"]),
         ("/exti", ["/exit"]),
         ("/help gama", ["gama", "/gamma"]),
@@ -92,7 +92,7 @@ def test_a_bad_line_changes_nothing_and_says_why(line: str, words: list[str], id
 def test_a_setting_without_a_value_is_shown(idle_session: Session) -> None:
     reply = execute(idle_session, "/gamma")
     assert isinstance(reply, Message)
-    assert "gamma is 4" in reply.text and ">= 0" in reply.text
+    assert "gamma is 4" in reply.text and "0 <= INT <= 1024" in reply.text
 
 
 def test_a_setting_that_no_enabled_method_reads_is_remarked_on(idle_session: Session) -> None:

@@ -138,7 +138,7 @@ def test_a_loaded_script_is_told_in_one_line(tmp_path: Path, idle_session: Sessi
     player.execute("/gamma 5")
     assert isinstance(out.file, io.StringIO)
     assert out.file.getvalue().splitlines() == [
-        f"error: {path}:2: gamma: 'x' given; expected an integer of 0 or more",
+        f"error: {path}:2: gamma: 'x' given; expected an integer from 0 to 1024",
         f"{path}: 4 commands and 0 prompts played, 1 failed",
         "gamma 3 -> 5",
     ]

@@ -111,7 +111,7 @@ def test_a_narrow_terminal_cuts_nothing_short(start: Start) -> None:
 def test_nonsense_is_answered_while_the_models_load(start: Start) -> None:
     child = start()
     assert "Traceback" not in _type(child, "/gama 4", "Did you mean /gamma")
-    assert "Traceback" not in _type(child, "/gamma four", "an integer of 0 or more")
+    assert "Traceback" not in _type(child, "/gamma four", "an integer from 0 to 1024")
     child.send("/gamma 99")
     child.sendintr()
     child.expect(READY)

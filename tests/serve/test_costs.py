@@ -33,7 +33,7 @@ def ask(client: OpenAI, **speculative: Any) -> str:
         ("recycling", "num_speculative_tokens", 65, MOST_DRAFTS),
         ("speculative", "gamma", 65, MOST_DRAFTS),
         ("ngram", "set_ngramstorage", "basic 99999999", 16),
-        ("suffix", "max_cached_requests", -1, REMEMBERED),
+        ("suffix", "max_cached_requests", 500, REMEMBERED),
         ("suffix", "max_tree_depth", 65, DEEPEST),
         ("ngram", "reset_in_between", False, "on"),
     ],

@@ -123,7 +123,7 @@ def test_a_dry_run_writes_nothing(call: Invoke, tmp_path: Path) -> None:
     [
         (("quik",), "Did you mean 'quick'?"),
         (("--methods", "specultive"), "Did you mean 'speculative'?"),
-        (("--gamma", "2,x"), "an integer of 0 or more"),
+        (("--gamma", "2,x"), "an integer from 0 to 1024"),
         (("--prompts", "dialoge"), "dialogue"),
         (("--processor", "nucleus"), "nucleus needs temperature"),
         (("--set", "gamma"), "gamma=VALUE"),

@@ -43,7 +43,7 @@ def test_what_is_written_is_what_runs(text: str, expected: list[str]) -> None:
         ("mtp top_k_filler=1", ["top_k_filler is not a parameter of mtp", "it belongs to ngram"]),
         ("mtp length=5", ["length is not a parameter of mtp", "every method"]),
         ("target gamma=1", ["gamma is not a parameter of target"]),
-        ("mtp gamma=-1", ["gamma", "'-1'", "0 or more"]),
+        ("mtp gamma=-1", ["gamma", "'-1'", "0 to 1024"]),
         ("mtp gamma=1 gamma=2", ["gamma is given twice"]),
         ("mtp gamma=1, mtp gamma=1", ["'mtp gamma=1' is given twice"]),
         ("target,target", ["'target' is given twice; expected each run once"]),

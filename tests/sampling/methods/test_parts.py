@@ -212,12 +212,12 @@ INNER = Part(
     "inner",
     "some:Inner",
     "",
-    parameters=(integer("low", 1, "", minimum=1), integer("high", 2, "", minimum=1)),
+    parameters=(integer("low", 1, "", minimum=1, maximum=9), integer("high", 2, "", minimum=1, maximum=9)),
     needs="medusa",
     remembers=unless("high", 0),
     bounds=(("low", "high"),),
 )
-PICK = integer("pick", 0, "", minimum=0)
+PICK = integer("pick", 0, "", minimum=0, maximum=9)
 
 
 def test_a_part_passes_on_what_the_parts_inside_it_declare() -> None:

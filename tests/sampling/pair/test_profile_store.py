@@ -80,8 +80,13 @@ def test_other_heads_are_another_pair(tmp_path: Path) -> None:
     retrained.mkdir()
     weights = (pair.heads["mtp"] / "model.safetensors").read_bytes()
     (retrained / "model.safetensors").write_bytes(weights)
+    config = (pair.heads["mtp"] / "config.json").read_bytes()
+    (retrained / "config.json").write_bytes(config)
     assert known(replace(pair, heads={"mtp": retrained})) == PROFILE
     (retrained / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    assert known(replace(pair, heads={"mtp": retrained})) is None
+    (retrained / "model.safetensors").write_bytes(weights)
+    (retrained / "config.json").write_bytes(config + b" ")
     assert known(replace(pair, heads={"mtp": retrained})) is None
 
 

@@ -16,9 +16,9 @@ from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.traversal import TraversalVerifier
-from sampling.verify.verdict import DeviceVerdict, Verdict
+from sampling.verify.verdict import DeviceVerdict, Verdict, whole
 from sampling.verify.verifier import Verifier
-from sampling.verify.verify import verify
+from sampling.verify.verify import EagerVerification, RoundInput
 from tests.refusals import refused
 from tests.sequences import sequence
 from tests.tiny import llama, random_model
@@ -36,8 +36,8 @@ def rng() -> torch.Generator:
 
 def judged(verifier: Verifier, processor: LogitsProcessor, proposal: Proposal, logits: torch.Tensor) -> Verdict:
     """The verdict of a round of one text."""
-    (verdict,) = verify(verifier, [sequence([1], RUNNER, processor)], [proposal], [logits])
-    return verdict
+    (verdict,) = EagerVerification(verifier).run([RoundInput(sequence([1], RUNNER, processor), proposal, logits)])
+    return whole(verdict)
 
 
 @st.composite
