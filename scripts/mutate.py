@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import CodeType
 from typing import Annotated, Any
@@ -94,6 +95,9 @@ MOST_S = 120.0
 MOST_TESTS = 60
 LONGEST_STATEMENT = 12
 
+
+Place = tuple[str, str, int]
+"""A file, an operator, and which of its places."""
 
 Passed = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
 """By file and line the tests that pass it, each with its seconds."""
@@ -179,35 +183,36 @@ def files() -> list[Path]:
     return sorted({path for pattern in PACKAGES for path in ROOT.glob(pattern) if path.name != "__init__.py"})
 
 
-def mutants_of(path: Path) -> Iterator[Mutant]:
-    """All changes of a file."""
+def places_of(path: Path) -> Iterator[Place]:
+    """All places of a file that an operator changes."""
     from cosmic_ray.ast import ast_nodes, get_ast
-    from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    source, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
-    lines = source.splitlines()
+    nodes = [*ast_nodes(get_ast(path.read_text(encoding="utf-8")))]
     for operator in OPERATORS:
         made = get_operator(f"core/{operator}")()
-        places = [place for node in ast_nodes(get_ast(source)) for place in made.mutation_positions(node)]
-        for occurrence, ((line, _), _) in enumerate(places):
-            changed = mutate_code(source, made, occurrence)
-            if changed is None or changed == source:
-                continue
-            after = changed.splitlines()
-            at = next((i for i, (a, b) in enumerate(zip(lines, after, strict=False)) if a != b), line - 1)
-            yield Mutant(name, operator, occurrence, at + 1, lines[at].strip(), after[at].strip())
+        places = [place for node in nodes for place in made.mutation_positions(node)]
+        yield from ((str(path.relative_to(ROOT)), operator, occurrence) for occurrence in range(len(places)))
 
 
-def source_of(one: Mutant) -> str:
+def mutant_at(file: str, operator: str, occurrence: int) -> Mutant | None:
+    """The change of a place; None where the text stays the same."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    after = source_of(file, operator, occurrence).splitlines()
+    changed = (number for number, (a, b) in enumerate(zip(lines, after, strict=False)) if a != b)
+    at = next(changed, None)
+    return None if at is None else Mutant(file, operator, occurrence, at + 1, lines[at].strip(), after[at].strip())
+
+
+def source_of(file: str, operator: str, occurrence: int) -> str:
     """The changed source."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    source = (ROOT / one.file).read_text(encoding="utf-8")
-    if one.operator == UNCHANGED:
+    source = (ROOT / file).read_text(encoding="utf-8")
+    if operator == UNCHANGED:
         return source
-    return str(mutate_code(source, get_operator(f"core/{one.operator}")(), one.occurrence))
+    return mutate_code(source, get_operator(f"core/{operator}")(), occurrence) or source
 
 
 def equal_ones() -> Mapping[tuple[str, str, str], str]:
@@ -285,10 +290,8 @@ def plant(
     if not SEEN.is_file():
         raise typer.BadParameter(f"{SEEN.relative_to(ROOT)} is missing; expected a run of `scripts/mutate.py follow`")
     seen = json.loads(SEEN.read_text())
-    every = [one for path in files() if only in str(path) for one in mutants_of(path)]
-    equal = equal_ones()
-    shuffled = random.Random(seed).sample(every, len(every))
-    drawn = [one for one in shuffled if (one.file, one.before, one.after) not in equal][:count]
+    every = [place for path in files() if only in str(path) for place in places_of(path)]
+    drawn = [*islice(_drawn(random.Random(seed).sample(every, len(every))), count)]
     preload()
     control = [replace(one, operator=UNCHANGED) for one in drawn[:CONTROLS]]
     with Progress() as progress:
@@ -300,6 +303,15 @@ def plant(
     (FOLDER / "survivors.jsonl").write_text("".join(f"{line}\n" for line in lines))
     caught = len(drawn) - len(survived)
     typer.echo(f"{caught} of {len(drawn)} caught ({caught / len(drawn):.1%}); {len(survived)} survive")
+
+
+def _drawn(places: Sequence[Place]) -> Iterator[Mutant]:
+    """The changes of these places, but for those that are known to be no fault."""
+    equal = equal_ones()
+    for place in places:
+        one = mutant_at(*place)
+        if one is not None and (one.file, one.before, one.after) not in equal:
+            yield one
 
 
 def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progress, title: str) -> list[Mutant]:
@@ -330,7 +342,9 @@ def _begin(one: Mutant, seen: Passed) -> int:
     module = one.file.removesuffix(".py").replace("/", ".")
     if not names:
         return pytest_in_fork(["--version"], None)
-    return pytest_in_fork(["-x", *names], Planted(module, ROOT / one.file, source_of(one)))
+    return pytest_in_fork(
+        ["-x", *names], Planted(module, ROOT / one.file, source_of(one.file, one.operator, one.occurrence))
+    )
 
 
 def _passing(one: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:

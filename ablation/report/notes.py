@@ -35,8 +35,8 @@ def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
         )
     if ((asked["compared"] < COVERED) & (asked["speedup_low"] < asked["speedup_high"])).any():
         yield (
-            f"Of fewer than {COVERED} prompts a 95 % interval holds the median less often than that: in about 87 of "
-            "100 cases at 4 prompts, 92 at 6, 93 at 12."
+            f"Of fewer than {COVERED} prompts a 95 % interval holds the median less often than that: in about 88 of "
+            "100 cases at 4 prompts, 93 at 12."
         )
     fewer = asked[asked["compared"] < asked["prompts"]]
     for _, row in fewer.iterrows():
