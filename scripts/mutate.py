@@ -210,6 +210,7 @@ def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progr
                 del running[child]
                 progress.advance(task)
                 progress.refresh()
+                (SEEN.parent / f"{child}.log").replace(SEEN.parent / f"{title.split()[0]}-{one.operator}.log")
                 if status == 0:
                     survived.append(one)
         time.sleep(0.02)

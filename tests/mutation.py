@@ -6,6 +6,7 @@ imported from memory: no file is touched.
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 from collections import defaultdict
@@ -18,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 UNCHANGED = "no change"
+FOLDER = ROOT / ".mutation"
 # Operators whose changes are faults that people make; those of annotations and identities are left out.
 OPERATORS = (
     "AddNot",
@@ -64,7 +66,7 @@ class Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader
         """The spec of that module; None for all others."""
         if fullname != self.name:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin=self.path, is_package=self.is_package(fullname))
+        return importlib.util.spec_from_file_location(fullname, self.path, loader=self)
 
     def get_code(self, fullname: str) -> CodeType:
         """The changed code."""
@@ -107,11 +109,11 @@ def pytest_in_fork(arguments: Sequence[str], finder: Planted | None, plugins: Se
     if finder is not None:
         sys.meta_path.insert(0, finder)
     status = 1
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with (FOLDER / f"{os.getpid()}.log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
         import pytest
 
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
         status = int(pytest.main([*arguments, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"], plugins=[*plugins]))
     os._exit(status)
 

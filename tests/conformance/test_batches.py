@@ -284,6 +284,13 @@ def test_what_is_refused_changes_nothing() -> None:
 class TestPlanted:
     """The classic faults of batches, each of which must be seen."""
 
+    @pytest.fixture(autouse=True)
+    def expected(self) -> None:
+        """What texts are alone is kept: it is known before a fault is planted."""
+        for drafter in ("none", "model", "suffix tree", "mtp dynamic tree"):
+            alone((drafter,), GREEDY)
+        alone(("model",), SAMPLED[0])
+
     @staticmethod
     def fails(drafter: str, processor: LogitsProcessor | None = None) -> bool:
         try:
